@@ -120,7 +120,7 @@ func (b *Branch) Done() <-chan struct{} { return b.ctx.Done() }
 
 func (b *Branch) Err() error { return context.Cause(b.ctx) }
 
-func (b *Branch) RunID() string { return b.e.runID }
+func (b *Branch) RunID() string { return b.e.id() }
 
 // ExternalID returns the ID that the run has for the application; empty if it has none.
 func (b *Branch) ExternalID() string { return b.e.ExternalID }
@@ -129,7 +129,7 @@ func (b *Branch) ExternalID() string { return b.e.ExternalID }
 func (b *Branch) FireTime() time.Time { return b.e.FireAt.UTC() }
 
 // Headers returns the run's headers, nil if it has none. They must not be changed.
-func (b *Branch) Headers() map[string]string { return b.e.headers }
+func (b *Branch) Headers() map[string]string { return b.e.decodedHeaders() }
 
 func (b *Branch) Attempt() int { return b.e.runAttempt() }
 

@@ -82,7 +82,7 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 	if by.hasLost() { // a loser enqueues nothing any more: the run's own branch does
 		by = by.root()
 	}
-	if ids != nil && e.mode.cancels() && by.allWritten() {
+	if ids != nil && e.cancelsOthers() && by.allWritten() {
 		e.cancelStarted(ids...)
 	}
 }

@@ -114,7 +114,7 @@ func (c *Child) recall(row *store.StepRow, detached bool) (known bool, err error
 	}
 	c.id, c.row = row.ChildRunID, row
 	c.stopped = c.cancelledBefore() != nil
-	earlier := row.RunAttempt != e.runAttempt() && e.mode.begins() && !b.closed && !c.stopped
+	earlier := row.RunAttempt != e.runAttempt() && e.beginsNew() && !b.closed && !c.stopped
 	if row.Status == store.Running && earlier && !c.keep(row) {
 		return false, nil
 	}

@@ -52,7 +52,7 @@ func (b *Branch) begins() error {
 // beginsBranch is registerLeftovers for a branch or group, if the fork is about to execute all of it.
 func (b *Branch) beginsBranch(id string) error {
 	about := func(l leftover) bool { return l.pending || l.c.id == store.CompensationID(id) }
-	if !slices.ContainsFunc(b.leftovers, about) || b.e.hasCopied(id) || !b.e.mode.begins() {
+	if !slices.ContainsFunc(b.leftovers, about) || b.e.hasCopied(id) || !b.e.beginsNew() {
 		return nil
 	}
 	if err := b.begins(); err != nil {

@@ -40,7 +40,7 @@ func (e *execution) newRoot(ctx context.Context) *Branch {
 // call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
 func (e *execution) call(h Handler, ctx context.Context) {
 	b := e.newRoot(ctx)
-	if !e.DeadlineAt.IsZero() && e.mode.cancels() {
+	if !e.DeadlineAt.IsZero() && e.cancelsOthers() {
 		e.setDeadline()
 	}
 	var output []byte
@@ -175,7 +175,7 @@ func (b *Branch) cancelBelow(err error) {
 		b.failLocked(r)
 	}
 	// branches below a closed one end by themselves, where their history does
-	if err != nil && e.mode.cancels() && !b.closed {
+	if err != nil && e.cancelsOthers() && !b.closed {
 		b.cancel(errBranchCancelled)
 	}
 	e.Unlock()

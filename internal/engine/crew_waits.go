@@ -30,7 +30,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return err
 		}
 		b.passHistory()
-		if !e.mode.begins() {
+		if !e.beginsNew() {
 			b.exitUnrecorded()
 		}
 	}
@@ -128,7 +128,7 @@ func (e *execution) trySuspendLocked() {
 	if e.endsSoonLocked() || e.lingersLocked() {
 		return
 	}
-	if !e.mode.begins() { // the branches wait for one another, and those with unrecorded operations have exited
+	if !e.beginsNew() { // the branches wait for one another, and those with unrecorded operations have exited
 		e.stopLocked(stopVerified, nil)
 		return
 	}

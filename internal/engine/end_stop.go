@@ -48,7 +48,7 @@ func (e *execution) supersede() {
 // nondeterministic quarantines the run, because code and history contradict each other at the step, and exits the
 // goroutine. In mode verify it only stops the execution.
 func (e *execution) nondeterministic(step, format string, args ...any) {
-	if !e.mode.writes() {
+	if !e.writesRecords() {
 		e.Lock()
 		if e.reason == underWay {
 			e.verifier.contradictedLocked(step)

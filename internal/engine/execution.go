@@ -19,8 +19,8 @@ type execution struct {
 	*environment
 	*store.ClaimedRun // The loader sets its Input before the execution begins. CancelRequested and Recoveries may change.
 
+	mode         // set before the execution begins, and never again
 	host         host
-	mode         mode     // set before the execution begins, and never again
 	verifier     verifier // in mode verify; nil in mode live
 	runID        string
 	headers      map[string]string // of the run; nil if it has none
@@ -90,6 +90,15 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 	return e
 }
 
+// verifyBy sets mode verify, before the execution begins. v is told where code and history differ.
+func (e *execution) verifyBy(v verifier) { e.mode, e.verifier = verify, v }
+
+// id returns the run's ID as a text.
+func (e *execution) id() string { return e.runID }
+
+// decodedHeaders returns the run's headers, nil if it has none. They must not be changed.
+func (e *execution) decodedHeaders() map[string]string { return e.headers }
+
 // remember takes over the history. It is called before the execution begins.
 func (e *execution) remember(history []*store.StepRow) {
 	e.read(history)
@@ -101,7 +110,7 @@ func (e *execution) remember(history []*store.StepRow) {
 }
 
 func (e *execution) log() *slog.Logger {
-	if !e.mode.writes() {
+	if !e.writesRecords() {
 		return slog.New(slog.DiscardHandler)
 	}
 	log := e.environment.log

@@ -197,7 +197,7 @@ func (h *HeldSession) WaitForBatches() {
 }
 
 // Run returns the run's ID.
-func (x HeldExecution) Run() string { return x.e.runID }
+func (x HeldExecution) Run() string { return x.e.id() }
 
 // Superseded reports whether the session has claimed the execution's run again.
 func (x HeldExecution) Superseded() bool {

@@ -21,7 +21,7 @@ func (e *execution) intercept(h Handler) {
 		e.intercepted(err)
 	}()
 	x := e.interception
-	this := InterceptedRun{ClaimedRun: e.ClaimedRun, Decoded: e.headers, Waited: e.waited()}
+	this := InterceptedRun{ClaimedRun: e.ClaimedRun, Decoded: e.decodedHeaders(), Waited: e.waited()}
 	this.Age = e.age() // after Waited, which is not more
 	err = e.intercepts.Execute(e.background, this, func(ctx context.Context) error {
 		switch x.enter() {

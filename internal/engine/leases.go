@@ -8,7 +8,7 @@ import (
 
 // notHeld returns why another worker may hold the run by now; "" if this worker holds it for certain.
 func (e *execution) notHeld() string {
-	if !e.mode.writes() {
+	if !e.writesRecords() {
 		return ""
 	}
 	e.Lock()
@@ -27,7 +27,7 @@ func (e *execution) notHeld() string {
 // ready goroutines run before a timer fires. See docs/architecture.md, Leases and heartbeats.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
-	for e.mode.writes() && e.standing.silent(time.Now(), e.Term.Asked) {
+	for e.writesRecords() && e.standing.silent(time.Now(), e.Term.Asked) {
 		goroutine.Signal(e.heartbeats)
 		select {
 		case <-e.whenDone():

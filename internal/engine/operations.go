@@ -124,7 +124,7 @@ func (b *Branch) mayBegin() error {
 	}
 	b.passHistory()
 	b.live.Store(true)
-	if !b.e.mode.begins() {
+	if !b.e.beginsNew() {
 		b.exitUnrecorded()
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 // it, also after the end of the execution.
 func (b *Branch) SetProgress(text string, fraction *float64) {
 	e := b.e
-	if !b.live.Load() || b.hasLost() || !e.mode.writes() {
+	if !b.live.Load() || b.hasLost() || !e.writesRecords() {
 		return
 	}
 	e.Lock()

@@ -50,7 +50,7 @@ func (b *Branch) deferRecord(r *store.Record) {
 }
 
 func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
-	if b.e.mode.writes() && !b.closed {
+	if b.e.writesRecords() && !b.closed {
 		b.e.deferred = append(b.e.deferred, deferredRecord{record: r, by: b, message: message})
 		if message != nil {
 			b.e.timeWriteLocked(writePause)
@@ -61,7 +61,7 @@ func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
 // setAsideLocked keeps a message that does not decode from all waits. It is written with the run's next write: if the
 // process dies before, the next execution finds the message unread, and decides again.
 func (e *execution) setAsideLocked(g *store.Signal, why error) {
-	if !e.mode.writes() {
+	if !e.writesRecords() {
 		return
 	}
 	e.aside = append(e.aside, &store.SetAside{

@@ -46,7 +46,7 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 		}
 		return answer
 	}
-	if !b.e.mode.begins() { // the run is over: an answer true would be recorded
+	if !b.e.beginsNew() { // the run is over: an answer true would be recorded
 		return false
 	}
 	answer = b.reached >= b.own

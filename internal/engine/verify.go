@@ -40,7 +40,7 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 	v := &verification{over: make(chan struct{}), additions: additions}
 	e := newExecution(env, v, claimed, true)
 	e.remember(history)
-	e.mode, e.verifier = verify, v
+	e.verifyBy(v)
 	defer e.stopContext(nil)
 	go e.execute(h)
 	select {
