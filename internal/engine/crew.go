@@ -42,6 +42,15 @@ func (c *crew) isLiveLocked() bool { return c.live > 0 }
 // waitsLocked reports whether all goroutines wait.
 func (c *crew) waitsLocked() bool { return c.live > 0 && c.busy == 0 }
 
+// startLocked notes that a goroutine begins.
+func (c *crew) startLocked() {
+	c.live++
+	c.busy++
+}
+
+// addBranchLocked notes that Go has begun the branch.
+func (c *crew) addBranchLocked(r *branchResult) { c.branches = append(c.branches, r) }
+
 // dismissLocked gives up the goroutine that was about to begin.
 func (c *crew) dismissLocked() { c.live, c.busy, c.begun = 0, 0, false }
 

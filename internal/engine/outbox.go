@@ -407,6 +407,13 @@ func rank(r *store.Record) (n int) {
 	return n
 }
 
+// isCommitted makes the record of a transactional step a premise: see premises.addLocked.
+func (e *execution) isCommitted(row *store.StepRow, sent int64, now bool) {
+	e.Lock()
+	defer e.Unlock()
+	e.premises.addLocked(row, store.Witness{}, sent, now)
+}
+
 // premisesNow is nowLocked with the lock.
 func (e *execution) premisesNow() (all []store.Premise, sent int64) {
 	e.Lock()

@@ -112,9 +112,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
 	e := s.b.e
 	e.tally.steps.Add(1)
-	e.Lock()
-	e.premises.addLocked(row, store.Witness{}, sent, true)
-	e.Unlock()
+	e.isCommitted(row, sent, true)
 	if news {
 		e.host.hasNews(e)
 	}
@@ -161,9 +159,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			runtime.Goexit()
 		case row != nil:
 			e.tally.steps.Add(1)
-			e.Lock()
-			e.premises.addLocked(row, store.Witness{}, 0, false)
-			e.Unlock()
+			e.isCommitted(row, 0, false)
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its "+

@@ -40,7 +40,7 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 		f.start(b.newBranch(id), fn)
 	}
 	b.e.Lock()
-	b.e.branches = append(b.e.branches, f.result)
+	b.e.addBranchLocked(f.result)
 	b.e.Unlock()
 	return f
 }
@@ -55,8 +55,7 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 		e.Unlock()
 		runtime.Goexit()
 	}
-	e.live++
-	e.busy++
+	e.startLocked()
 	e.Unlock()
 	go func() {
 		var value any
