@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -10,7 +11,8 @@ import (
 // A crew is what executes the run: the goroutines of its branches, their waits, and what came of them. The execution's
 // mutex guards the fields. Its files hold it, as does who calls a method ending in Locked.
 type crew struct {
-	begun bool // set by begin: execute was called, or is about to be, and its goroutines settle the execution
+	mu    *sync.Mutex // the execution's
+	begun bool        // set by begin: execute was called, or is about to be, and its goroutines settle the execution
 	// goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins.
 	// busy == 0 and live > 0 means that all of them wait.
 	live     int
@@ -31,7 +33,7 @@ type crew struct {
 }
 
 // newCrew returns a crew of one goroutine, which is about to begin.
-func newCrew() crew { return crew{live: 1, busy: 1} }
+func newCrew(mu *sync.Mutex) crew { return crew{mu: mu, live: 1, busy: 1} }
 
 // hasBegunLocked reports whether the function was called, or is about to be.
 func (c *crew) hasBegunLocked() bool { return c.begun }

@@ -29,13 +29,13 @@ func (e *execution) begin(h Handler) {
 }
 
 // newRoot returns the run's own branch.
-func (e *execution) newRoot(ctx context.Context) *Branch {
+func newRoot(ctx context.Context, e *execution) *Branch {
 	return &Branch{e: e, ctx: ctx, cancel: e.stopContext, now: e.StartedAt, result: &branchResult{}}
 }
 
 // call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
 func (e *execution) call(h Handler, ctx context.Context) {
-	b := e.newRoot(ctx)
+	b := newRoot(ctx, e)
 	if !e.DeadlineAt.IsZero() && e.cancelsOthers() {
 		e.setDeadline()
 	}
@@ -163,10 +163,10 @@ func (e *execution) discardLocked(last bool) {
 }
 
 // result returns the output of the function.
-func (e *execution) result() []byte {
-	e.Lock()
-	defer e.Unlock()
-	return e.output
+func (c *crew) result() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.output
 }
 
 // outcome returns the error of the execution: of the function, else of a failed branch that nobody asked for, else of a

@@ -4,13 +4,13 @@ import "github.com/kagzi/kagzi/store"
 
 // setPaused notes whether the run is paused, as its row says. If so, the branches park: each stops where it would begin
 // the next operation. When none is busy any more, the execution is suspended. See docs/architecture.md, Pauses.
-func (e *execution) setPaused(paused bool) {
-	e.Lock()
-	defer e.Unlock()
-	if e.paused && !paused {
-		e.fireLocked(&e.unpaused)
+func (c *crew) setPaused(paused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.paused && !paused {
+		c.fireLocked(&c.unpaused)
 	}
-	e.paused = paused
+	c.paused = paused
 }
 
 // park waits while the run is paused. It exits the goroutine if the execution is suspended meanwhile, and returns the
@@ -34,8 +34,8 @@ func (b *Branch) park() error {
 const pausedRun = "pause"
 
 // parkedLocked reports whether a branch is parked.
-func (e *execution) parkedLocked() bool {
-	for _, w := range e.waits {
+func (c *crew) parkedLocked() bool {
+	for _, w := range c.waits {
 		if w.parked {
 			return true
 		}

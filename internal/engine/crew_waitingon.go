@@ -17,9 +17,9 @@ const (
 // waitingOnLocked returns what the execution waits for, for people: "timer cooling-off; signal approved; 2 more". Waits
 // that end by their time come first, in the order of their times, and then the others in the order of their texts.
 // Equal texts are named once. Waits of branches for one another are left out.
-func (e *execution) waitingOnLocked() string {
+func (c *crew) waitingOnLocked() string {
 	var waits []*wait
-	for _, w := range e.waits {
+	for _, w := range c.waits {
 		if !w.until.IsZero() || w.need > 0 {
 			waits = append(waits, w)
 		}

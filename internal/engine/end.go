@@ -29,6 +29,7 @@ const (
 // execution's mutex guards the fields from reason on: stop and fail take it, and who calls a method ending in Locked
 // holds it. The context and done need no lock.
 type ending struct {
+	mu     *sync.Mutex     // the execution's
 	ctx    context.Context // step contexts descend from it
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed by stopLocked when it sets reason
@@ -47,9 +48,9 @@ type ending struct {
 	abandoned  bool // set by leave: its goroutines were not waited for
 }
 
-func newEnding() ending {
+func newEnding(mu *sync.Mutex) ending {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return ending{ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	return ending{mu: mu, ctx: ctx, cancel: cancel, done: make(chan struct{})}
 }
 
 // context returns the context from which those of steps descend. It ends when the execution stops.

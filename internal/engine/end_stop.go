@@ -232,10 +232,10 @@ func (e *execution) stopAfterLocked(o store.Outcome) {
 }
 
 // lost reports whether the execution's writes may no longer be made.
-func (e *execution) lost() bool {
-	e.Lock()
-	defer e.Unlock()
-	return e.reason == stopLost || e.superseded
+func (x *ending) lost() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.reason == stopLost || x.superseded
 }
 
 // leave is called once, when the execution has settled: it stops the timers. It reports whether goroutines are left
@@ -262,14 +262,14 @@ func (e *execution) endToMake() (reason stopReason, last *write, cause error) {
 }
 
 // whenStopped returns when the execution stopped, zero if it is under way, and whether it was given up.
-func (e *execution) whenStopped() (at time.Time, abandoned bool) {
-	e.Lock()
-	defer e.Unlock()
-	return e.stoppedAt, e.abandoned
+func (x *ending) whenStopped() (at time.Time, abandoned bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.stoppedAt, x.abandoned
 }
 
-func (e *execution) reasonOf() stopReason {
-	e.Lock()
-	defer e.Unlock()
-	return e.reason
+func (x *ending) reasonOf() stopReason {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.reason
 }

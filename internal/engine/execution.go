@@ -76,8 +76,9 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 	e := &execution{
 		environment: env, ClaimedRun: run, host: h, runID: run.RunID.String(),
 		journal: journal{attempt: run.Attempts + 1},
-		ending:  newEnding(), crew: newCrew(), mail: newMail(), holding: holding{term: run.Term},
 	}
+	e.ending, e.crew, e.mail = newEnding(&e.Mutex), newCrew(&e.Mutex), newMail(&e.Mutex)
+	e.outbox, e.holding = outbox{mu: &e.Mutex}, holding{mu: &e.Mutex, term: run.Term}
 	if loads {
 		e.hasSeenLocked(run.Wakeups)
 	}

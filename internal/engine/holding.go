@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/store"
@@ -10,8 +11,9 @@ import (
 // belongs to the session, and is here because the execution's mutex guards it: its files hold it, as does who calls a
 // method ending in Locked.
 type holding struct {
-	queue *queue     // of the session; nil in mode verify. Set by hold, and never again.
-	term  store.Term // of the lease, as far as is known
+	mu    *sync.Mutex // the execution's
+	queue *queue      // of the session; nil in mode verify. Set by hold, and never again.
+	term  store.Term  // of the lease, as far as is known
 	// it waits in memory for a slot, and none of its goroutines has begun. Set by hold, reset by takeSlot.
 	waiting bool
 	hasSlot bool // it holds a slot of the session. Set by takeSlot, reset by freeSlot.

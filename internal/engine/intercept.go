@@ -61,7 +61,7 @@ func (e *execution) intercepted(err error) {
 		if err == nil {
 			err = ErrNoNext
 		}
-		e.guard(e.newRoot(e.context()), func() error { return err }, func() {})
+		e.guard(newRoot(e.context(), e), func() error { return err }, func() {})
 	}
 }
 

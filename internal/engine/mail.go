@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,7 +13,8 @@ import (
 // A mail is what reaches the run from outside: messages, and the ends of its children. The execution's mutex guards the
 // fields. Its files hold it, as does who calls a method ending in Locked.
 type mail struct {
-	seen     int64 // the wakeups of the run that history and inbox reflect
+	mu       *sync.Mutex // the execution's
+	seen     int64       // the wakeups of the run that history and inbox reflect
 	inbox    inbox
 	unread   int               // how often in a row the inbox could not be read. inboxRead counts and resets it.
 	arrivals map[string]*event // by a message's name, or a child's ID
@@ -24,7 +26,7 @@ type mail struct {
 	activeChildren map[uuid.UUID]bool
 }
 
-func newMail() mail { return mail{activeChildren: map[uuid.UUID]bool{}} }
+func newMail(mu *sync.Mutex) mail { return mail{mu: mu, activeChildren: map[uuid.UUID]bool{}} }
 
 // hasSeenLocked notes that history and inbox reflect so many wake-ups of the run.
 func (m *mail) hasSeenLocked(wakeups int64) { m.seen = wakeups }

@@ -102,22 +102,22 @@ func (e *execution) putBackLocked(messages []*store.Signal) {
 }
 
 // expectAny notes that the run may have active children, without their IDs.
-func (e *execution) expectAny() {
-	e.Lock()
-	defer e.Unlock()
-	e.expectLocked(uuid.Nil) // stands for all of them
+func (m *mail) expectAny() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expectLocked(uuid.Nil) // stands for all of them
 }
 
 // forgetChildren notes that no child is active. It reports whether there were any.
-func (e *execution) forgetChildren() (any bool) {
-	e.Lock()
-	defer e.Unlock()
-	return e.forgetAllLocked()
+func (m *mail) forgetChildren() (any bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.forgetAllLocked()
 }
 
 // isBehind reports whether the run's row counts more wake-ups than the execution has seen.
-func (e *execution) isBehind(wakeups int64) bool {
-	e.Lock()
-	defer e.Unlock()
-	return e.isBehindLocked(wakeups)
+func (m *mail) isBehind(wakeups int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.isBehindLocked(wakeups)
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/store"
@@ -39,7 +40,8 @@ type write struct {
 // depend on. The execution is requeued until the outbox is empty. The execution's mutex guards the outbox: its files
 // hold it, as does who calls a method ending in Locked. See docs/architecture.md, Group commit.
 type outbox struct {
-	writes []*write // not settled, oldest first
+	mu     *sync.Mutex // the execution's
+	writes []*write    // not settled, oldest first
 	// the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by
 	// isLeftLocked.
 	active bool
@@ -141,11 +143,11 @@ func (o *outbox) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 
 // take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and
 // bytes already. It returns the transaction's new numbers.
-func (e *execution) take(writes, bytes int) (int, int) {
-	e.Lock()
-	defer e.Unlock()
-	for e.taken = 0; e.taken < len(e.writes) && writes < mostWrites; e.taken++ {
-		size := e.writes[e.taken].size()
+func (o *outbox) take(writes, bytes int) (int, int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.taken = 0; o.taken < len(o.writes) && writes < mostWrites; o.taken++ {
+		size := o.writes[o.taken].size()
 		if writes > 0 && bytes+size > mostBytes {
 			break
 		}
@@ -155,13 +157,13 @@ func (e *execution) take(writes, bytes int) (int, int) {
 }
 
 // takeFewer leaves the second half of the taken writes to another flush. It returns false if only one write is taken.
-func (e *execution) takeFewer() bool {
-	e.Lock()
-	defer e.Unlock()
-	if e.taken < 2 {
+func (o *outbox) takeFewer() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.taken < 2 {
 		return false
 	}
-	e.taken /= 2
+	o.taken /= 2
 	return true
 }
 
@@ -377,7 +379,7 @@ func (w *write) onlyFunctions() bool {
 }
 
 // acknowledgeLocked makes the newest record of the settled writes a premise.
-func (e *execution) acknowledgeLocked(settled []*write, by store.Witness) {
+func (o *outbox) acknowledgeLocked(settled []*write, by store.Witness) {
 	var newest *store.Record
 	for _, w := range settled {
 		for _, r := range w.records {
@@ -391,8 +393,8 @@ func (e *execution) acknowledgeLocked(settled []*write, by store.Witness) {
 		if newest.Found { // another connection may have sent it
 			by = store.Witness{}
 		}
-		e.told = false
-		e.premises.addLocked(&newest.StepRow, by, e.sent, !newest.Found)
+		o.told = false
+		o.premises.addLocked(&newest.StepRow, by, o.sent, !newest.Found)
 	}
 }
 
@@ -408,15 +410,15 @@ func rank(r *store.Record) (n int) {
 }
 
 // isCommitted makes the record of a transactional step a premise: see premises.addLocked.
-func (e *execution) isCommitted(row *store.StepRow, sent int64, now bool) {
-	e.Lock()
-	defer e.Unlock()
-	e.premises.addLocked(row, store.Witness{}, sent, now)
+func (o *outbox) isCommitted(row *store.StepRow, sent int64, now bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.premises.addLocked(row, store.Witness{}, sent, now)
 }
 
 // premisesNow is nowLocked with the lock.
-func (e *execution) premisesNow() (all []store.Premise, sent int64) {
-	e.Lock()
-	defer e.Unlock()
-	return e.premises.nowLocked()
+func (o *outbox) premisesNow() (all []store.Premise, sent int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.premises.nowLocked()
 }

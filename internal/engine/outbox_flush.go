@@ -70,12 +70,12 @@ func (n *settlement) tell() {
 
 // failedAlone notes that a flush has failed with this execution alone. It returns how many have before, one after the
 // other.
-func (e *execution) failedAlone() (before int) {
-	e.Lock()
-	defer e.Unlock()
-	before = e.outbox.failures
-	e.outbox.failures++
-	e.apart = true
+func (o *outbox) failedAlone() (before int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before = o.failures
+	o.failures++
+	o.apart = true
 	return before
 }
 

@@ -74,11 +74,11 @@ func (o *outbox) hasMessagesLocked() bool {
 
 // holdProgress keeps the progress from being written until release is called: the transaction of a step is stricter
 // than READ COMMITTED, and could not record the step if the run's row had changed.
-func (e *execution) holdProgress() (release func()) {
+func (o *outbox) holdProgress() (release func()) {
 	add := func(n int) {
-		e.Lock()
-		defer e.Unlock()
-		e.progress.holds += n
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.progress.holds += n
 	}
 	add(1)
 	return func() { add(-1) }

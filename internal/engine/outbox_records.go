@@ -150,16 +150,15 @@ func (e *execution) enqueue(w *write) bool {
 
 // enqueueLocked is enqueue for a write of a branch that has not lost. It reports whether the caller must tell the host,
 // without the lock.
-func (e *execution) enqueueLocked(w *write) (first bool) {
-	o := &e.outbox
+func (o *outbox) enqueueLocked(w *write) (first bool) {
 	if w.givesBack {
-		e.deferred, e.progress.said, e.aside = nil, nil, nil
+		o.deferred, o.progress.said, o.aside = nil, nil, nil
 	}
-	if e.aside != nil { // before what follows from a later message
-		o.writes = append(o.writes, &write{by: w.by, aside: e.aside})
-		e.aside = nil
+	if o.aside != nil { // before what follows from a later message
+		o.writes = append(o.writes, &write{by: w.by, aside: o.aside})
+		o.aside = nil
 	}
-	deferred := e.takeDeferredLocked(w)
+	deferred := o.takeDeferredLocked(w)
 	for len(deferred) > 0 && deferred[0].mayPrecede() { // so that a flush of many large messages can be divided
 		o.writes = append(o.writes, &write{by: w.by, records: []*store.Record{deferred[0].record}})
 		deferred = deferred[1:]
@@ -171,8 +170,8 @@ func (e *execution) enqueueLocked(w *write) (first bool) {
 		}
 		w.records = append(records, w.records...)
 	}
-	if !o.refused && e.progress.goesWithLocked(w) {
-		w.progress = e.progress.takeLocked()
+	if !o.refused && o.progress.goesWithLocked(w) {
+		w.progress = o.progress.takeLocked()
 	}
 	o.writes = append(o.writes, w)
 	first = !o.active

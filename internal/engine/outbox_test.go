@@ -125,6 +125,7 @@ func (quietHost) hasNews(*execution)                       {}
 func TestMessagesAreDivided(t *testing.T) {
 	t.Parallel()
 	e := &execution{host: quietHost{}}
+	e.outbox.mu = &e.Mutex
 	root := &Branch{e: e, result: &branchResult{}}
 	racer := &Branch{e: e, parent: root, result: &branchResult{done: event{fired: 1}}} // it has won
 	read := func(id string, by *Branch) deferredRecord {
