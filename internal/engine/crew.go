@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A crew is what executes the run: the goroutines of its branches, their waits, and what came of them. The execution's
-// mutex guards the fields. Its files hold it, as does who calls a method ending in Locked.
+// A crew executes the run: the goroutines of its branches, their waits and their results. The execution's mutex guards
+// the fields. The crew's files lock it, and a method ending in Locked is called with it.
 type crew struct {
 	mu    *sync.Mutex // the execution's
 	begun bool        // set by begin: execute was called, or is about to be, and its goroutines settle the execution

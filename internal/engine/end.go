@@ -25,9 +25,8 @@ const (
 	stopVerified // mode verify: no branch has anything left to do
 )
 
-// An ending says how an execution stops. Its files change the fields; others stop the execution, and ask. The
-// execution's mutex guards the fields from reason on: stop and fail take it, and who calls a method ending in Locked
-// holds it. The context and done need no lock.
+// An ending says how an execution stops. The execution's mutex guards the fields from reason on. The ending's files
+// lock it, and a method ending in Locked is called with it. The context and done need no lock.
 type ending struct {
 	mu     *sync.Mutex     // the execution's
 	ctx    context.Context // step contexts descend from it
@@ -94,7 +93,7 @@ func (x *ending) refusedLocked(cause error) {
 // isMadeLocked reports whether the end that was made last is the one that the execution is to have.
 func (x *ending) isMadeLocked() bool { return x.made == x.reason }
 
-// stopTimersLocked stops what waits for the run's deadline and for the goroutines.
+// stopTimersLocked stops the timers of the run's deadline and of the goroutines' time.
 func (x *ending) stopTimersLocked() {
 	for _, t := range []*time.Timer{x.grace, x.deadline} {
 		if t != nil {

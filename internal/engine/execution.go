@@ -12,12 +12,12 @@ import (
 // An execution is one claimed run in this process: its history, its branches and their waits. See docs/architecture.md,
 // The life of a run.
 //
-// The mutex guards what changes while the execution is under way: the journal, ending, crew, mail, outbox and holding
-// share it. It is locked before the session's mutex.
+// The journal, ending, crew, mail, outbox and holding share the mutex, and no other field changes once the execution
+// has begun. It is locked before the session's mutex.
 type execution struct {
 	sync.Mutex
 	*environment
-	*store.ClaimedRun // The loader sets its Input before the execution begins. CancelRequested and Recoveries may change.
+	*store.ClaimedRun // load sets its Input. CancelRequested and Recoveries may change.
 
 	mode         // set before the execution begins, and never again
 	host         host

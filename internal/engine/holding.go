@@ -7,9 +7,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A holding is what the session notes about a run that it holds: the lease, the slot, and what is read of the run. It
-// belongs to the session, and is here because the execution's mutex guards it: its files hold it, as does who calls a
-// method ending in Locked.
+// A holding has the session's notes about a run that it holds: the lease, the slot, and the reads of the run that are
+// under way. It belongs to the session, and is part of the execution because the execution's mutex guards it. Its files
+// lock it, and a method ending in Locked is called with it.
 type holding struct {
 	mu    *sync.Mutex // the execution's
 	queue *queue      // of the session; nil in mode verify. Set by hold, and never again.

@@ -10,8 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A mail is what reaches the run from outside: messages, and the ends of its children. The execution's mutex guards the
-// fields. Its files hold it, as does who calls a method ending in Locked.
+// A mail brings the run news from outside: messages, and the ends of its children. The execution's mutex guards the
+// fields. The mail's files lock it, and a method ending in Locked is called with it.
 type mail struct {
 	mu       *sync.Mutex // the execution's
 	seen     int64       // the wakeups of the run that history and inbox reflect

@@ -14,6 +14,6 @@ func (m mode) beginsNew() bool { return m == live }
 // writesRecords reports whether the execution writes records, logs, and needs a lease.
 func (m mode) writesRecords() bool { return m == live }
 
-// cancelsOthers reports whether the end of a branch cancels other branches and children. If not, they end where the history
-// does.
+// cancelsOthers reports whether the end of a branch cancels other branches and children. If not, they end where the
+// history does.
 func (m mode) cancelsOthers() bool { return m == live }

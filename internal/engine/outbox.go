@@ -34,11 +34,11 @@ type write struct {
 	bare        bool // a finish without anything of the application's. Set by Session.refused.
 }
 
-// An outbox is an execution's FIFO of writes that are not settled, and what waits to be written with the next of them.
+// An outbox is an execution's FIFO of writes that are not settled, with the records that wait for the next of them.
 // enqueue adds a write; if the outbox was empty, it puts the execution into the session's batcher. A flush takes writes
 // from the front. A busy write stays in front, and all later writes wait behind it: no write overtakes one that it may
 // depend on. The execution is requeued until the outbox is empty. The execution's mutex guards the outbox: its files
-// hold it, as does who calls a method ending in Locked. See docs/architecture.md, Group commit.
+// lock it, and a method ending in Locked is called with it. See docs/architecture.md, Group commit.
 type outbox struct {
 	mu     *sync.Mutex // the execution's
 	writes []*write    // not settled, oldest first

@@ -21,7 +21,7 @@ type settlement struct {
 }
 
 // settleTaken removes the taken writes that are settled from the outbox. by has sent them. The caller calls tell once
-// it has done what follows from them. It gives writes, which is empty, for the writes.
+// it has acted on them. It gives writes, which is empty, for the writes.
 func (e *execution) settleTaken(writes []*write, by store.Witness) settlement {
 	e.Lock()
 	defer e.Unlock()
@@ -37,7 +37,7 @@ func (e *execution) settleTaken(writes []*write, by store.Witness) settlement {
 	return now
 }
 
-// add notes what follows from a settled write.
+// add counts a settled write.
 func (n *settlement) add(w *write) {
 	switch o := w.outcome(); {
 	case o == store.Lost || o == store.Unfounded:

@@ -210,7 +210,9 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 
 func (s *stepCall) identity() StepIdentity {
 	e := s.b.e
-	return StepIdentity{Run: e.id(), Workflow: e.Type, Step: s.id, Attempt: s.attempt, Headers: e.decodedHeaders(), By: s.b}
+	return StepIdentity{
+		Run: e.id(), Workflow: e.Type, Step: s.id, Attempt: s.attempt, Headers: e.decodedHeaders(), By: s.b,
+	}
 }
 
 // display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of
