@@ -234,8 +234,8 @@ var orderMutants = []Mutant{
 	{
 		Name: "the end of a run drops its deferred records", Breaks: "a message is read once, and that is recorded",
 		Edits: []Edit{{
-			"internal/engine/outbox.go", "	if len(e.deferred) == 0 {\n		return nil\n	}\n",
-			"	if len(e.deferred) == 0 || w.finish != nil {\n		e.deferred = nil\n		return nil\n	}\n",
+			"internal/engine/outbox.go", "	if len(o.deferred) == 0 {\n		return nil\n	}\n",
+			"	if len(o.deferred) == 0 || w.finish != nil {\n		o.deferred = nil\n		return nil\n	}\n",
 		}},
 		Shown: calm("messages|S7|S9", 1, 2, 3),
 	},

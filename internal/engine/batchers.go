@@ -6,37 +6,26 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/batch"
-	"github.com/kagzi/kagzi/store"
 )
 
 // enqueued puts the execution, whose outbox has got its first write, into the batcher.
 func (s *Session) enqueued(e *execution) { s.writer.Add(e) }
 
-// dropWrites stops the execution, empties the outbox, and settles its writes as lost.
+// dropWrites gives up the execution's writes.
 func (s *Session) dropWrites(e *execution) {
-	e.mu.Lock()
-	e.stopLocked(stopLost, ErrShutdown) // at once: nobody may take the writes for written because they left the outbox
-	writes := e.outbox.writes
-	e.outbox.writes, e.outbox.taken = nil, 0
-	e.mu.Unlock()
-	for _, w := range writes {
-		w.settle(store.Lost)
-	}
+	e.dropWrites()
 	s.requeue(e, 0)
 }
 
 // requeue is called when a flush is done with the execution. If any writes are left, it puts the execution into a
 // batcher again: after the pause, if that is not zero.
 func (s *Session) requeue(e *execution, pause time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	o := &e.outbox
-	o.taken = 0
+	e.Lock()
+	defer e.Unlock()
 	switch {
-	case len(o.writes) == 0:
-		o.active = false
+	case !e.isLeftLocked():
 	case pause > 0 && !s.closing.Load():
-		o.pause = time.AfterFunc(pause, func() { s.endPause(e) })
+		e.pauseLocked(pause, func() { s.endPause(e) })
 	default:
 		s.batcherLocked(e).Add(e)
 	}
@@ -44,11 +33,9 @@ func (s *Session) requeue(e *execution, pause time.Duration) {
 
 // endPause ends the execution's pause, if it makes one, and puts it into a batcher.
 func (s *Session) endPause(e *execution) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.outbox.pause != nil {
-		e.outbox.pause.Stop()
-		e.outbox.pause = nil
+	e.Lock()
+	defer e.Unlock()
+	if e.endPauseLocked() {
 		s.batcherLocked(e).Add(e)
 	}
 }
@@ -57,10 +44,10 @@ func (s *Session) endPause(e *execution) {
 // flush with it takes as long as a wait for a lock may, so it shares none with the executions that are not affected. A
 // write that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
 func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
-	switch o := &e.outbox; {
-	case !o.apart || s.closing.Load():
+	switch {
+	case !e.isApartLocked() || s.closing.Load():
 		return s.writer
-	case slices.ContainsFunc(o.writes, (*write).mayWait):
+	case e.mayWaitLocked():
 		return s.alone
 	default:
 		return s.retries

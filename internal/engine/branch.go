@@ -120,18 +120,18 @@ func (b *Branch) Done() <-chan struct{} { return b.ctx.Done() }
 
 func (b *Branch) Err() error { return context.Cause(b.ctx) }
 
-func (b *Branch) RunID() string { return b.e.runID }
+func (b *Branch) RunID() string { return b.e.id() }
 
 // ExternalID returns the ID that the run has for the application; empty if it has none.
-func (b *Branch) ExternalID() string { return b.e.run.ExternalID }
+func (b *Branch) ExternalID() string { return b.e.ExternalID }
 
 // FireTime returns the tick that the run stands for, zero if no schedule has fired it.
-func (b *Branch) FireTime() time.Time { return b.e.run.FireAt.UTC() }
+func (b *Branch) FireTime() time.Time { return b.e.FireAt.UTC() }
 
 // Headers returns the run's headers, nil if it has none. They must not be changed.
-func (b *Branch) Headers() map[string]string { return b.e.headers }
+func (b *Branch) Headers() map[string]string { return b.e.decodedHeaders() }
 
-func (b *Branch) Attempt() int { return b.e.attempt }
+func (b *Branch) Attempt() int { return b.e.runAttempt() }
 
 // in UTC: a step may be named after it, and must have the same name in every replay
 func (b *Branch) Now() time.Time { return b.now.UTC() }
@@ -264,10 +264,7 @@ func (b *Branch) close(at time.Time) {
 func (b *Branch) outlived(at time.Time) bool { return b.closed && at.After(b.closedAt) }
 
 // recorded reports whether the history has the step or branch id.
-func (b *Branch) recorded(id string) bool {
-	_, below := b.e.own[id+"/"]
-	return below || b.e.history[id] != nil
-}
+func (b *Branch) recorded(id string) bool { return b.e.hasRecorded(id) }
 
 // owned reports whether the caller is the branch's goroutine, outside of a step's function. Only then may it exit the
 // goroutine.
@@ -298,12 +295,9 @@ func (b *Branch) noteMisuse(err error) {
 		return
 	}
 	e := b.e
-	e.mu.Lock()
-	first := e.misused == nil
-	if first {
-		e.misused = err
-	}
-	e.mu.Unlock()
+	e.Lock()
+	first := e.misuseLocked(err)
+	e.Unlock()
 	if first {
 		e.log().Warn("kagzi: a call in a workflow is wrong", "error", text.OneLine(err.Error()))
 	}
@@ -320,8 +314,8 @@ type metadataChange struct {
 // map is the caller's.
 func (b *Branch) Metadata() map[string]string {
 	all := map[string]string{}
-	if b.e.run.Metadata != nil {
-		_ = json.Unmarshal(b.e.run.Metadata, &all) // the client wrote a map of strings
+	if b.e.Metadata != nil {
+		_ = json.Unmarshal(b.e.Metadata, &all) // the client wrote a map of strings
 	}
 	for _, c := range b.metadata {
 		for key, value := range c.tags {

@@ -271,7 +271,7 @@ func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 	s.mu.Unlock()
 	if waiting > 0 && len(es) > 0 {
 		s.endLingering()
-		time.AfterFunc(s.slots.longest, func() { s.giveBack(es[len(es)-1].run.Term.Asked) })
+		time.AfterFunc(s.slots.longest, func() { s.giveBack(es[len(es)-1].Term.Asked) })
 	}
 }
 
@@ -281,7 +281,7 @@ func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
 	e := newExecution(s.environment, s, r, loads)
-	e.waiting, e.loading = true, loads
+	e.hold(loads)
 	s.mu.Lock()
 	old := s.executing[r.RunID]
 	s.executing[r.RunID] = e
@@ -310,15 +310,13 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 
 // dispatch executes e, or ends it if there is a reason not to execute it.
 func (s *Session) dispatch(e *execution) {
-	h := s.cfg.Handlers[e.run.Type][e.run.Version]
-	e.mu.Lock()
+	h := s.cfg.Handlers[e.Type][e.Version]
 	why := e.isToEnd()
-	e.mu.Unlock()
 	s.mu.Lock()
-	if !e.run.CrashLoopSuspect() { // it may have been taken for one, and has made progress
+	if !e.CrashLoopSuspect() { // it may have been taken for one, and has made progress
 		s.endSuspectLocked(e)
 	}
-	fenced, left := s.fenced, !s.claims.Active(e.run.Queue)
+	fenced, left := s.fenced, !s.claims.Active(e.Queue)
 	s.mu.Unlock()
 	switch {
 	case fenced:
@@ -330,10 +328,7 @@ func (s *Session) dispatch(e *execution) {
 	case h == nil:
 		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
 	default:
-		e.mu.Lock()
-		e.begun = true
-		e.mu.Unlock()
-		go e.execute(h)
+		e.begin(h)
 	}
 }
 

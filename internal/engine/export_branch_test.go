@@ -15,8 +15,8 @@ const (
 
 // LingerLong makes the branch's run stay in memory for an hour when it waits for its children, if it may stay at all.
 func LingerLong(b *Branch) {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	b.e.inbox.lastEnd = time.Now().Add(time.Hour)
 }
 
@@ -33,8 +33,8 @@ func DeadlineFires(b *Branch) { b.e.timeOver() }
 
 // HasFailedBranch reports whether a branch of b's run has failed whose name ends in name.
 func HasFailedBranch(b *Branch, name string) bool {
-	b.e.mu.Lock()
-	defer b.e.mu.Unlock()
+	b.e.Lock()
+	defer b.e.Unlock()
 	return slices.ContainsFunc(b.e.branches, func(r *branchResult) bool {
 		return strings.HasSuffix(r.name, name) && r.done.fired > 0 && r.err != nil
 	})

@@ -166,7 +166,7 @@ func (h *HeldSession) InputsAhead() (bytes int) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
 	for _, e := range h.s.slots.waiting {
-		bytes += len(e.run.Input)
+		bytes += len(e.Input)
 	}
 	return bytes
 }
@@ -213,12 +213,12 @@ func (h *HeldSession) WaitForBatches() {
 }
 
 // Run returns the run's ID.
-func (x HeldExecution) Run() string { return x.e.runID }
+func (x HeldExecution) Run() string { return x.e.id() }
 
 // Superseded reports whether the session has claimed the execution's run again.
 func (x HeldExecution) Superseded() bool {
-	x.e.mu.Lock()
-	defer x.e.mu.Unlock()
+	x.e.Lock()
+	defer x.e.Unlock()
 	return x.e.superseded
 }
 
@@ -234,8 +234,8 @@ func (x HeldExecution) Records() int {
 }
 
 func (x HeldExecution) count(counts func(*write) bool) (n int) {
-	x.e.mu.Lock()
-	defer x.e.mu.Unlock()
+	x.e.Lock()
+	defer x.e.Unlock()
 	for _, w := range x.e.outbox.writes {
 		if counts(w) {
 			n++
@@ -246,8 +246,8 @@ func (x HeldExecution) count(counts func(*write) bool) (n int) {
 
 // BeginsWith returns the status in the record of the first write.
 func (x HeldExecution) BeginsWith() string {
-	x.e.mu.Lock()
-	defer x.e.mu.Unlock()
+	x.e.Lock()
+	defer x.e.Unlock()
 	return x.e.outbox.writes[0].record().Status
 }
 

@@ -38,8 +38,8 @@ func HoldUp(s *Session, run uuid.UUID) (release func()) {
 	s.mu.Lock()
 	e := s.executing[run]
 	s.mu.Unlock()
-	e.mu.Lock()
-	return sync.OnceFunc(e.mu.Unlock)
+	e.Lock()
+	return sync.OnceFunc(e.Unlock)
 }
 
 // HasStoppedAll reports whether s has stopped all of its executions.
@@ -87,7 +87,7 @@ func Drains(s *Session) bool {
 
 // CorrectClock moves the session's estimate of the database's clock forward, as a reply does that is ahead of it.
 func CorrectClock(b *Branch, ahead time.Duration) {
-	c := &b.e.env.clock
+	c := &b.e.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.database = c.database.Add(ahead)

@@ -1,18 +1,12 @@
 package engine
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
-	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -152,12 +146,7 @@ func (s *Session) requeueFailed(e *execution, err error) {
 	} else {
 		s.databaseTroubleWith(flushingAlone, err)
 	}
-	e.mu.Lock()
-	failures := e.outbox.failures
-	e.outbox.failures++
-	e.outbox.apart = true
-	e.mu.Unlock()
-	s.requeue(e, outage.Backoff(failures))
+	s.requeue(e, outage.Backoff(e.failedAlone()))
 }
 
 // sendFlush writes f, which has the writes of so many executions.
@@ -178,55 +167,30 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 	var ended []uuid.UUID
 	var due []store.DueRun // children that were started, and suspended runs that others should claim
 	var settled []*write
-	var unheard bool
 	for _, e := range es {
-		e.mu.Lock()
-		failed := e.outbox.failures > 0
-		settled, unheard = e.outbox.settleLocked(settled[:0])
-		e.outbox.told = e.outbox.told || unheard
-		busy := e.outbox.apart
-		e.acknowledgeLocked(settled, by)
-		worst := store.Done
-		for _, w := range settled {
-			if o := w.outcome(); o == store.Lost || o == store.Unfounded {
-				worst = o
-			}
-		}
-		e.stopAfterLocked(worst) // at once: no branch may take the write for written because it left the outbox
-		e.mu.Unlock()
-		if failed {
+		now := e.settleTaken(settled[:0], by)
+		settled = now.writes
+		if now.recovered {
 			s.failures.Over(s.logger(s.ID()), flushingAlone)
 		}
-		progress := false
-		for _, w := range settled {
-			o := w.outcome()
-			if worst == store.Unfounded && w.empty() {
-				o = worst // what it waited for is not written
-			}
-			if o == store.Done && w.finish != nil {
-				ended = append(ended, s.finished(e, w.finish, last)...)
-			}
-			if o == store.Done && w.suspension != nil && s.suspended(e.run.Queue, w.suspension) {
-				due = append(due, store.DueRun{Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version})
-			}
-			for _, r := range w.records {
-				if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
-					s.tally.steps.Add(1)
-					progress = true
-				}
-				if r.Start != nil && r.Outcome == store.Done {
-					due = append(due, store.DueRun{Queue: r.Start.Queue, Type: r.Start.Type, Version: r.Start.Version})
-				}
-			}
-			w.settle(o)
+		if now.finish != nil {
+			ended = append(ended, s.finished(e, now.finish, last)...)
 		}
-		if progress && e.run.CrashLoopSuspect() {
+		if now.suspended != nil && s.suspended(e.Queue, now.suspended) {
+			due = append(due, store.DueRun{Queue: e.Queue, Type: e.Type, Version: e.Version})
+		}
+		s.tally.steps.Add(int64(now.steps))
+		for _, r := range now.started {
+			due = append(due, store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version})
+		}
+		now.tell()
+		if now.steps > 0 && e.CrashLoopSuspect() {
 			s.endSuspect(e)
 		}
-		if unheard {
+		if now.unheard {
 			s.hasNews(e)
 			s.requeue(e, 0)
-		} else if busy {
+		} else if now.busy {
 			s.requeue(e, busyPause)
 		} else {
 			s.requeue(e, 0)
@@ -254,13 +218,13 @@ func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UU
 	}
 	if told := s.cfg.Hints.OnEnd; told != nil {
 		told(store.EndedRun{
-			RunID: f.RunID, Queue: e.run.Queue, Type: e.run.Type, Version: e.run.Version,
+			RunID: f.RunID, Queue: e.Queue, Type: e.Type, Version: e.Version,
 			Status: f.Status, Kind: f.ErrorKind, Age: e.age(),
 		})
 	}
 	if f.Status != store.Cancelled { // only the table has the reason of the cancel
 		s.cfg.Hints.Deliver(store.Ended{
-			RunID: f.RunID, Type: e.run.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
+			RunID: f.RunID, Type: e.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
 			Error: f.Error,
 		}, last)
 	}
@@ -303,61 +267,14 @@ func (s *Session) withoutEnded(es []*execution) []*execution {
 }
 
 // refused is called when the server refuses the execution's first write by itself. It reports whether the execution can
-// do without that write. If it cannot, the write is the end of the run and has nothing of the application in it: it is
-// tried again.
+// do without that write. If it cannot, the write is tried again.
 func (s *Session) refused(e *execution, err error) (done bool) {
-	e.mu.Lock()
-	w := e.outbox.writes[0]
-	switch {
-	case w.progress != nil: // the rest may be written without it
-		w.progress = nil
-		e.mu.Unlock()
-		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
-		s.requeue(e, 0)
-		return true
-	case w.aside != nil: // perhaps because of their reasons; without its mark, a message is only found unread again
-		e.outbox.writes = slices.Delete(e.outbox.writes, 0, 1)
-		e.mu.Unlock()
-		e.log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
-		s.requeue(e, 0)
-		return true
-	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):
-		e.mu.Unlock()
-		return false
-	case w.failsRun():
-		own := w.finish.Error
-		w.bare = true
-		w.finish.ErrorKind, w.finish.Error, w.finish.Forget = string(kind.Database), bareFailure(err), nil
-		e.mu.Unlock()
-		e.log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own),
-			"error", err)
-		s.requeue(e, 0)
-		return true
-	}
-	cause := fmt.Errorf("the run's end cannot be recorded: %w", err)
-	if !w.ends() {
-		cause = fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)
-	}
-	dropped, ends := e.refuseLocked(failure.Of(kind.Database, cause))
-	e.mu.Unlock()
-	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written",
-		"error", cause)
-	for _, w := range dropped { // the execution has stopped: no branch takes them for written
-		w.settle(store.Lost)
-	}
+	done, ends := e.doWithout(err)
 	if ends {
-		s.end(e)
+		e.makeEnd()
 	}
-	s.requeue(e, 0)
-	return true
-}
-
-// bareFailure returns a text that any database can store, for a failure whose own text was refused with err.
-func bareFailure(err error) string {
-	code := "unknown"
-	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {
-		code = pe.Code
+	if done {
+		s.requeue(e, 0)
 	}
-	return fmt.Sprintf("the run has failed, and the database refuses the text of its failure (SQLSTATE %s): the log "+
-		"of the worker has both", code)
+	return done
 }

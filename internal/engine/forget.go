@@ -18,9 +18,9 @@ import (
 // stand. Otherwise the next attempt would take another path than the recorded one. See docs/architecture.md, Steps.
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
-	e.mu.Lock()
-	failures, branches := e.failures, e.branches
-	e.mu.Unlock()
+	e.Lock()
+	failures, branches := e.knownLocked()
+	e.Unlock()
 	for _, f := range failures {
 		if !f.stands() {
 			ids[f.id] = true
@@ -39,13 +39,13 @@ func (e *execution) forgets(err error) []string {
 
 // addChain adds the IDs of the failures in err's chain. A branch of Go may have returned an error of an application's
 // type. Such an error carries no ID, so it is compared with the branches' results.
-func (e *execution) addChain(ids map[string]bool, err error, branches []*branchResult) {
+func (env *environment) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
-		id, others := e.env.errors.About(err)
+		id, others := env.errors.About(err)
 		ids[id] = true
 		for _, other := range others {
-			e.addChain(ids, other, branches)
+			env.addChain(ids, other, branches)
 		}
 		for _, r := range branchesOf(err, branches) {
 			ids[r.name] = true

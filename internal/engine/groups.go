@@ -280,8 +280,8 @@ func (g *group) next(taken int) (int, error) {
 	if cause := g.b.cancelled(); cause != nil && !behind { // the cancellation may be what the branches failed with
 		return 0, cause
 	}
-	g.b.e.mu.Lock()
-	defer g.b.e.mu.Unlock()
+	g.b.e.Lock()
+	defer g.b.e.Unlock()
 	switch {
 	case len(g.ends.order) > taken:
 		return g.ends.order[taken], nil
@@ -317,7 +317,7 @@ func (g *group) close() error {
 		g.b.deferRecord(g.record(status))
 	}
 	if failures != nil {
-		return g.b.e.env.errors.Branches(failures)
+		return g.b.e.errors.Branches(failures)
 	}
 	return nil
 }

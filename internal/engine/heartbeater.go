@@ -391,7 +391,7 @@ func (s *Session) extend(ctx context.Context, db store.DB, late []store.HeldRun)
 		s.mu.Lock()
 		e := s.executing[held.RunID]
 		s.mu.Unlock()
-		if e != nil && e.run.Lease == held.Lease {
+		if e != nil && e.Lease == held.Lease {
 			e.setTerm(term)
 		}
 	}

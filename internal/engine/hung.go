@@ -104,12 +104,12 @@ func (s *Session) branches() (all []*Branch) {
 	s.mu.Unlock()
 	var ended []*execution
 	for _, e := range executions {
-		e.mu.Lock()
-		all = append(all, e.guarded...)
-		if e.live == 0 {
+		e.Lock()
+		all = e.addGuardedLocked(all)
+		if !e.isLiveLocked() {
 			ended = append(ended, e)
 		}
-		e.mu.Unlock()
+		e.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,20 +119,11 @@ func (s *Session) branches() (all []*Branch) {
 	return all
 }
 
-// abandonLocked makes the watchdog go on watching e, whose run is given up although its code has not returned. The
-// caller holds e's mutex.
-func (s *Session) abandonLocked(e *execution) {
-	e.abandoned = true
+// abandon makes the watchdog go on watching e, whose run is given up although its code has not returned.
+func (s *Session) abandon(e *execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.abandoned[e] = true
-}
-
-// whenStopped returns when the execution stopped, zero if it is under way, and whether it was given up.
-func (e *execution) whenStopped() (at time.Time, abandoned bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.stoppedAt, e.abandoned
 }
 
 // suspicion returns what b does, if that is something that it should not do for long: it executes a step's function
@@ -163,8 +154,8 @@ func (b *Branch) suspicion(now, stopped time.Time) (s sighting, suspicious bool)
 func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
 	e := b.e
 	h := &store.HungCode{
-		RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type,
-		Since: e.env.now().Add(s.begun.Sub(now)).UTC(),
+		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type,
+		Since: e.now().Add(s.begun.Sub(now)).UTC(),
 	}
 	if s.attempt.ctx == nil {
 		h.Branch = b.result.name
@@ -266,7 +257,7 @@ func goneOn(now time.Time, s *sighting) string {
 
 // hungLog returns the logger for lines about the code of s.
 func (b *Branch) hungLog(s *sighting) *slog.Logger {
-	log := b.e.log().With("worker", b.e.env.ID())
+	log := b.e.log().With("worker", b.e.environment.ID())
 	switch {
 	case s.attempt.ctx != nil:
 		return log.With("step", s.attempt.id, "attempt", s.attempt.number)

@@ -21,31 +21,31 @@ func (e *execution) intercept(h Handler) {
 		e.intercepted(err)
 	}()
 	x := e.interception
-	this := InterceptedRun{ClaimedRun: e.run, Decoded: e.headers, Waited: e.waited()}
+	this := InterceptedRun{ClaimedRun: e.ClaimedRun, Decoded: e.decodedHeaders(), Waited: e.waited()}
 	this.Age = e.age() // after Waited, which is not more
-	err = e.env.intercepts.Execute(e.env.background, this, func(ctx context.Context) error {
+	err = e.intercepts.Execute(e.background, this, func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
 			return ErrNextAgain
 		case settledBefore:
-			return e.end()
+			return e.howEnded()
 		}
 		x.values.Store(&ctx)
-		go e.call(h, executionContext{e.ctx, ctx})
+		go e.call(h, executionContext{e.context(), ctx})
 		<-x.over
-		return e.end()
+		return e.howEnded()
 	})
 }
 
 // age returns how long ago the run was started.
-func (e *execution) age() time.Duration { return max(0, e.env.now().Sub(e.run.CreatedAt)) }
+func (e *execution) age() time.Duration { return max(0, e.now().Sub(e.CreatedAt)) }
 
 // waited returns how long the run was due before its execution, zero if that is not known.
 func (e *execution) waited() time.Duration {
-	if e.run.DueAt.IsZero() {
+	if e.DueAt.IsZero() {
 		return 0
 	}
-	return max(0, e.env.now().Sub(e.run.DueAt))
+	return max(0, e.now().Sub(e.DueAt))
 }
 
 // intercepted is called when the interceptors have returned err.
@@ -55,13 +55,13 @@ func (e *execution) intercepted(err error) {
 	case settled:
 		e.interception.conclude(func() {
 			e.judge(err)
-			e.host.settled(e)
+			e.conclude()
 		})
 	case !entered:
 		if err == nil {
 			err = ErrNoNext
 		}
-		e.guard(e.newRoot(e.ctx), func() error { return err }, func() {})
+		e.guard(newRoot(e.context(), e), func() error { return err }, func() {})
 	}
 }
 
@@ -72,9 +72,9 @@ func (e *execution) judge(err error) {
 	}
 	if e.reasonOf() == stopReturned {
 		if e.outcome() == nil {
-			e.mu.Lock()
-			e.err = err
-			e.mu.Unlock()
+			e.Lock()
+			e.overruleLocked(err)
+			e.Unlock()
 		}
 		return
 	}
@@ -84,17 +84,12 @@ func (e *execution) judge(err error) {
 	}
 }
 
-func (e *execution) reasonOf() stopReason {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.reason
-}
-
-// end returns how the execution has ended: nil if the function has returned its result.
-func (e *execution) end() error {
-	e.mu.Lock()
-	reason, cause, suspension := e.reason, e.failure, e.suspension
-	e.mu.Unlock()
+// howEnded returns how the execution has ended: nil if the function has returned its result.
+func (e *execution) howEnded() error {
+	e.Lock()
+	reason, cause := e.whyLocked()
+	last := e.suspensionLocked()
+	e.Unlock()
 	switch reason {
 	case stopReturned:
 		return e.endOfAttempt(e.outcome())
@@ -105,12 +100,12 @@ func (e *execution) end() error {
 	case stopLost:
 		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
 	case stopSuspended:
-		if suspension != nil && suspension.suspension.WaitingOn != "" {
-			return fmt.Errorf("%w: it waits for %s", ErrSuspended, suspension.suspension.WaitingOn)
+		if last != nil && last.suspension.WaitingOn != "" {
+			return fmt.Errorf("%w: it waits for %s", ErrSuspended, last.suspension.WaitingOn)
 		}
 		return ErrSuspended
 	}
-	if errors.Is(context.Cause(e.ctx), ErrLeaseLost) { // another worker may have the run, so it is given up
+	if errors.Is(context.Cause(e.context()), ErrLeaseLost) { // another worker may have the run, so it is given up
 		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
 	}
 	return fmt.Errorf("%w: %w", ErrSuspended, ErrShutdown)
@@ -118,10 +113,10 @@ func (e *execution) end() error {
 
 // endOfAttempt returns err, the failure of an attempt of the run, with ErrRetried if another attempt follows.
 func (e *execution) endOfAttempt(err error) error {
-	if err == nil || e.env.errors.Classify(err).Permanent {
+	if err == nil || e.errors.Classify(err).Permanent {
 		return err
 	}
-	if policy, _ := e.env.policy(e.run.RetryPolicy); !policy.Allows(e.attempt) { // retryPolicy logs an error
+	if policy, _ := e.policy(e.RetryPolicy); !policy.Allows(e.runAttempt()) { // retryPolicy logs an error
 		return err
 	}
 	return &retriedError{err}

@@ -4,31 +4,21 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
-	"github.com/kagzi/kagzi/store"
 )
-
-// setTerm stores the lease's term, unless the answer to a later question came first.
-func (e *execution) setTerm(t store.Term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.Asked.After(e.term.Asked) {
-		e.term = t
-	}
-}
 
 // notHeld returns why another worker may hold the run by now; "" if this worker holds it for certain.
 func (e *execution) notHeld() string {
-	if !e.mode.writes() {
+	if !e.writesRecords() {
 		return ""
 	}
-	e.mu.Lock()
-	ends := e.term.Ends
-	e.mu.Unlock()
+	e.Lock()
 	now := time.Now()
-	if past(now, ends) {
+	over := e.isOverLocked(now)
+	e.Unlock()
+	if over {
 		return "the lease is over"
 	}
-	return e.env.standing.presumedDead(now)
+	return e.standing.presumedDead(now)
 }
 
 // exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped,
@@ -37,10 +27,10 @@ func (e *execution) notHeld() string {
 // ready goroutines run before a timer fires. See docs/architecture.md, Leases and heartbeats.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
-	for e.mode.writes() && e.env.standing.silent(time.Now(), e.run.Term.Asked) {
-		goroutine.Signal(e.env.heartbeats)
+	for e.writesRecords() && e.standing.silent(time.Now(), e.Term.Asked) {
+		goroutine.Signal(e.heartbeats)
 		select {
-		case <-e.done:
+		case <-e.whenDone():
 			e.exitIfStopped()
 		case <-time.After(silentPause):
 		}

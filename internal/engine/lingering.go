@@ -30,10 +30,6 @@ func (s *Session) endLingering(some ...*execution) {
 	}
 	s.mu.Unlock()
 	for _, e := range some {
-		e.mu.Lock()
-		if e.reason == underWay && e.busy == 0 {
-			e.trySuspendLocked()
-		}
-		e.mu.Unlock()
+		e.trySuspend()
 	}
 }

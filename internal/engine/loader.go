@@ -107,12 +107,12 @@ func (l *loader) end() {
 // add queues the read of e's history. Afterwards e begins or yields its run.
 func (l *loader) add(e *execution) {
 	l.mu.Lock()
-	hard := l.hard[e.run.RunID]
+	hard := l.hard[e.RunID]
 	l.mu.Unlock()
 	switch {
-	case e.run.LoadFailures > 0:
+	case e.LoadFailures > 0:
 		l.troubled.add(e)
-	case e.run.CrashLoopSuspect():
+	case e.CrashLoopSuspect():
 		l.suspects.add(e)
 	case hard:
 		l.alone.add(e)
@@ -186,7 +186,7 @@ func (l *loader) readHard(e *execution) {
 	if len(l.hard) >= mostHard {
 		clear(l.hard)
 	}
-	l.hard[e.run.RunID] = true
+	l.hard[e.RunID] = true
 	l.mu.Unlock()
 	l.alone.add(e)
 }
@@ -195,7 +195,7 @@ func (l *loader) readHard(e *execution) {
 func (l *loader) unmark(e *execution) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.hard, e.run.RunID)
+	delete(l.hard, e.RunID)
 }
 
 // slowly calls f, a query that may take long, when one of the slots for such queries is free.
@@ -208,7 +208,7 @@ func (l *loader) slowly(f func() error) error {
 // beginRead begins the executions whose histories were read, and returns the others.
 func (l *loader) beginRead(es []*execution, loaded store.Loaded) (rest []*execution) {
 	for _, e := range es {
-		if id := e.run.RunID; loaded.More[id] {
+		if id := e.RunID; loaded.More[id] {
 			rest = append(rest, e)
 		} else {
 			l.begin(e, loaded)
@@ -220,12 +220,12 @@ func (l *loader) beginRead(es []*execution, loaded store.Loaded) (rest []*execut
 func request(es []*execution, each int64, timeout time.Duration) store.LoadRequest {
 	req := store.LoadRequest{Most: each, Timeout: timeout}
 	for _, e := range es {
-		req.Runs = append(req.Runs, e.run.RunID)
-		if e.run.Wakeups > 0 {
-			req.Woken = append(req.Woken, e.run.RunID)
+		req.Runs = append(req.Runs, e.RunID)
+		if e.Wakeups > 0 {
+			req.Woken = append(req.Woken, e.RunID)
 		}
-		if e.run.Input == nil {
-			req.Inputs = append(req.Inputs, e.run.RunID)
+		if e.Input == nil {
+			req.Inputs = append(req.Inputs, e.RunID)
 		}
 	}
 	return req
@@ -233,19 +233,13 @@ func request(es []*execution, each int64, timeout time.Duration) store.LoadReque
 
 // fetch queues a read of e's inbox, unless one is pending.
 func (l *loader) fetch(e *execution) {
-	e.mu.Lock()
-	add := !e.fetching && !e.loading // the load of a history reads the inbox, too
-	e.fetching = e.fetching || add
-	e.mu.Unlock()
-	if add {
+	if e.wantFetch() {
 		l.inboxes.Add(e)
 	}
 }
 
 func (l *loader) fetchAlone(e *execution) {
-	e.mu.Lock()
-	e.fetching = false
-	e.mu.Unlock()
+	e.fetched()
 	if e.stopped() || l.env.reads.Err() != nil {
 		return
 	}
@@ -286,21 +280,8 @@ func stillLoading(es []*execution) []*execution {
 // begin gives e its history, its inbox, and its input if the claim left that out. Then e may begin, unless it has
 // stopped.
 func (l *loader) begin(e *execution, loaded store.Loaded) {
-	id := e.run.RunID
-	if n := loaded.Inbox[id]; n != nil {
-		n.Wakeups = e.run.Wakeups // which the claim has read before
-		e.deliver(n)
+	id := e.RunID
+	if e.load(loaded.Steps[id], loaded.Inbox[id], loaded.Inputs[id]) {
+		l.loaded(e)
 	}
-	e.mu.Lock()
-	if e.reason != underWay {
-		e.mu.Unlock()
-		return
-	}
-	e.remember(loaded.Steps[id])
-	if e.run.Input == nil {
-		e.run.Input = loaded.Inputs[id]
-	}
-	e.loading = false
-	e.mu.Unlock()
-	l.loaded(e)
 }

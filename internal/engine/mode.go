@@ -8,12 +8,12 @@ const (
 	verify             // it compares code with the history of a run that is over: see Worker.Replay
 )
 
-// begins reports whether operations begin that are not in the history. If not, a branch exits at the first of them.
-func (m mode) begins() bool { return m == live }
+// beginsNew reports whether operations begin that are not in the history. If not, a branch exits at the first of them.
+func (m mode) beginsNew() bool { return m == live }
 
-// writes reports whether the execution writes records, logs, and needs a lease.
-func (m mode) writes() bool { return m == live }
+// writesRecords reports whether the execution writes records, logs, and needs a lease.
+func (m mode) writesRecords() bool { return m == live }
 
-// cancels reports whether the end of a branch cancels other branches and children. If not, they end where the history
-// does.
-func (m mode) cancels() bool { return m == live }
+// cancelsOthers reports whether the end of a branch cancels other branches and children. If not, they end where the
+// history does.
+func (m mode) cancelsOthers() bool { return m == live }

@@ -104,9 +104,9 @@ func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
 func (n *nesting) code(w nestedWait, now time.Time) store.HungCode {
 	e := w.b.e
 	return store.HungCode{
-		RunID: e.run.RunID, Lease: e.run.Lease, Workflow: e.run.Type, Step: w.attempt.id, Attempt: w.attempt.number,
+		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type, Step: w.attempt.id, Attempt: w.attempt.number,
 		Awaits: w.id,
 		Cause:  fmt.Sprintf("it waits for the result of run %s, and such steps hold all slots of the worker", w.id),
-		Since:  e.env.now().Add(w.since.Sub(now)).UTC(),
+		Since:  e.now().Add(w.since.Sub(now)).UTC(),
 	}
 }

@@ -251,7 +251,7 @@ func (s *Session) notExecuted(runs []store.LeasedRun) []store.LeasedRun {
 func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedRun) {
 	for _, r := range runs {
 		e := s.executing[r.RunID]
-		if _, inserting := s.reserved[r.RunID]; !inserting && (e == nil || e.run.Lease != r.Lease) {
+		if _, inserting := s.reserved[r.RunID]; !inserting && (e == nil || e.Lease != r.Lease) {
 			out = append(out, r)
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/store"
@@ -33,14 +34,16 @@ type write struct {
 	bare        bool // a finish without anything of the application's. Set by Session.refused.
 }
 
-// An outbox is an execution's FIFO of writes that are not settled. enqueue adds a write; if the outbox was empty, it
-// puts the execution into the session's batcher. A flush takes writes from the front. A busy write stays in front, and
-// all later writes wait behind it: no write overtakes one that it may depend on. The execution is requeued until the
-// outbox is empty. The execution's mutex guards the outbox. See docs/architecture.md, Group commit.
+// An outbox is an execution's FIFO of writes that are not settled, with the records that wait for the next of them.
+// enqueue adds a write; if the outbox was empty, it puts the execution into the session's batcher. A flush takes writes
+// from the front. A busy write stays in front, and all later writes wait behind it: no write overtakes one that it may
+// depend on. The execution is requeued until the outbox is empty. The execution's mutex guards the outbox: its files
+// lock it, and a method ending in Locked is called with it. See docs/architecture.md, Group commit.
 type outbox struct {
-	writes []*write // not settled, oldest first
+	mu     *sync.Mutex // the execution's
+	writes []*write    // not settled, oldest first
 	// the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by
-	// requeue.
+	// isLeftLocked.
 	active bool
 	taken  int // writes[:taken] are in a flush. Only that flush sets it.
 	// the execution was told why the server has not written its records. Reset when they are written.
@@ -50,8 +53,25 @@ type outbox struct {
 	apart    bool
 	failures int         // consecutive flushes that failed with this execution alone
 	refused  bool        // the server has refused a write: see refuseLocked, which sets it, for good
-	pause    *time.Timer // ends the execution's pause; nil if it is not pausing
+	pausing  *time.Timer // ends the execution's pause; nil if it is not pausing
+
+	suspension *write // to be written if the execution stops to be suspended; set together with that reason
+	progress   progress
+	deferred   []deferredRecord
+	aside      []*store.SetAside // messages that do not decode, for the next write
+	// deferred or writes may have results of repeatable steps. Set by speculateLocked, reset by speculatesLocked.
+	speculated bool
+	premises   premises
 }
+
+// suspendWithLocked sets the write with which the execution is suspended.
+func (o *outbox) suspendWithLocked(w *write) { o.suspension = w }
+
+// suspensionLocked returns that write, nil if there is none.
+func (o *outbox) suspensionLocked() *write { return o.suspension }
+
+// hasWritesLocked reports whether writes are not settled.
+func (o *outbox) hasWritesLocked() bool { return len(o.writes) > 0 }
 
 // A deferredRecord is a record that nobody waits for. It enters the outbox with the execution's next write. If its
 // branch may still lose a race, it enters with the next write of that branch or of a branch below. If the process dies
@@ -66,14 +86,14 @@ type deferredRecord struct {
 
 // takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The next execution
 // defers those again that even the end of this one leaves out.
-func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
-	if len(e.deferred) == 0 {
+func (o *outbox) takeDeferredLocked(w *write) (taken []deferredRecord) {
+	if len(o.deferred) == 0 {
 		return nil
 	}
-	if e.outbox.refused {
-		e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool { return d.record.Compensation == nil })
+	if o.refused {
+		o.deferred = slices.DeleteFunc(o.deferred, func(d deferredRecord) bool { return d.record.Compensation == nil })
 	}
-	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
+	o.deferred = slices.DeleteFunc(o.deferred, func(d deferredRecord) bool {
 		take := d.goesWith(w.by)
 		if take {
 			taken = append(taken, d)
@@ -91,8 +111,8 @@ func (e *execution) takeDeferredLocked(w *write) (taken []deferredRecord) {
 func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.parent == nil }
 
 // hasDeferredLocked reports whether b's next write would take deferred records.
-func (e *execution) hasDeferredLocked(b *Branch) bool {
-	return slices.ContainsFunc(e.deferred, func(d deferredRecord) bool { return d.goesWith(b) })
+func (o *outbox) hasDeferredLocked(b *Branch) bool {
+	return slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.goesWith(b) })
 }
 
 // goesWith reports whether a write of the branch, or of the execution itself if by is nil, takes the record.
@@ -110,8 +130,8 @@ func (d *deferredRecord) owner() *Branch {
 
 // dropDeferredLocked drops the deferred records of a branch that lost a race, and of those below it. It returns the
 // messages that they took; the caller returns them to the inbox.
-func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
-	e.deferred = slices.DeleteFunc(e.deferred, func(d deferredRecord) bool {
+func (o *outbox) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
+	o.deferred = slices.DeleteFunc(o.deferred, func(d deferredRecord) bool {
 		lost := d.by.under(loser)
 		if lost && d.message != nil {
 			taken = append(taken, d.message)
@@ -123,10 +143,9 @@ func (e *execution) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 
 // take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and
 // bytes already. It returns the transaction's new numbers.
-func (e *execution) take(writes, bytes int) (int, int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	o := &e.outbox
+func (o *outbox) take(writes, bytes int) (int, int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for o.taken = 0; o.taken < len(o.writes) && writes < mostWrites; o.taken++ {
 		size := o.writes[o.taken].size()
 		if writes > 0 && bytes+size > mostBytes {
@@ -138,23 +157,23 @@ func (e *execution) take(writes, bytes int) (int, int) {
 }
 
 // takeFewer leaves the second half of the taken writes to another flush. It returns false if only one write is taken.
-func (e *execution) takeFewer() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.outbox.taken < 2 {
+func (o *outbox) takeFewer() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.taken < 2 {
 		return false
 	}
-	e.outbox.taken /= 2
+	o.taken /= 2
 	return true
 }
 
 // addTo adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot
 // write a row twice.
 func (e *execution) addTo(f *store.Flush) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	first, begun := len(f.Records), false
-	for _, w := range e.outbox.writes[:e.outbox.taken] {
+	for _, w := range e.writes[:e.taken] {
 		f.Records = append(f.Records, w.records...)
 		if w.suspension != nil {
 			f.Suspensions = append(f.Suspensions, w.suspension)
@@ -194,9 +213,9 @@ func (e *execution) addTo(f *store.Flush) {
 }
 
 // addProgressLocked adds the last progress of the taken writes to f. Those before it are out of date.
-func (e *execution) addProgressLocked(f *store.Flush) {
+func (o *outbox) addProgressLocked(f *store.Flush) {
 	var last *store.Progress
-	for _, w := range e.outbox.writes[:e.outbox.taken] {
+	for _, w := range o.writes[:o.taken] {
 		if w.progress == nil {
 			continue
 		}
@@ -337,14 +356,14 @@ func (p *progress) goesWithLocked(w *write) bool {
 // addPremisesLocked adds what the taken writes build on to f. If they are nothing but records of functions, they are
 // to tell whether the run was cancelled or paused: the others have effects beside their records, or end the execution.
 func (e *execution) addPremisesLocked(f *store.Flush) {
-	taken := e.outbox.writes[:e.outbox.taken]
+	taken := e.writes[:e.taken]
 	if !slices.ContainsFunc(taken, func(w *write) bool { return !w.empty() && !w.givesBack }) {
 		return
 	}
 	all, sent := e.premises.nowLocked()
 	f.Premises = append(f.Premises, all...)
-	e.outbox.sent = sent
-	asks := e.reason == underWay && !e.paused && !e.outbox.told &&
+	e.sent = sent
+	asks := e.underWayLocked() && !e.isPausedLocked() && !e.told &&
 		!slices.ContainsFunc(taken, func(w *write) bool { return !w.onlyFunctions() })
 	for _, w := range taken {
 		for _, r := range w.records {
@@ -360,7 +379,7 @@ func (w *write) onlyFunctions() bool {
 }
 
 // acknowledgeLocked makes the newest record of the settled writes a premise.
-func (e *execution) acknowledgeLocked(settled []*write, by store.Witness) {
+func (o *outbox) acknowledgeLocked(settled []*write, by store.Witness) {
 	var newest *store.Record
 	for _, w := range settled {
 		for _, r := range w.records {
@@ -374,8 +393,8 @@ func (e *execution) acknowledgeLocked(settled []*write, by store.Witness) {
 		if newest.Found { // another connection may have sent it
 			by = store.Witness{}
 		}
-		e.outbox.told = false
-		e.premises.addLocked(&newest.StepRow, by, e.outbox.sent, !newest.Found)
+		o.told = false
+		o.premises.addLocked(&newest.StepRow, by, o.sent, !newest.Found)
 	}
 }
 
@@ -390,9 +409,16 @@ func rank(r *store.Record) (n int) {
 	return n
 }
 
+// isCommitted makes the record of a transactional step a premise: see premises.addLocked.
+func (o *outbox) isCommitted(row *store.StepRow, sent int64, now bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.premises.addLocked(row, store.Witness{}, sent, now)
+}
+
 // premisesNow is nowLocked with the lock.
-func (e *execution) premisesNow() (all []store.Premise, sent int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.premises.nowLocked()
+func (o *outbox) premisesNow() (all []store.Premise, sent int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.premises.nowLocked()
 }

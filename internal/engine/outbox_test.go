@@ -114,7 +114,9 @@ func TestSizeCountsAllThatIsWritten(t *testing.T) {
 type quietHost struct{}
 
 func (quietHost) enqueued(*execution)                      {}
-func (quietHost) settled(*execution)                       {}
+func (quietHost) settled(*execution, bool)                 {}
+func (quietHost) released(*execution)                      {}
+func (quietHost) ended(*execution)                         {}
 func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
 func (quietHost) hasNews(*execution)                       {}
 
@@ -123,6 +125,7 @@ func (quietHost) hasNews(*execution)                       {}
 func TestMessagesAreDivided(t *testing.T) {
 	t.Parallel()
 	e := &execution{host: quietHost{}}
+	e.outbox.mu = &e.Mutex
 	root := &Branch{e: e, result: &branchResult{}}
 	racer := &Branch{e: e, parent: root, result: &branchResult{done: event{fired: 1}}} // it has won
 	read := func(id string, by *Branch) deferredRecord {

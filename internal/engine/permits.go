@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
@@ -28,9 +27,9 @@ func (s *stepCall) acquire() (failed, err error) {
 		return nil, nil
 	}
 	b, e := s.b, s.b.e
-	h := &heldPermit{line: e.env.limits.of(s.spec.Limit)}
+	h := &heldPermit{line: e.limits.of(s.spec.Limit)}
 	h.permit = &permit{place: store.Place{
-		RunID: e.run.RunID, Lease: e.run.Lease,
+		RunID: e.RunID, Lease: e.Lease,
 		StepID: fmt.Sprintf("%s#%d", s.id, s.attempt),
 	}}
 	defer e.listen(h)()
@@ -70,9 +69,9 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 	asked := 0 // the calls that came before the last ask
 	h.line.ask(p)
 	for inMemory := true; ; {
-		e.mu.Lock()
+		e.Lock()
 		past, calls := h.event.fired, h.event.calls
-		e.mu.Unlock()
+		e.Unlock()
 		state, at := h.line.look(p)
 		w := &wait{why: why, inMemory: true}
 		switch {
@@ -87,16 +86,16 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 		case !at.IsZero():
 			w = &wait{until: at, why: why, need: 1}
 		case inMemory:
-			w.until = e.env.now().Add(memoryWait)
+			w.until = e.now().Add(memoryWait)
 		default:
-			w = &wait{until: e.env.now().Add(longestLimitWait), why: why, need: 1}
+			w = &wait{until: e.now().Add(longestLimitWait), why: why, need: 1}
 		}
 		if err := b.waitFor(w, &h.event, past); err != nil {
 			return false, err
 		}
-		e.mu.Lock()
+		e.Lock()
 		told := h.event.fired > past
-		e.mu.Unlock()
+		e.Unlock()
 		switch {
 		case told:
 		case inMemory && at.IsZero():
@@ -110,17 +109,17 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 // listen lets answers, and news of the run, fire the event of h until the returned function is called.
 func (e *execution) listen(h *heldPermit) (stop func()) {
 	h.permit.tell = func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		e.Lock()
+		defer e.Unlock()
 		e.fireLocked(&h.event)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.limited = append(e.limited, &h.event)
+	e.Lock()
+	defer e.Unlock()
+	e.callLocked(&h.event)
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.limited = slices.DeleteFunc(e.limited, func(ev *event) bool { return ev == &h.event })
+		e.Lock()
+		defer e.Unlock()
+		e.callNoMoreLocked(&h.event)
 	}
 }
 
@@ -128,7 +127,7 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 // with theirs. The step then keeps its place, and gets the next token.
 func (s *stepCall) isLate() bool {
 	h := s.permit
-	if h == nil || h.permit.late == 0 || s.b.e.env.now().Sub(h.permit.at) <= h.permit.late {
+	if h == nil || h.permit.late == 0 || s.b.e.now().Sub(h.permit.at) <= h.permit.late {
 		return false
 	}
 	s.permit = nil
@@ -139,7 +138,7 @@ func (s *stepCall) isLate() bool {
 // releaseAfter gives up the permit, if the attempt has one, after its function has returned err.
 func (s *stepCall) releaseAfter(err error) {
 	if s.permit != nil {
-		s.release(s.b.e.env.errors.Classify(err).After)
+		s.release(s.b.e.errors.Classify(err).After)
 	}
 }
 

@@ -53,7 +53,7 @@ func (b *Branch) Publish(spec PublishSpec) error {
 	}
 	for i, event := range events {
 		if !event.Named {
-			event.ID = eventID(e.run.RunID, id, i)
+			event.ID = eventID(e.RunID, id, i)
 		}
 	}
 	r := e.newRecord(id, store.KindPublish, store.Completed, attempt, attempt)
@@ -77,7 +77,7 @@ const bigEvents = 256 << 10
 // database's clock, which lags, and after the branch's last event, because a fork compares these times.
 func (b *Branch) afterNow() time.Time {
 	at := b.now.Add(time.Microsecond)
-	if now := b.e.env.now(); now.After(at) {
+	if now := b.e.now(); now.After(at) {
 		at = now
 	}
 	return at.Truncate(time.Microsecond) // as a replay reads it

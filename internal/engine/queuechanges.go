@@ -48,7 +48,7 @@ func (s *Session) queuesAt(now time.Time) (active, left []string) {
 // holdsLocked reports whether the session executes runs of the queue, or is to yield some.
 func (s *Session) holdsLocked(queue string) bool {
 	for _, e := range s.executing {
-		if e.run.Queue == queue {
+		if e.Queue == queue {
 			return true
 		}
 	}

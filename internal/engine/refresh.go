@@ -118,7 +118,7 @@ func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 		e := s.executing[st.RunID]
 		s.mu.Unlock()
 		switch {
-		case e == nil || e.run.Lease != st.Lease:
+		case e == nil || e.Lease != st.Lease:
 		case st.Holds:
 			e.setTerm(st.Term)
 			if st.Cancel {

@@ -52,7 +52,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	}
 	b.passed(row)
 	if row.ErrorKind != "" {
-		return nil, b.e.env.errors.Recorded(row, "")
+		return nil, b.e.errors.Recorded(row, "")
 	}
 	return row, nil
 }
@@ -83,7 +83,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 			w.until = begun.WakeAt
 		case found.late || caughtUp:
 			return w.timeOut()
-		case w.until.IsZero() || e.env.now().Before(w.until):
+		case w.until.IsZero() || e.now().Before(w.until):
 			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), found.past); err != nil {
 				return nil, err
 			}
@@ -100,8 +100,8 @@ func (w *signalWait) why() string { return "signal " + w.name }
 
 // arrival returns the event of an arriving message.
 func (w *signalWait) arrival() *event {
-	w.b.e.mu.Lock()
-	defer w.b.e.mu.Unlock()
+	w.b.e.Lock()
+	defer w.b.e.Unlock()
 	return w.b.e.arrivalLocked(w.name)
 }
 
@@ -116,30 +116,16 @@ type look struct {
 // look removes the oldest message from the inbox, if it has arrived in time.
 func (w *signalWait) look() (found look) {
 	b, e := w.b, w.b.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.reason != underWay {
+	e.Lock()
+	defer e.Unlock()
+	if !e.underWayLocked() {
 		runtime.Goexit()
 	}
 	found.past = e.arrivalLocked(w.name).fired
 	if b.hasLost() || b.ctx.Err() != nil { // a loser takes no messages
 		return found
 	}
-	in := &e.inbox
-	box := in.signals[w.name]
-	switch {
-	case len(box) > 0 && !w.until.IsZero() && box[0].ReceivedAt.After(w.until):
-		found.late = true
-	case len(box) > 0:
-		found.message, in.signals[w.name] = box[0], box[1:]
-	case !in.knows(w.name, e.seen):
-		found.more = true
-	case !in.missed[w.name]:
-		if in.missed == nil {
-			in.missed = map[string]bool{}
-		}
-		in.missed[w.name] = true
-	}
+	found.message, found.late, found.more = e.takeMessageLocked(w.name, w.until)
 	return found
 }
 
@@ -162,10 +148,10 @@ func (w *signalWait) take(g *store.Signal) *store.StepRow {
 // the message again.
 func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
 	b, e := w.b, w.b.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.Lock()
+	defer e.Unlock()
 	switch {
-	case e.reason != underWay:
+	case !e.underWayLocked():
 		runtime.Goexit()
 	case b.hasLost() || b.ctx.Err() != nil: // whatever its type makes of the message
 		e.putBackLocked([]*store.Signal{g})
@@ -227,7 +213,7 @@ func (w *signalWait) read() error {
 		}
 		select {
 		case <-time.After(outage.PauseAfter(err, failures)):
-		case <-e.done:
+		case <-e.whenDone():
 		}
 	}
 }

@@ -38,27 +38,17 @@ func (s *Session) startWaiting() {
 // start gives e, which waited, a slot. It dispatches e once its history is read. It yields crash-loop suspects
 // that have to wait for others: they may kill the process even when their histories are read.
 func (s *Session) start(e *execution) {
-	e.mu.Lock()
-	e.waiting, e.hasSlot = false, true
-	stopped, loading := e.reason != underWay, e.loading
-	e.mu.Unlock()
+	stopped, loading := e.takeSlot()
 	switch {
 	case stopped:
 		s.release(e)
-	case e.run.CrashLoopSuspect() && !s.beginSuspect(e):
+	case e.CrashLoopSuspect() && !s.beginSuspect(e):
 		e.yield("recovery", time.Second, store.HistoryUntried)
 	case loading:
 		s.loads.add(e)
 	default:
 		s.dispatch(e)
 	}
-}
-
-// holdsSlot reports whether the execution holds a slot of the session.
-func (e *execution) holdsSlot() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.hasSlot
 }
 
 // Slots returns how many slots the session has, how many are free, and how many runs wait for one in memory.
@@ -70,12 +60,8 @@ func (s *Session) Slots() (all, free, waiting int) {
 
 // release frees the execution's slot, if it has one.
 func (s *Session) release(e *execution) {
-	e.mu.Lock()
-	had := e.hasSlot
-	e.hasSlot = false
-	e.mu.Unlock()
-	if had {
-		s.freeSlot(e.run.Queue)
+	if e.freeSlot() {
+		s.freeSlot(e.Queue)
 	}
 }
 
@@ -98,21 +84,14 @@ func (s *Session) freeSlot(queue string) {
 func (s *Session) giveBack(claimed time.Time) {
 	s.mu.Lock()
 	n := 0
-	for n < len(s.slots.waiting) && !s.slots.waiting[n].run.Term.Asked.After(claimed) {
-		s.claims.GiveBack(s.slots.waiting[n].run.Queue)
+	for n < len(s.slots.waiting) && !s.slots.waiting[n].Term.Asked.After(claimed) {
+		s.claims.GiveBack(s.slots.waiting[n].Queue)
 		n++
 	}
 	back := s.slots.waiting[:n:n]
 	s.slots.waiting = s.slots.waiting[n:]
 	s.mu.Unlock()
 	for _, e := range back {
-		e.mu.Lock()
-		if e.reason == underWay {
-			e.suspension = &write{suspension: e.newSuspension(store.Pending, "worker")}
-			e.live, e.busy = 0, 0
-			e.stopLocked(stopSuspended, nil)
-		}
-		e.mu.Unlock()
-		e.settle()
+		e.giveBack()
 	}
 }

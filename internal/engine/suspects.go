@@ -46,7 +46,7 @@ func (s *suspects) patienceOf(recoveries int) time.Duration {
 // admit reports whether the suspect e may begin: with its group, or because the group before it is gone, or has been
 // under way for long enough.
 func (s *suspects) admit(e *execution, now time.Time) bool {
-	g := groupOf(e.run)
+	g := groupOf(e.ClaimedRun)
 	if g != s.group || len(s.last) == 0 {
 		if len(s.last) > 0 && now.Sub(s.since) < s.patienceOf(g.recoveries) {
 			return false
@@ -82,8 +82,8 @@ func (s *suspects) below(now time.Time) (recoveries int, more time.Duration) {
 // inOrder sorts executions of a claim: suspects that died less often begin first.
 func inOrder(es []*execution) {
 	slices.SortStableFunc(es, func(a, b *execution) int {
-		return cmp.Compare(max(a.run.Recoveries, store.SuspectRecoveries-1),
-			max(b.run.Recoveries, store.SuspectRecoveries-1))
+		return cmp.Compare(max(a.Recoveries, store.SuspectRecoveries-1),
+			max(b.Recoveries, store.SuspectRecoveries-1))
 	})
 }
 
@@ -91,7 +91,7 @@ func inOrder(es []*execution) {
 func (s *Session) beginSuspect(e *execution) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.executing[e.run.RunID] != e { // it has stopped meanwhile, and would never leave
+	if s.executing[e.RunID] != e { // it has stopped meanwhile, and would never leave
 		return true
 	}
 	if !s.suspects.admit(e, time.Now()) {

@@ -47,7 +47,7 @@ func (in incident) play(seed uint64) (out outcome) {
 			culprit: i < in.culprits, hangs: i >= in.culprits && i < in.culprits+in.hung,
 			due: time.Second, worker: -1,
 		}
-		runs[i].e.run = run
+		runs[i].e.ClaimedRun = run
 	}
 	r.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
 	workers := make([]suspects, in.workers)
@@ -81,8 +81,8 @@ func (in incident) play(seed uint64) (out outcome) {
 				out.all++
 				for _, run := range runs {
 					if run.worker == w && !run.ended {
-						run.due = now + min(time.Second<<(run.e.run.Recoveries-2), 5*time.Minute)
-						run.e.run.Recoveries++
+						run.due = now + min(time.Second<<(run.e.Recoveries-2), 5*time.Minute)
+						run.e.Recoveries++
 						run.worker = -1
 					}
 				}
@@ -91,14 +91,14 @@ func (in incident) play(seed uint64) (out outcome) {
 			below, _ := s.below(start.Add(now))
 			var claimed []*simulated
 			for _, run := range runs {
-				if run.worker < 0 && !run.ended && run.due <= now && (below == 0 || run.e.run.Recoveries < below) {
+				if run.worker < 0 && !run.ended && run.due <= now && (below == 0 || run.e.Recoveries < below) {
 					claimed = append(claimed, run)
 				}
 			}
-			slices.SortStableFunc(claimed, func(a, b *simulated) int { return a.e.run.Recoveries - b.e.run.Recoveries })
+			slices.SortStableFunc(claimed, func(a, b *simulated) int { return a.e.Recoveries - b.e.Recoveries })
 			for _, run := range claimed {
 				switch {
-				case run.e.run.Recoveries > maxRecoveries:
+				case run.e.Recoveries > maxRecoveries:
 					run.ended = true
 					if run.culprit {
 						culprits--
@@ -119,7 +119,7 @@ func (in incident) play(seed uint64) (out outcome) {
 	}
 	for _, run := range runs {
 		if !run.culprit && !run.hangs {
-			out.most = max(out.most, run.e.run.Recoveries)
+			out.most = max(out.most, run.e.Recoveries)
 		}
 	}
 	return out

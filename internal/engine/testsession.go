@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,7 +9,7 @@ import (
 )
 
 // Lease is for tests: see testhook.Branch.
-func (b *Branch) Lease() uuid.UUID { return b.e.run.Lease }
+func (b *Branch) Lease() uuid.UUID { return b.e.Lease }
 
 // Closed is for tests: see testhook.Branch.
 func (b *Branch) Closed() bool { return b.closed }
@@ -51,37 +50,5 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 	if e == nil {
 		return testhook.Activity{}
 	}
-	now := s.now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.reason == underWay && e.live > 0 && e.busy == 0 {
-		e.inbox.lastEnd = time.Time{}
-		e.trySuspendLocked()
-	}
-	activity := testhook.Activity{Here: true, Busy: e.busy}
-	stale := wakeups > e.seen || cancelling
-	if e.reason != underWay || stale || len(e.outbox.writes) > 0 { // an outcome, a notification or a record is pending
-		activity.Busy = math.MaxInt
-		return activity
-	}
-	due := func(t time.Time) {
-		switch {
-		case !t.After(now): // the wait is about to end
-			activity.Busy++
-		case activity.Next.IsZero() || t.Before(activity.Next):
-			activity.Next = t
-		}
-	}
-	if e.deadline != nil {
-		due(e.run.DeadlineAt)
-	}
-	for _, w := range e.waits {
-		switch {
-		case w.inMemory, w.ctx.Err() != nil: // in the latter case its branch was cancelled, and has not gone on yet
-			activity.Busy++
-		case !w.until.IsZero():
-			due(w.until)
-		}
-	}
-	return activity
+	return e.activity(s.now(), wakeups, cancelling)
 }

@@ -37,7 +37,7 @@ func (env *environment) readable() bool {
 // unreadable yields a run whose history or inbox cannot be read, each time for longer. At MaxLoadFailures it
 // quarantines the run.
 func (e *execution) unreadable(err error) {
-	failures := e.run.LoadFailures + 1
+	failures := e.LoadFailures + 1
 	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
 	if failures >= MaxLoadFailures {
 		e.giveUp(failure.Quarantine(kind.Unreadable, fmt.Errorf("what the run has recorded could not be read %d "+
@@ -49,9 +49,9 @@ func (e *execution) unreadable(err error) {
 
 // giveUp fails the run with err, whether or not its execution has begun.
 func (e *execution) giveUp(err error) {
-	e.mu.Lock()
-	loading := e.loading
-	e.mu.Unlock()
+	e.Lock()
+	loading := e.isLoadingLocked()
+	e.Unlock()
 	if loading {
 		e.stopUnbegun(stopFailed, err)
 	} else {

@@ -40,8 +40,8 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 	v := &verification{over: make(chan struct{}), additions: additions}
 	e := newExecution(env, v, claimed, true)
 	e.remember(history)
-	e.mode, e.verifier = verify, v
-	defer e.cancel(nil)
+	e.verifyBy(v)
+	defer e.stopContext(nil)
 	go e.execute(h)
 	select {
 	case <-v.over:
@@ -74,7 +74,9 @@ type unrecorded struct {
 }
 
 func (v *verification) enqueued(*execution)                      {}
-func (v *verification) settled(*execution)                       { close(v.over) }
+func (v *verification) settled(*execution, bool)                 { close(v.over) }
+func (v *verification) released(*execution)                      {}
+func (v *verification) ended(*execution)                         {}
 func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
 func (v *verification) hasNews(*execution)                       {}
 
@@ -114,17 +116,19 @@ func endOf(run *store.Run) recordedEnd {
 // diverged returns where the stopped execution differs from its history. The message is empty if it does not.
 func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byte) []byte) (step, message string) {
 	err := e.outcome()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.reason == stopFailed {
-		if err = e.failure; e.env.errors.Classify(err).Kind == kind.Nondeterminism {
+	e.Lock()
+	defer e.Unlock()
+	reason, cause := e.whyLocked()
+	output, returned := e.resultLocked()
+	if reason == stopFailed {
+		if err = cause; e.errors.Classify(err).Kind == kind.Nondeterminism {
 			return v.conflict, failure.Text(err)
 		}
 	}
 	if want.fromOutside { // the history has no end to compare with
 		return "", ""
 	}
-	if e.reason != stopFailed {
+	if reason != stopFailed {
 		added := false
 		for _, s := range v.beyond {
 			switch {
@@ -138,13 +142,13 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 		if added { // the added operation has no result, so the end cannot be compared
 			return "", ""
 		}
-		if !e.returned {
+		if !returned {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}
-	got := recordedEnd{status: store.Completed, output: shown(e.output)}
+	got := recordedEnd{status: store.Completed, output: shown(output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: e.env.errors.Classify(err).Kind, text: failure.Text(err)}
+		got = recordedEnd{status: store.Failed, kind: e.errors.Classify(err).Kind, text: failure.Text(err)}
 	}
 	if got.same(want) {
 		return "", ""

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+)
+
+// setDeadline sets the timer of the run's deadline.
+func (e *execution) setDeadline() {
+	e.Lock()
+	e.deadline = time.AfterFunc(e.DeadlineAt.Sub(e.now()), e.timeOver)
+	e.Unlock()
+	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
+}
+
+// timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the
+// timer was set, it sets the timer again.
+func (e *execution) timeOver() {
+	if e.now().Before(e.DeadlineAt) {
+		e.resetDeadline()
+		return
+	}
+	e.fail(failure.ErrDeadline)
+}
+
+// resetDeadline sets the timer again, by the present estimate of the database's clock.
+func (e *execution) resetDeadline() {
+	e.Lock()
+	defer e.Unlock()
+	if e.deadline != nil && e.underWayLocked() {
+		e.deadline.Reset(e.DeadlineAt.Sub(e.now()))
+	}
+}
