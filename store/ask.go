@@ -57,7 +57,7 @@ SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('ena
 	set_config('cpu_index_tuple_cost', '0.005', true)`
 
 // askPlanned is ask for a statement whose arguments decide which index is best.
-func (s *Store) askPlanned(ctx context.Context, db DB, statement string, args []any, read func(pgx.Rows) error) error {
+func askPlanned(ctx context.Context, db DB, statement string, args []any, read func(pgx.Rows) error) error {
 	b := &pgx.Batch{}
 	reads := []func(pgx.Rows) error{read}
 	if _, of := db.(pgx.Tx); of {

@@ -190,7 +190,7 @@ func (s *Store) Audit(ctx context.Context, f AuditFilter) (page []AuditEntry, er
 			s.namespace, f.Kind, f.Name, f.Queue, f.Action, f.Actor, epoch(f.Since), epoch(f.Until),
 			f.After.String(), epoch(after), f.Limit,
 		}
-		return s.askPlanned(ctx, s.pool, listAudit, args,
+		return askPlanned(ctx, s.pool, listAudit, args,
 			collect(&page, func(row pgx.CollectableRow) (e AuditEntry, err error) {
 				return e, row.Scan(&e.ID, &e.Action, &e.Kind, &e.Name, &e.Queue, &e.Type, &e.External, &e.Other,
 					&e.Step, &e.Reason, &e.Actor, &e.Changes, utc(&e.At))

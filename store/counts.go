@@ -111,7 +111,7 @@ func (s *Store) Counts(ctx context.Context, f Filter, g Grouping) (out []RunCoun
 		}
 		args := append(s.chosenArgs(f), by, micros(g.Started), micros(g.Ended), maxGroups+1, first.String(),
 			last.String())
-		return s.askPlanned(ctx, s.pool, countRuns, args, func(rows pgx.Rows) error {
+		return askPlanned(ctx, s.pool, countRuns, args, func(rows pgx.Rows) error {
 			var c RunCount
 			dest := []any{&c.Status, &c.Type, &c.Queue, &c.Kind, &c.Step, utc(&c.Started), utc(&c.Ended), &c.Runs}
 			_, err := pgx.ForEachRow(rows, dest, func() error {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // The ends of messages: how to rewrite a statement that breaks a rule.
@@ -332,9 +334,7 @@ func readCatalog(t *testing.T, db DB) *catalog {
 	}
 	rows := func(sql string, dest []any, row func()) {
 		t.Helper()
-		if err := list(t.Context(), db, sql, nil, dest, row); err != nil {
-			t.Fatal(err)
-		}
+		eachRow(t, db, sql, dest, row)
 	}
 	var id, a, b string
 	rows(`SELECT p.oid::text, p.proname::text, p.provolatile::text FROM pg_proc p`, []any{&id, &a, &b},
@@ -396,4 +396,13 @@ func typeOf(n *treeNode) string {
 		}
 	}
 	return ""
+}
+
+// eachRow calls row for each row of a statement, which it has scanned into dest.
+func eachRow(t *testing.T, db DB, sql string, dest []any, row func()) {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), sql) // the error comes with the rows
+	if _, err := pgx.ForEachRow(rows, dest, func() error { row(); return nil }); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -215,8 +215,10 @@ CROSS JOIN LATERAL (
 ) d
 ORDER BY 1, 2, 3`
 
+// maxQueues is how many queues are read, and pairs of queue and workflow.
+const maxQueues = 1000
+
 const (
-	maxQueues     = 1000   // queues that are read, and pairs of queue and workflow
 	maxDueCounted = 1000   // due runs of one workflow and priority that are counted
 	maxDueTotal   = 40_000 // due runs that are counted in all, about
 )

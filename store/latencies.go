@@ -59,7 +59,7 @@ const (
 func (s *Store) Latencies(ctx context.Context, recent time.Duration) (out []RouteLatency, err error) {
 	err = do(ctx, func(ctx context.Context) error {
 		out = nil
-		return s.askPlanned(ctx, s.pool, latencies, []any{
+		return askPlanned(ctx, s.pool, latencies, []any{
 			s.namespace, mostLatencyRoutes, mostLatencyRuns,
 			micros(recent),
 		}, func(rows pgx.Rows) error {

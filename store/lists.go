@@ -271,8 +271,8 @@ func (s *Store) List(ctx context.Context, tx pgx.Tx, f Filter) (out []*Run, err 
 		if err != nil {
 			return err
 		}
-		return s.askPlanned(ctx, db, statement, args, func(rows pgx.Rows) (err error) {
-			out, err = readRuns(rows)
+		return askPlanned(ctx, db, statement, args, func(rows pgx.Rows) (err error) {
+			out, err = ReadRuns(rows)
 			return err
 		})
 	}

@@ -254,7 +254,7 @@ func walked(t *testing.T, s *Store, f Filter) (ids []uuid.UUID) {
 	b := &pgx.Batch{}
 	b.Queue(listRuns, append(s.chosenArgs(f), f.Limit, false)...)
 	if err := exchange(t.Context(), s.pool, listing, b, func(rows pgx.Rows) (err error) {
-		runs, err = readRuns(rows)
+		runs, err = ReadRuns(rows)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -365,8 +365,8 @@ func TestListFindsARunThatChangesMeanwhile(t *testing.T) {
 			}
 			meanwhile()
 			var out []*Run
-			err = s.askPlanned(t.Context(), s.pool, statement, args, func(rows pgx.Rows) (err error) {
-				out, err = readRuns(rows)
+			err = askPlanned(t.Context(), s.pool, statement, args, func(rows pgx.Rows) (err error) {
+				out, err = ReadRuns(rows)
 				return err
 			})
 			if err != nil || len(out) != 1 || out[0].RunID != id {

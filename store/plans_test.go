@@ -139,7 +139,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 				}
 			}
 		case n.Type == "Sort" && n.reads("workflow_runs") && (strings.HasPrefix(want.name, "claimRuns") ||
-			strings.HasPrefix(want.name, "claimLimited") || want.sql == missedRuns):
+			strings.HasPrefix(want.name, "claimLimited") || want.name == "missedRuns"):
 			wrong = append(wrong, "the claim sorts")
 		}
 	})
@@ -219,13 +219,12 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			"namespace_id",
 		}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
-	eventsByTopic, eventsByID := map[string][]string{}, map[string][]string{}
+	eventsByID := map[string][]string{}
 	for i := range eventParts {
 		consuming[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{
 			"topic", "namespace_id",
 			"position",
 		}
-		eventsByTopic[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic"}
 		eventsByID[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
 	}
 	runs := array(ids)
@@ -275,11 +274,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		keysKey: {"namespace_id"}, queuesKey: {"namespace_id"},
 	})
 	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
-	listed := func(name string, f KeyFilter) planned {
-		f.Queue, f.Limit = "queue", 100
-		sql, args := f.statement(s.namespace)
-		return planned{name, sql, args, states}
-	}
 	return []planned{
 		{
 			"claimRunsUnpaused", claimsUnpaused.runs, s.claimArgs(req),
@@ -336,33 +330,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unsettledQueues", unsettledQueues, []any{s.namespace, int64(5)}, states},
 		{"markSettled", markSettled, []any{s.namespace, "queue", int64(5)}, keyed},
 		{"deleteQueue", deleteQueue, []any{s.namespace, "queue"}, keyed},
-		{"queueStates", queueStates, []any{s.namespace, maxQueues, maxSlotsCounted}, states},
-		{
-			"dueKeys", dueKeys,
-			[]any{s.namespace, maxQueues, keysPerLine, runsPerKey, maxSlotsCounted},
-			withKey(map[string][]string{
-				pausesKey:  {"run_key", "namespace_id"},
-				keyedIndex: {"key_scope", "namespace_id", "run_key"}, "key_changes_pkey": {"namespace_id"},
-			}, states),
-		},
-		{
-			"idleSlots", idleSlots,
-			[]any{s.namespace, "queue", maxSlotsCounted},
-			map[string][]string{
-				slotsIndex:     {"task_queue", "namespace_id"},
-				"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"worker_id", "namespace_id"},
-			},
-		},
-		{
-			"obstacle", obstacle,
-			[]any{s.namespace, ids[0], maxSlotsCounted},
-			withKey(map[string][]string{pausesKey: {"namespace_id"}}, keyed),
-		},
 		{"pruneKeys", pruneKeys, []any{s.namespace, "", "", 1000}, states},
-		listed("listKeysByName", KeyFilter{}),
-		listed("listKeysByPrefix", KeyFilter{Prefix: "key-1"}),
-		listed("listKeysFullest", KeyFilter{Order: Fullest}),
-		listed("listKeysWaiting", KeyFilter{Order: LongestWaiting}),
 		{"missedRuns", missedRuns, s.missedArgs(req), withKey(both, pauses)},
 		{"runsOfClaim", runsOfClaim, []any{
 			s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)),
@@ -471,7 +439,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			map[string][]string{runsKey: {"run_id", "namespace_id"}},
 		},
 		{"dueAmong", dueAmong, []any{s.namespace, ids[:2]}, byKey},
-		{"stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep},
 		{
 			"setProgress", setProgress,
 			progressColumns.args(s.namespace, []*Progress{{RunID: ids[0], Lease: lease, Text: "text"}}), byKey,
@@ -531,15 +498,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 				"namespace_id",
 			}},
 		},
-		{"setAside", setAside, []any{s.namespace, 10}, map[string][]string{
-			runsKey:             {"run_id", "namespace_id"},
-			"signals_set_aside": {"namespace_id"},
-		}},
-		{
-			"countSetAside", countSetAside,
-			[]any{s.namespace, ids[0]},
-			map[string][]string{"signals_set_aside": {"run_id", "namespace_id"}},
-		},
 		{
 			"removeMessage", removeMessage,
 			[]any{s.namespace, ids[0], "id", true},
@@ -549,25 +507,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			"messageReadBy", messageReadBy,
 			[]any{s.namespace, ids[0], "id"},
 			map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}},
-		},
-		{
-			"messagesOfRun", messagesOfRun,
-			[]any{s.namespace, ids[0], "", int64(-1), true, 100},
-			map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}},
-		},
-		{
-			"messagesOfName", messagesOfName,
-			[]any{s.namespace, ids[0], "signal", int64(-1), true, 100},
-			map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}},
-		},
-		// the latter reads the run's messages
-		{
-			"messagePlace", messagePlace,
-			[]any{s.namespace, ids[0], "id"},
-			map[string][]string{
-				"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
-				signalsKey:          {"run_id", "namespace_id"},
-			},
 		},
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
@@ -624,21 +563,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 				"audit_log_pkey": {"entry_id", "namespace_id"},
 			},
 		},
-		{
-			"entryTime", entryTime,
-			[]any{s.namespace, ids[0]},
-			map[string][]string{"audit_log_pkey": {"entry_id", "namespace_id"}},
-		},
 		{"pauseRun", pauseRun, []any{s.namespace, ids[0]}, byKey},
 		{"stateForPause", stateForPause, []any{s.namespace, ids[0]}, byKey},
 		{"unpauseRun", unpauseRun, []any{s.namespace, ids[0]}, withKey(byKey,
 			map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"namespace_id"}})},
 		{"noteRelease", noteRelease, []any{s.namespace, ids[0]}, withKey(byKey, pauses)},
-		{
-			"pausedRuns", pausedRuns,
-			[]any{s.namespace, 1000},
-			map[string][]string{"workflow_runs_paused": {"namespace_id"}},
-		},
 		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{"consumers_key": {
 			"run_key",
 			"namespace_id",
@@ -746,21 +675,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			[]any{s.namespace, "consumer-1", true},
 			withKey(map[string][]string{"workflow_runs_group_slot": {"run_key", "namespace_id"}}, consuming),
 		},
-		{
-			"consumerStates", consumerStates,
-			[]any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves},
-			withKey(map[string][]string{stepsKey: {"run_id", "namespace_id"}}, consuming),
-		},
-		{"topicStates", topicStates, []any{
-			s.namespace, 10 * mostListed, mostListed, mostEvents, mostEventsCounted,
-			mostNamed,
-		}, withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}})},
-		{"lateConsumers", lateConsumers, []any{s.namespace, mostListed, micros(time.Minute), 10}, consuming},
-		{
-			"topicsWithoutConsumers", topicsWithoutConsumers,
-			[]any{s.namespace, 10 * mostListed, 10},
-			withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}}),
-		},
 		{"partHolder", partHolder, []any{int16(1)}, withKey(map[string][]string{
 			"event_parts_pkey":   {"part"},
 			"subscriptions_pkey": nil, "subscriptions_consumer": nil,
@@ -842,12 +756,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{"beginSuspect", beginSuspect, []any{s.namespace, ids[0], lease}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
-		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
-		{
-			"ownQueues", ownQueues,
-			[]any{s.namespace, maxQueues},
-			map[string][]string{claimIndex: {"task_queue", "namespace_id"}},
-		},
 		{
 			"activeTypes", activeTypes,
 			[]any{s.namespace, typeNames[:3], maxQueues},
@@ -859,17 +767,171 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			withKey(map[string][]string{claimIndex: claimed, "workers_live": nil}, withKey(line, pauses)),
 		},
 		{
-			"dueWork", dueWork,
-			[]any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted},
-			withKey(pauses, map[string][]string{claimIndex: claimed}),
-		},
-		{
 			"leasesGiven", leasesGiven,
 			[]any{
 				s.namespace, uuid.New(), typeNames[:3], typeNames[:3], int64(0),
 				micros(LateClaims), micros(time.Minute), 1000,
 			},
 			map[string][]string{claimIndex: claimed, deadlineIndex: {"namespace_id", "deadline_at"}},
+		},
+		{
+			"markedRuns", markedRuns,
+			[]any{s.namespace, uuid.Nil, 100},
+			map[string][]string{"workflow_runs_deleted": {"run_id", "namespace_id"}},
+		},
+		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
+		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
+		{
+			"serveLimit", serveLimit,
+			append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...),
+				micros(LimitSoon), micros(limitKept), limitLate),
+			withKey(map[string][]string{pausesKey: {"run_key", "namespace_id"}}, placed),
+		},
+		{
+			"serveLimitUnpaused", serveLimitUnpaused,
+			append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...),
+				micros(LimitSoon), micros(limitKept), limitLate), placed,
+		},
+		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, micros(LimitSoon)}, placed},
+		{"stalledLimits", stalledLimits, []any{s.namespace}, placed},
+		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
+	}
+}
+
+// plannedViews returns the statements that only read, as plannedStatements does.
+func plannedViews(s *Store, ids []uuid.UUID) []planned {
+	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
+	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
+	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	consuming := map[string][]string{
+		"consumers_pkey": {"consumer", "namespace_id"}, "consumers_key": {"run_key", "namespace_id"},
+		"subscriptions_pkey":     {"topic", "consumer", "namespace_id"},
+		"subscriptions_consumer": {"consumer", "namespace_id"}, "run_keys_pkey": {
+			"key_scope", "run_key",
+			"namespace_id",
+		}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
+	}
+	eventsByTopic := map[string][]string{}
+	for i := range eventParts {
+		consuming[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{
+			"topic", "namespace_id",
+			"position",
+		}
+		eventsByTopic[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic"}
+	}
+	typeNames := []string{"type", "other", "third"}
+	pauses := map[string][]string{pausesKey: {"run_key", "namespace_id"}}
+	ofLimit := []string{"limit_name", "namespace_id"}
+	placed := withKey(byKey, map[string][]string{
+		"limits_pkey": ofLimit, "limit_places_held": ofLimit, "limit_places_line": ofLimit,
+		"limit_places_timed": ofLimit, "limit_places_pkey": {"run_id", "namespace_id"},
+	})
+	keyed := map[string][]string{
+		runsKey: byKey[runsKey], keyedIndex: {"key_scope", "namespace_id", "run_key"},
+		slotsIndex: {"task_queue", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"},
+		keysKey: {"key_scope", "run_key", "namespace_id"}, queuesKey: {"task_queue", "namespace_id"},
+	}
+	states := withKey(keyed, map[string][]string{
+		claimIndex: claimed[:3], slotsIndex: {"task_queue", "namespace_id"}, "run_keys_line": {"namespace_id"},
+		keysKey: {"namespace_id"}, queuesKey: {"namespace_id"},
+	})
+	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
+	listed := func(name string, f KeyFilter) planned {
+		f.Queue, f.Limit = "queue", 100
+		sql, args := f.statement(s.namespace)
+		return planned{name, sql, args, states}
+	}
+	return []planned{
+		{"queueStates", queueStates, []any{s.namespace, maxQueues, maxSlotsCounted}, states},
+		{
+			"dueKeys", dueKeys,
+			[]any{s.namespace, maxQueues, keysPerLine, runsPerKey, maxSlotsCounted},
+			withKey(map[string][]string{
+				pausesKey:  {"run_key", "namespace_id"},
+				keyedIndex: {"key_scope", "namespace_id", "run_key"}, "key_changes_pkey": {"namespace_id"},
+			}, states),
+		},
+		{
+			"idleSlots", idleSlots,
+			[]any{s.namespace, "queue", maxSlotsCounted},
+			map[string][]string{
+				slotsIndex:     {"task_queue", "namespace_id"},
+				"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"worker_id", "namespace_id"},
+			},
+		},
+		{
+			"obstacle", obstacle,
+			[]any{s.namespace, ids[0], maxSlotsCounted},
+			withKey(map[string][]string{pausesKey: {"namespace_id"}}, keyed),
+		},
+		listed("listKeysByName", KeyFilter{}),
+		listed("listKeysByPrefix", KeyFilter{Prefix: "key-1"}),
+		listed("listKeysFullest", KeyFilter{Order: Fullest}),
+		listed("listKeysWaiting", KeyFilter{Order: LongestWaiting}),
+		{"stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep},
+		{"setAside", setAside, []any{s.namespace, 10}, map[string][]string{
+			runsKey:             {"run_id", "namespace_id"},
+			"signals_set_aside": {"namespace_id"},
+		}},
+		{
+			"countSetAside", countSetAside,
+			[]any{s.namespace, ids[0]},
+			map[string][]string{"signals_set_aside": {"run_id", "namespace_id"}},
+		},
+		{
+			"messagesOfRun", messagesOfRun,
+			[]any{s.namespace, ids[0], "", int64(-1), true, 100},
+			map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}},
+		},
+		{
+			"messagesOfName", messagesOfName,
+			[]any{s.namespace, ids[0], "signal", int64(-1), true, 100},
+			map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}},
+		},
+		// the latter reads the run's messages
+		{
+			"messagePlace", messagePlace,
+			[]any{s.namespace, ids[0], "id"},
+			map[string][]string{
+				"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
+				signalsKey:          {"run_id", "namespace_id"},
+			},
+		},
+		{
+			"entryTime", entryTime,
+			[]any{s.namespace, ids[0]},
+			map[string][]string{"audit_log_pkey": {"entry_id", "namespace_id"}},
+		},
+		{
+			"pausedRuns", pausedRuns,
+			[]any{s.namespace, 1000},
+			map[string][]string{"workflow_runs_paused": {"namespace_id"}},
+		},
+		{
+			"consumerStates", consumerStates,
+			[]any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves},
+			withKey(map[string][]string{stepsKey: {"run_id", "namespace_id"}}, consuming),
+		},
+		{"topicStates", topicStates, []any{
+			s.namespace, 10 * mostListed, mostListed, mostEvents, mostEventsCounted,
+			mostNamed,
+		}, withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}})},
+		{"lateConsumers", lateConsumers, []any{s.namespace, mostListed, micros(time.Minute), 10}, consuming},
+		{
+			"topicsWithoutConsumers", topicsWithoutConsumers,
+			[]any{s.namespace, 10 * mostListed, 10},
+			withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}}),
+		},
+		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
+		{
+			"ownQueues", ownQueues,
+			[]any{s.namespace, maxQueues},
+			map[string][]string{claimIndex: {"task_queue", "namespace_id"}},
+		},
+		{
+			"dueWork", dueWork,
+			[]any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted},
+			withKey(pauses, map[string][]string{claimIndex: claimed}),
 		},
 		{
 			"unextendedRuns", unextendedRuns,
@@ -935,11 +997,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{
-			"markedRuns", markedRuns,
-			[]any{s.namespace, uuid.Nil, 100},
-			map[string][]string{"workflow_runs_deleted": {"run_id", "namespace_id"}},
-		},
-		{
 			"suspects", suspects,
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
@@ -949,22 +1006,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
 		},
-		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
-		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
-		{
-			"serveLimit", serveLimit,
-			append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...),
-				micros(LimitSoon), micros(limitKept), limitLate),
-			withKey(map[string][]string{pausesKey: {"run_key", "namespace_id"}}, placed),
-		},
-		{
-			"serveLimitUnpaused", serveLimitUnpaused,
-			append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...),
-				micros(LimitSoon), micros(limitKept), limitLate), placed,
-		},
-		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, micros(LimitSoon)}, placed},
-		{"stalledLimits", stalledLimits, []any{s.namespace}, placed},
-		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
 		{
 			"recentFailures", recentFailures,
 			[]any{s.namespace, micros(time.Hour), maxKinds, maxFailedCounted},
@@ -1083,6 +1124,17 @@ func forgetStatistics(t *testing.T, s *Store) {
 // The statements of the hot paths use the indexes that were made for them, whatever statistics the planner has.
 func TestPlansOfManyRows(t *testing.T) {
 	t.Parallel()
+	checkPlans(t, plannedStatements)
+}
+
+func TestPlansOfViewsOfManyRows(t *testing.T) {
+	t.Parallel()
+	checkPlans(t, plannedViews)
+}
+
+// checkPlans checks the plans of statements while the tables are small and large, with statistics and without.
+func checkPlans(t *testing.T, statements func(*Store, []uuid.UUID) []planned) {
+	t.Helper()
 	rows := campaign.Size(100_000, 300_000)
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
@@ -1131,11 +1183,11 @@ func TestPlansOfManyRows(t *testing.T) {
 		fake[i] = uuid.New()
 	}
 	if campaign.Long {
-		check("new tables", plannedStatements(s, fake))
+		check("new tables", statements(s, fake))
 	}
 	exec(t, s.pool, `VACUUM ANALYZE `+tables)
 	if campaign.Long {
-		check("empty tables", plannedStatements(s, fake))
+		check("empty tables", statements(s, fake))
 	}
 
 	// The planner's statistics now say that the tables are empty.
@@ -1149,7 +1201,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	ids := func(n int) []uuid.UUID {
 		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
 	}
-	few, most := plannedStatements(s, ids(20)), plannedStatements(s, ids(1000))
+	few, most := statements(s, ids(20)), statements(s, ids(1000))
 
 	check("stale statistics", few, most)
 	exec(t, s.pool, `ANALYZE `+tables)
@@ -1171,8 +1223,8 @@ func TestPlansOfManyRows(t *testing.T) {
 	exec(t, s.pool, loadWindows)
 	exec(t, s.pool, loadConsumers)
 	exec(t, s.pool, `VACUUM ANALYZE `+tables)
-	few = plannedStatements(s, ids(20))
-	check("all runs over", few, plannedStatements(s, ids(1000)))
+	few = statements(s, ids(20))
+	check("all runs over", few, statements(s, ids(1000)))
 
 	for _, n := range []int{5, 100, 1000, 30000} {
 		exec(t, s.pool, `TRUNCATE `+tables)

@@ -85,37 +85,6 @@ func TestLimitsOfAQueue(t *testing.T) {
 		}
 	})
 
-	t.Run("WhatAClaimMissedIsSettledLater", func(t *testing.T) {
-		t.Parallel()
-		s := open(t)
-		register(t, s)
-		start(t, s, many(3)...)
-		tx := begin(t, s) // a claim that has begun before the change
-		exec(t, tx, claimRuns, s.claimArgs(request(3))...)
-		mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
-		commit(t, tx)
-		if n := slotsHeld(t, s); n != 0 {
-			t.Fatalf("%d slots", n)
-		}
-		if settled, err := s.SettleQueues(t.Context()); err != nil || len(settled) > 0 {
-			t.Errorf("settled %v at once, %v", settled, err)
-		}
-		if settled := settleAll(t, s); !slices.Equal(settled, []string{"queue"}) || slotsHeld(t, s) != 3 {
-			t.Errorf("settled %v: %d slots", settled, slotsHeld(t, s))
-		}
-		if settled := settleAll(t, s); len(settled) > 0 {
-			t.Errorf("settled %v again", settled)
-		}
-		mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
-		if settled := settleAll(t, s); len(settled) > 0 {
-			t.Errorf("settled %v although nothing changed", settled)
-		}
-		mustSetQueue(t, s, QueueLimits{MaxRunning: 6})
-		if settled := settleAll(t, s); len(settled) != 1 {
-			t.Errorf("settled %v after another change", settled)
-		}
-	})
-
 	t.Run("AQueueWithoutLimitsLosesItsRow", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
@@ -488,5 +457,36 @@ func TestPruneKeys(t *testing.T) {
 	commit(t, tx)
 	if got := claim(t, s, keyedRequest(20)); !slices.Equal(runIDs(got.Runs), []uuid.UUID{id}) {
 		t.Errorf("claimed %v", runIDs(got.Runs))
+	}
+}
+
+func TestWhatAClaimMissedIsSettledLater(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	register(t, s)
+	start(t, s, many(3)...)
+	tx := begin(t, s) // a claim that has begun before the change
+	exec(t, tx, claimRuns, s.claimArgs(request(3))...)
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
+	commit(t, tx)
+	if n := slotsHeld(t, s); n != 0 {
+		t.Fatalf("%d slots", n)
+	}
+	if settled, err := s.SettleQueues(t.Context()); err != nil || len(settled) > 0 {
+		t.Errorf("settled %v at once, %v", settled, err)
+	}
+	if settled := settleAll(t, s); !slices.Equal(settled, []string{"queue"}) || slotsHeld(t, s) != 3 {
+		t.Errorf("settled %v: %d slots", settled, slotsHeld(t, s))
+	}
+	if settled := settleAll(t, s); len(settled) > 0 {
+		t.Errorf("settled %v again", settled)
+	}
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
+	if settled := settleAll(t, s); len(settled) > 0 {
+		t.Errorf("settled %v although nothing changed", settled)
+	}
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 6})
+	if settled := settleAll(t, s); len(settled) != 1 {
+		t.Errorf("settled %v after another change", settled)
 	}
 }

@@ -100,7 +100,7 @@ func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
 	worker, _, _ := dbtest.Roles(t, db)
 	pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", worker), dbtest.Conns(1))
 	all := preparedStatements(t, pool)
-	all["lockEvents"] = lockEvents
+	all["lockEvents"] = `LOCK TABLE kagzi.events IN SHARE ROW EXCLUSIVE MODE`
 	for part := range 8 {
 		all[fmt.Sprint("truncate", part)] = fmt.Sprintf(`TRUNCATE kagzi.events_%d`, part)
 	}

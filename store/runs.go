@@ -81,7 +81,7 @@ func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
 	var out []*Run
 	err := do(ctx, func(ctx context.Context) error {
 		return ask(ctx, s.pool, getRun, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
-			out, err = readRuns(rows)
+			out, err = ReadRuns(rows)
 			return err
 		})
 	})
@@ -122,7 +122,8 @@ func (s *Store) Find(ctx context.Context, db DB, externalID string) (uuid.UUID, 
 	return id, wrap("find run", err)
 }
 
-func readRuns(rows pgx.Rows) ([]*Run, error) {
+// ReadRuns reads rows of runColumns, the input and the output.
+func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 	defer rows.Close()
 	var out []*Run
 	for rows.Next() {

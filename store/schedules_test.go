@@ -13,7 +13,7 @@ import (
 func saveTemplate(t *testing.T, s *Store, name string) *Template {
 	t.Helper()
 	template := &Template{
-		ID: newID(), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
+		ID: uuid.Must(uuid.NewV7()), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
 		Spec: []byte(`{"timeout": 60000000}`),
 		Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
 	}
@@ -48,7 +48,7 @@ func TestScheduleIsNoRun(t *testing.T) {
 	wantError(t, err, ErrScheduleNotFound)
 
 	edit(t, s, nil, template.ID, &Edit{Fire: &Firing{
-		Template: template.ID, Runs: []TickRun{{RunID: newID()}},
+		Template: template.ID, Runs: []TickRun{{RunID: uuid.Must(uuid.NewV7())}},
 		Cursor: template.Cursor, Next: template.Next,
 	}, Delete: true})
 	_, err = s.Schedule(t.Context(), template.ID)
