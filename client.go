@@ -19,11 +19,13 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/starts"
 	"github.com/kagzi/kagzi/internal/topics"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // ClientConfig configures [NewClient]; the zero value works.
@@ -63,6 +65,7 @@ type ClientConfig struct {
 type Client struct {
 	cfg        ClientConfig
 	store      *store.Store
+	inspect    *inspect.View
 	hints      *hints.Hints
 	starts     *starts.Starts
 	topics     *topics.Topics
@@ -94,8 +97,10 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors,
-		cfg.Logger), sessions: map[*engine.Session]struct{}{}}
+	c := &Client{
+		cfg: cfg, store: store.New(pool, cfg.Namespace), inspect: inspect.New(pool, cfg.Namespace),
+		intercepts: newInterceptors(cfg.Interceptors, cfg.Logger), sessions: map[*engine.Session]struct{}{},
+	}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	c.hints.OnEnd = c.intercepts.onEnd()
 	c.starts, c.topics = starts.New(c.store, c.hints), topics.New(c.store, c.hints)
@@ -143,7 +148,7 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	if c.ready.Load() {
 		return nil
 	}
-	err := c.store.Read(ctx, tx, func(ctx context.Context, db store.DB) error {
+	err := c.store.Read(ctx, tx, func(ctx context.Context, db pg.DB) error {
 		_, err := migrations.Check(ctx, db)
 		return err
 	})
@@ -169,7 +174,7 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 		if _, lacks := errors.AsType[*store.MissingRights](err); err == nil || lacks {
 			err = cmp.Or(c.store.CheckRights(ctx), err)
 		}
-		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
+		if err == nil || ctx.Err() != nil || !pg.Unavailable(err) {
 			return failure.Prefixed(explainServer(err))
 		}
 		o.Begin(err)
@@ -204,7 +209,7 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		if err := validateExternalID(string(ref)); err != nil {
 			return uuid.Nil, err
 		}
-		var db store.DB
+		var db pg.DB
 		if tx != nil {
 			db = tx
 		}

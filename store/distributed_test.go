@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // The statements run on tables that Citus has distributed by namespace_id. No Citus is available to the tests, so they
@@ -202,7 +203,7 @@ func TestEveryTableBearsDistribution(t *testing.T) {
 }
 
 // tablesWrong returns the reasons why our tables cannot be distributed by namespace_id; none if they can.
-func tablesWrong(t *testing.T, db DB) (wrong []string) {
+func tablesWrong(t *testing.T, db pg.DB) (wrong []string) {
 	t.Helper()
 	var what string
 	eachRow(t, db, `

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // The ends of messages: how to rewrite a statement that breaks a rule.
@@ -326,7 +328,7 @@ type catalog struct {
 	relations     map[string]relation
 }
 
-func readCatalog(t *testing.T, db DB) *catalog {
+func readCatalog(t *testing.T, db pg.DB) *catalog {
 	t.Helper()
 	c := &catalog{
 		functionsByID: map[string]function{}, output: map[string]string{}, input: map[string]string{},
@@ -399,7 +401,7 @@ func typeOf(n *treeNode) string {
 }
 
 // eachRow calls row for each row of a statement, which it has scanned into dest.
-func eachRow(t *testing.T, db DB, sql string, dest []any, row func()) {
+func eachRow(t *testing.T, db pg.DB, sql string, dest []any, row func()) {
 	t.Helper()
 	rows, _ := db.Query(t.Context(), sql) // the error comes with the rows
 	if _, err := pgx.ForEachRow(rows, dest, func() error { row(); return nil }); err != nil {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // The claim of a queue with limits counts its runs, so only one at a time may do so. The condition is that of
@@ -113,7 +115,7 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 	var looks, consumes bool
 	var changes int
 	var last int64
-	_, err := pgx.ForEachRow(rows, []any{&scope, &name, utc(&place), &looks, &consumes, &changes, &last}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, pg.UTC(&place), &looks, &consumes, &changes, &last}, func() error {
 		if scope == nil {
 			l.Read, l.LastChange = changes, last
 			return nil
@@ -167,7 +169,7 @@ func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) er
 	if keys == nil {
 		return nil
 	}
-	return wrap("hand on slots", do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+	return pg.Wrap("hand on slots", pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
 	}))
 }

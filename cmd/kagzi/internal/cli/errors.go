@@ -12,9 +12,9 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/internal/explain"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
-	"github.com/kagzi/kagzi/store"
 )
 
 // The exit codes that the help of kagzi documents.
@@ -84,7 +84,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 // away reports whether the database does not answer, or lets nobody in.
 func (a *app) away(err error) bool {
 	_, away := errors.AsType[*connectError](a.connectionError(err))
-	return away || store.Classify(err) == store.ClassAway
+	return away || pg.Classify(err) == pg.ClassAway
 }
 
 // hints say what to do about errors of the library, in terms of this program.
