@@ -48,7 +48,10 @@ func TestFindings(t *testing.T) {
 			[]string{"2 hours"},
 		},
 		{
-			"Snapshot", func(e *examination) { e.addSession(inspect.Session{PID: 7, Open: 10 * time.Minute, XIDAge: 5}) },
+			"Snapshot", func(e *examination) {
+				e.addSession(inspect.Session{PID: 7, Open: 10 * time.Minute,
+					XIDAge: 5})
+			},
 			"snapshots", Warning,
 			[]string{"10 minutes", "5 transactions"},
 		},
@@ -79,7 +82,8 @@ func TestFindings(t *testing.T) {
 			[]string{"pg_drop_replication_slot('old')", "2000000 transactions"},
 		},
 		{
-			"SlotWithLog", func(e *examination) { e.addSlot(inspect.Slot{Name: "old", WALBytes: 20 << 30}) }, "snapshots",
+			"SlotWithLog", func(e *examination) { e.addSlot(inspect.Slot{Name: "old", WALBytes: 20 << 30}) },
+			"snapshots",
 			Warning,
 			[]string{"20 GiB"},
 		},

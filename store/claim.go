@@ -340,7 +340,8 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, array(leasesOf(req.Lease)),
-		pg.Micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities), pg.Micros(req.Ahead),
+		pg.Micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities),
+		pg.Micros(req.Ahead),
 	}
 }
 
@@ -463,7 +464,8 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
 		if err := rows.Scan(append(append([]any{pg.UTC(now)}, head...), pg.UUIDTo(&r.RunID), &typ, &version, &external,
 			&attempts, &recoveries, pg.UTC(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
 			&r.RetryPolicy, pg.UTC(&r.DeadlineAt), pg.UUIDTo(&r.ParentRunID), pg.UTC(&r.FireAt), pg.UTC(&r.CreatedAt),
-			pg.UTC(&r.StartedAt), pg.UTC(&r.DueAt), &until, pg.UUIDTo(&r.Lease), &key, &r.Key.Group, &r.Tells, &r.Metadata,
+			pg.UTC(&r.StartedAt), pg.UTC(&r.DueAt), &until, pg.UUIDTo(&r.Lease), &key, &r.Key.Group, &r.Tells,
+			&r.Metadata,
 			&r.Headers, &r.Input)...); err != nil {
 			return nil, err
 		}
@@ -508,7 +510,8 @@ func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, erro
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
 	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
-		args := []any{s.namespace, req.Queue, types, priorities, array(leasesOf(req.Lease)), pg.Micros(req.LeaseTimeout)}
+		args := []any{s.namespace, req.Queue, types, priorities, array(leasesOf(req.Lease)),
+			pg.Micros(req.LeaseTimeout)}
 		asked := time.Now()
 		return pg.Ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
 			claim, _, err = readClaim(rows, req.Queue, asked)

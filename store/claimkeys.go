@@ -95,7 +95,8 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 				FROM kagzi.workflow_runs AS x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key
 					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
+					AND ` +
+	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
 						AND x.recoveries < $11
 				ORDER BY x.available_at, x.run_id
@@ -147,7 +148,8 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key
 					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + unpaused + `
+					AND ` +
+	clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + unpaused + `
 				ORDER BY x.available_at
 				LIMIT 1
 			) n

@@ -53,7 +53,8 @@ LIMIT 1`
 
 // The caller has locked the runs $2, of which $3 is to be deleted with the others.
 const statesBelow = `
-SELECT q.run_id, q.status, q.workflow_type, coalesce(q.external_id, ''), coalesce(q.waiting_on = '` + clause.BeingDeleted + `', false), CASE WHEN q.run_id = $3 THEN (
+SELECT q.run_id, q.status, q.workflow_type, coalesce(q.external_id, ''), coalesce(q.waiting_on = '` +
+	clause.BeingDeleted + `', false), CASE WHEN q.run_id = $3 THEN (
 		SELECT p.run_id FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1
 	) END
 FROM unnest($2::uuid[]) WITH ORDINALITY AS u (run_id, place)
@@ -326,7 +327,8 @@ const (
 
 // eachChild calls f with the children that belong to the parents, some at a time: however many there are, no statement
 // reads many.
-func (s *Store) eachChild(ctx context.Context, db pg.DB, parents []uuid.UUID, f func(some []runBelow) error) (err error) {
+func (s *Store) eachChild(ctx context.Context, db pg.DB, parents []uuid.UUID,
+	f func(some []runBelow) error) (err error) {
 	type parent struct{ id, after uuid.UUID } // after: the last child that was read
 	open := make([]parent, len(parents))
 	for i, id := range parents {
@@ -419,7 +421,8 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int
 			b.Queue(lockRuns, s.namespace, ids)
 			b.Queue(childBeyond, s.namespace, ids)
 			b.Queue(statesBelow, s.namespace, ids, id)
-			err = pg.Exchange(ctx, tx, pg.Untimed, b, nil, pg.Collect(&beyond, pgx.RowTo[uuid.UUID]), pg.Collect(&runs, readBelow))
+			err = pg.Exchange(ctx, tx, pg.Untimed, b, nil, pg.Collect(&beyond, pgx.RowTo[uuid.UUID]), pg.Collect(&runs,
+				readBelow))
 			if err == nil && len(beyond) > 0 {
 				return errGrown
 			}
@@ -554,7 +557,8 @@ func (s *Store) deleteRows(ctx context.Context, ids []uuid.UUID) error {
 const markedRuns = `
 SELECT q.run_id
 FROM kagzi.workflow_runs q
-WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` + clause.BeingDeleted + `' AND q.finished_at IS NOT NULL
+WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` +
+	clause.BeingDeleted + `' AND q.finished_at IS NOT NULL
 ORDER BY q.run_id
 LIMIT $3`
 

@@ -16,8 +16,10 @@ func TestClassesOfRefusals(t *testing.T) {
 		"P0001": pg.ClassRefused, "P0004": pg.ClassRefused,
 		"45000": pg.ClassRefused, "SHOP1": pg.ClassRefused, "99999": pg.ClassRefused, "27000": pg.ClassRefused,
 		"09000": pg.ClassRefused,
-		"42P01": pg.ClassOther, "0A000": pg.ClassOther, "25P02": pg.ClassOther, "XX000": pg.ClassOther, "": pg.ClassOther,
-		"40001": pg.ClassConflict, "55P03": pg.ClassLocked, "57014": pg.ClassLate, "53300": pg.ClassBusy, "53200": pg.ClassUnable,
+		"42P01": pg.ClassOther, "0A000": pg.ClassOther, "25P02": pg.ClassOther, "XX000": pg.ClassOther,
+		"":      pg.ClassOther,
+		"40001": pg.ClassConflict, "55P03": pg.ClassLocked, "57014": pg.ClassLate, "53300": pg.ClassBusy,
+		"53200": pg.ClassUnable,
 		"42501": pg.ClassForbidden, "57P01": pg.ClassAway, "08P01": pg.ClassAway,
 	} {
 		if got := pg.Classify(&pgconn.PgError{Code: code}); got != want {

@@ -27,7 +27,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-		AND ` + clause.Claimable + ` AND q.available_at <= now() AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
+		AND ` +
+	clause.Claimable + ` AND q.available_at <= now() AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 		AND q.outcome IS NULL AND q.run_id <> ALL ($7::uuid[])
 	ORDER BY q.available_at
 	LIMIT $6
@@ -40,7 +41,8 @@ CROSS JOIN LATERAL (
 	SELECT x.run_id
 	FROM kagzi.workflow_runs x
 	WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.priority = p.priority
-		AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND x.workflow_type = ANY ($3::text[])
+		AND ` +
+	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND x.workflow_type = ANY ($3::text[])
 		AND x.run_id <> ALL ($7::uuid[])
 	ORDER BY x.available_at, x.run_id
 	LIMIT $6

@@ -222,7 +222,8 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 		var forgotten *int
 		columns := append([]any{
 			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind,
-			&kind, &text, &r.Permanent, pg.UTC(&r.WakeAt), pg.UTC(&r.StartedAt), pg.UTC(&r.FinishedAt), &child, &sequence,
+			&kind, &text, &r.Permanent, pg.UTC(&r.WakeAt), pg.UTC(&r.StartedAt), pg.UTC(&r.FinishedAt), &child,
+			&sequence,
 			&r.Position, &forgotten, &r.Input, &r.Output,
 		}, further...)
 		if err := rows.Scan(columns...); err != nil {

@@ -81,7 +81,8 @@ func (s *Store) insertOnce(ctx context.Context, db pg.DB, runs []NewRun, todo []
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
 		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), nil, nil, nil}, func() error { set[id] = true; return nil })
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), nil, nil, nil},
+			func() error { set[id] = true; return nil })
 		return err
 	}
 	for _, chunk := range startChunks(runs, todo) { // one by one: the arguments are large

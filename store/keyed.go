@@ -81,7 +81,8 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	scopes, keys := keyArrays(req.Keys.Handed, req.Queue)
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
-	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, pg.Epoch(req.Keys.Line), req.Keys.Change,
+	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, pg.Epoch(req.Keys.Line),
+		req.Keys.Change,
 		req.Keys.Most)
 	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
 		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements != claimsUnpaused}

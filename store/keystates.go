@@ -47,7 +47,8 @@ WITH b AS MATERIALIZED (
 			LIMIT 1
 		) x
 	) = 0 AND CASE WHEN b.key_scope = '' THEN (
-		SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = b.run_key AND namespace_id = $1 AND ` + clause.HoldsGroup + `
+		SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = b.run_key AND namespace_id = $1 AND ` +
+	clause.HoldsGroup + `
 	) ELSE (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.workflow_runs

@@ -108,7 +108,8 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 			return pg.Ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor, lifts, pg.Micros(LimitSoon)},
 				func(rows pgx.Rows) error {
 					var r Signalled
-					_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running},
+					_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version,
+						&r.Running},
 						func() error {
 							r.Due = !r.Running
 							woken = append(woken, r)
@@ -127,7 +128,8 @@ func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uui
 ) (old StepLimit, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
-	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, pg.MicrosTo(&old.Every), &old.Burst, &old.MaxRunning,
+	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, pg.MicrosTo(&old.Every), &old.Burst,
+		&old.MaxRunning,
 		&old.RetryAfter)
 	if errors.Is(err, pgx.ErrNoRows) {
 		entry.Action = ActionCreated
@@ -137,7 +139,8 @@ func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uui
 	entry.changeRate("rate", Rate{old.Every, old.Burst}, Rate{l.Every, l.Burst})
 	entry.Change("max_running", old.MaxRunning, l.MaxRunning)
 	entry.Change("honor_retry_after", old.RetryAfter, l.RetryAfter)
-	err = pg.Ask(ctx, tx, putLimit, []any{s.namespace, l.Name, pg.Micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil)
+	err = pg.Ask(ctx, tx, putLimit, []any{s.namespace, l.Name, pg.Micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter},
+		nil)
 	if err == nil && (entry.Changes != nil || entry.Action == ActionCreated) {
 		err = s.audit(ctx, tx, entry)
 	}

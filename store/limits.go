@@ -318,14 +318,16 @@ WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits A
 	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
 
 // wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
-const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + clause.Unstopped + ` AND ` +
+const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` +
+	clause.Unstopped + ` AND ` +
 	clause.KeyUnpaused + ` END`
 
 // The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one
 // prepares costs a tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a
 // coordinator serves the limit.
-var serveLimitUnpaused = strings.NewReplacer(clause.PausesOfRuns+", ", "", wouldCome, "CASE WHEN q.status = 'RUNNING' THEN "+
-	"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
+var serveLimitUnpaused = strings.NewReplacer(clause.PausesOfRuns+", ", "", wouldCome,
+	"CASE WHEN q.status = 'RUNNING' THEN "+
+		"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
 
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
 // ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it
@@ -366,7 +368,8 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 		if s.pauses.Load() || len(req.Asks)+len(req.Leaves) == 0 { // a coordinator makes no claims
 			statement = serveLimit
 		}
-		queue(out.read(len(req.Asks)), statement, append(args, pg.Micros(LimitSoon), pg.Micros(limitKept), limitLate)...)
+		queue(out.read(len(req.Asks)), statement, append(args, pg.Micros(LimitSoon), pg.Micros(limitKept),
+			limitLate)...)
 		return pg.Exchange(ctx, s.pool, pg.Brief, b, reads...)
 	})
 	return out, pg.Wrap("serve limit", err)

@@ -115,24 +115,25 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 	var looks, consumes bool
 	var changes int
 	var last int64
-	_, err := pgx.ForEachRow(rows, []any{&scope, &name, pg.UTC(&place), &looks, &consumes, &changes, &last}, func() error {
-		if scope == nil {
-			l.Read, l.LastChange = changes, last
-			return nil
-		}
-		if !place.IsZero() {
-			l.Looked, l.Last = l.Looked+1, place
-		}
-		k := [2]string{*scope, *name}
-		if looks && !l.all[k] {
-			l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
-			if consumes {
-				l.consuming = append(l.consuming, *name)
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, pg.UTC(&place), &looks, &consumes, &changes, &last},
+		func() error {
+			if scope == nil {
+				l.Read, l.LastChange = changes, last
+				return nil
 			}
-		}
-		l.all[k] = l.all[k] || looks
-		return nil
-	})
+			if !place.IsZero() {
+				l.Looked, l.Last = l.Looked+1, place
+			}
+			k := [2]string{*scope, *name}
+			if looks && !l.all[k] {
+				l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
+				if consumes {
+					l.consuming = append(l.consuming, *name)
+				}
+			}
+			l.all[k] = l.all[k] || looks
+			return nil
+		})
 	return err
 }
 

@@ -36,7 +36,8 @@ func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uui
 	b := &pgx.Batch{}
 	b.Queue(lockFreeRuns, s.namespace, array(ids))
 	b.Queue(missingRuns, s.namespace, array(ids))
-	err := pg.Exchange(ctx, tx, pg.Brief, b, pg.Collect(&free, pgx.RowTo[uuid.UUID]), pg.Collect(&missing, pgx.RowTo[uuid.UUID]))
+	err := pg.Exchange(ctx, tx, pg.Brief, b, pg.Collect(&free, pgx.RowTo[uuid.UUID]), pg.Collect(&missing,
+		pgx.RowTo[uuid.UUID]))
 	return append(free, missing...), err
 }
 

@@ -226,19 +226,20 @@ func (s *Store) resolveMessages(ctx context.Context, db pg.DB, messages []Messag
 		runs[i], ids[i] = m.RunID, m.ID
 	}
 	found := map[uuid.UUID]messageState{}
-	err := pg.Ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread}, func(rows pgx.Rows) error {
-		var f messageState
-		var status string
-		_, err := pgx.ForEachRow(rows, []any{
-			&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due,
-			&f.missing, &f.unread,
-		}, func() error {
-			f.over = status == Completed || status == Failed || status == Cancelled
-			found[f.RunID] = f
-			return nil
+	err := pg.Ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread},
+		func(rows pgx.Rows) error {
+			var f messageState
+			var status string
+			_, err := pgx.ForEachRow(rows, []any{
+				&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due,
+				&f.missing, &f.unread,
+			}, func() error {
+				f.over = status == Completed || status == Failed || status == Cancelled
+				found[f.RunID] = f
+				return nil
+			})
+			return err
 		})
-		return err
-	})
 	return found, err
 }
 

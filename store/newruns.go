@@ -194,19 +194,20 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 	out := make(map[uuid.UUID]*ClaimedRun, len(runs))
 	var id uuid.UUID
 	var started, deadline, until time.Time
-	_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), pg.UTC(&started), pg.UTC(&deadline), pg.UTC(&until)}, func() error {
-		out[id] = nil
-		if r := claimed[id]; r != nil && !until.IsZero() {
-			out[id] = &ClaimedRun{
-				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
-				Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
-				Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
-				Term: termOf(asked, started, until),
+	_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), pg.UTC(&started), pg.UTC(&deadline), pg.UTC(&until)},
+		func() error {
+			out[id] = nil
+			if r := claimed[id]; r != nil && !until.IsZero() {
+				out[id] = &ClaimedRun{
+					RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
+					Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
+					RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
+					Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
+					Term: termOf(asked, started, until),
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	return out, err
 }
 

@@ -103,7 +103,8 @@ func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.U
 		if err != nil {
 			return err
 		}
-		if err := pg.Ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil {
+		if err := pg.Ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor),
+			nil); err != nil {
 			return err
 		}
 		if entry != nil {
@@ -201,10 +202,12 @@ func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (o
 			err = pg.Ask(ctx, tx, leaveAllChanges, []any{s.namespace, p.Queue}, nil)
 		}
 		if err == nil {
-			err = pg.Ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, pg.Collect(&out.Workers, pgx.RowTo[uuid.UUID]))
+			err = pg.Ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, pg.Collect(&out.Workers,
+				pgx.RowTo[uuid.UUID]))
 		}
 		if err == nil {
-			err = pg.Ask(ctx, tx, queuesOfWorkers, []any{s.namespace, p.Queue}, pg.Collect(&out.Queues, pgx.RowTo[string]))
+			err = pg.Ask(ctx, tx, queuesOfWorkers, []any{s.namespace, p.Queue}, pg.Collect(&out.Queues,
+				pgx.RowTo[string]))
 		}
 		return err
 	})
@@ -285,7 +288,8 @@ WITH RECURSIVE s (key_scope) AS (
 			CROSS JOIN LATERAL (
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
-				WHERE ` + clause.Waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+				WHERE ` +
+	clause.Waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
 				ORDER BY r.run_key
 				LIMIT 1
 			) n

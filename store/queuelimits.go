@@ -287,11 +287,12 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 	var types []string
 	err := pg.Do(ctx, func(ctx context.Context) error {
 		types = nil
-		return pg.Ask(ctx, s.pool, clause.ActiveTypes, []any{s.namespace, []string{queue}, clause.MaxQueues}, func(rows pgx.Rows) error {
-			var typ string
-			_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
-			return err
-		})
+		return pg.Ask(ctx, s.pool, clause.ActiveTypes, []any{s.namespace, []string{queue}, clause.MaxQueues},
+			func(rows pgx.Rows) error {
+				var typ string
+				_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
+				return err
+			})
 	})
 	for n := settledRuns; err == nil && n == settledRuns; {
 		err = pg.Again(ctx, func(ctx context.Context) error {

@@ -143,7 +143,8 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 		var step string
 		var attempt int
 		var wake, started, finished time.Time
-		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), &step, &attempt, pg.UTC(&wake), pg.UTC(&started), pg.UTC(&finished)},
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), &step, &attempt, pg.UTC(&wake), pg.UTC(&started),
+			pg.UTC(&finished)},
 			func() error {
 				for range records {
 					r := records[i%len(records)]

@@ -103,7 +103,8 @@ func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail st
 		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 			lost = nil
 			var dead []LostWorker
-			err := pg.Ask(ctx, tx, declareDead, []any{s.namespace, w.ID, pg.Epoch(w.HeartbeatAt), pg.Micros(releaseLease)},
+			err := pg.Ask(ctx, tx, declareDead, []any{s.namespace, w.ID, pg.Epoch(w.HeartbeatAt),
+				pg.Micros(releaseLease)},
 				pg.Collect(&dead, readLost))
 			if err != nil || len(dead) == 0 {
 				return err
@@ -137,7 +138,8 @@ RETURNING ` + lostColumns
 // locked one of their runs, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, unreleased, []any{s.namespace, pg.Micros(releaseLease), n}, pg.Collect(&lost, readLost))
+		return pg.Ask(ctx, s.pool, unreleased, []any{s.namespace, pg.Micros(releaseLease), n}, pg.Collect(&lost,
+			readLost))
 	})
 	return lost, pg.Wrap("find lost workers that hold runs", err)
 }
@@ -155,7 +157,8 @@ CROSS JOIN LATERAL (
 	FROM kagzi.workflow_runs k
 	WHERE k.namespace_id = $1 AND k.task_queue = w.task_queue AND k.workflow_type = w.workflow_type
 		AND k.priority = w.priority
-		AND ` + clause.Claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
+		AND ` +
+	clause.Claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
 		AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
 	ORDER BY k.available_at
 ) q

@@ -66,7 +66,8 @@ func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.AskRow(ctx, s.pool, beginWalk, []any{s.namespace}, pg.UTC(&now), &workers)
 	})
-	return []Range{{End: pg.IDAt(now.Add(-keep))}, {After: pg.IDAt(now), End: uuid.Max}}, workers, pg.Wrap("begin walk", err)
+	return []Range{{End: pg.IDAt(now.Add(-keep))}, {After: pg.IDAt(now), End: uuid.Max}}, workers, pg.Wrap("begin walk",
+		err)
 }
 
 // The planner's statistics of the key: an estimate of the namespace's share of the runs, and IDs that divide the key
@@ -265,7 +266,8 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 // behind it.
 const pruneSteps = `
 WITH m AS MATERIALIZED (
-	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + clause.BeingDeleted + `' FOR UPDATE
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` +
+	clause.BeingDeleted + `' FOR UPDATE
 ), s AS MATERIALIZED (
 	SELECT x.step_id, x.attempt_number
 	FROM (

@@ -118,13 +118,16 @@ func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 		var parent, origin, locked, lease *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status,
 			pg.UTC(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &waiting, pg.UTC(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind,
+			&r.Recoveries, &waiting, pg.UTC(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress,
+			&kind,
 			&text, &parent, &step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt),
-			pg.UTC(&r.FinishedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined, pg.UTC(&r.PausedAt), &r.Outcome, &key,
+			pg.UTC(&r.FinishedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined, pg.UTC(&r.PausedAt),
+			&r.Outcome, &key,
 			&r.Key.Group, &lease, pg.UTC(&r.CancelledAt), pg.UTC(&r.SilentSince), &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
-		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = pg.Deref(external), pg.Deref(waiting), pg.Deref(kind), pg.Deref(text)
+		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = pg.Deref(external), pg.Deref(waiting), pg.Deref(kind),
+			pg.Deref(text)
 		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = pg.Deref(version), pg.Deref(parent), pg.Deref(origin),
 			pg.Deref(locked), pg.Deref(lease)
 		r.ParentStep, r.Schedule, r.Key.Name = pg.Deref(step), pg.Deref(schedule), pg.Deref(key)
@@ -166,7 +169,8 @@ WHERE r.there IS NULL`
 func (s *Store) Ended(ctx context.Context, ids []uuid.UUID,
 	most time.Duration,
 ) (ended []Ended, missing []uuid.UUID, err error) {
-	mode := pg.Mode{Statements: most, Locks: pg.CallTimeout} // a lock on the table is not an error before most has passed
+	mode := pg.Mode{Statements: most,
+		Locks: pg.CallTimeout} // a lock on the table is not an error before most has passed
 	if most == 0 {
 		mode = pg.Untimed
 	}

@@ -161,7 +161,8 @@ func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (
 func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, unread bool) (Message, error) {
 	m := Message{RunID: run, ID: id}
 	var headers *json.RawMessage
-	err := pg.AskRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers, &m.SentBy)
+	err := pg.AskRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers,
+		&m.SentBy)
 	if err == nil {
 		m.Headers = pg.Deref(headers)
 		return m, nil

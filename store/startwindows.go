@@ -126,7 +126,8 @@ func (s *Store) readWindows(ctx context.Context, tx pgx.Tx, runs []NewRun) (*win
 			var id uuid.UUID
 			var found openWindow
 			var typ *string
-			if err := rows.Scan(&id, pg.UUIDTo(&found.run), pg.UUIDTo(&found.start), &found.items, &found.bytes, &found.most,
+			if err := rows.Scan(&id, pg.UUIDTo(&found.run), pg.UUIDTo(&found.start), &found.items, &found.bytes,
+				&found.most,
 				&found.open, &found.closing, &typ, &found.waits); err != nil {
 				return err
 			}

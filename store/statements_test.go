@@ -30,7 +30,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 	conn := dbtest.Connect(t, db.DSN)
 	all := statements(t)
 	// these name a table for its size, or tables of all namespaces
-	planned := map[string]bool{"prologue": true, "applySettings": true, "ApplySettings": true, "Prologue": true, "keepEvents": true, "settledEvents": true}
+	planned := map[string]bool{"prologue": true, "applySettings": true, "ApplySettings": true, "Prologue": true,
+		"keepEvents": true, "settledEvents": true}
 	if len(all) < 35 {
 		t.Errorf("found %d statements only", len(all))
 	}

@@ -355,7 +355,8 @@ func TestErrorClasses(t *testing.T) {
 		`SELECT 'x'::text || U&'\0041' || convert_from('\xff', 'UTF8')`: {refused: true},
 	} {
 		err := fails(sql)
-		if pg.Refused(err) != want.refused || pg.Unavailable(err) != want.away || pg.Repeatable(err) != want.repeatable ||
+		if pg.Refused(err) != want.refused || pg.Unavailable(err) != want.away ||
+			pg.Repeatable(err) != want.repeatable ||
 			want.away && pg.Answered(err) != want.answered {
 			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, pg.Refused(err),
 				pg.Unavailable(err), pg.Repeatable(err), pg.Answered(err), want)

@@ -59,10 +59,11 @@ LIMIT $3`
 // empty, it returns only the templates of that workflow.
 func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow}, func(rows pgx.Rows) error {
-			out, err = readTemplates(rows)
-			return err
-		})
+		return pg.Ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow},
+			func(rows pgx.Rows) error {
+				out, err = readTemplates(rows)
+				return err
+			})
 	})
 	return out, pg.Wrap("list schedules", err)
 }

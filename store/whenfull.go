@@ -106,7 +106,8 @@ const (
 			SELECT x.run_id, x.created_at FROM kagzi.workflow_runs x
 			WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key
 				AND x.priority = p.priority
-				AND ` + clause.Waits + ` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL AND x.run_id <> ALL ($4::uuid[])
+				AND ` +
+		clause.Waits + ` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL AND x.run_id <> ALL ($4::uuid[])
 			ORDER BY x.available_at, x.run_id`
 )
 
@@ -189,7 +190,8 @@ func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (
 // lockFullKeys. The statements come after the lock, so they see what all earlier starts with a policy have inserted.
 // They come after the insert, because only that decides whether a start begins a run of its own or returns one that
 // exists.
-func (s *Store) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
+func (s *Store) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
+	inserted map[uuid.UUID]bool) error {
 	keys := keysToAdmit(out, runs, inserted)
 	if keys == nil {
 		return nil

@@ -74,7 +74,8 @@ func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backen
 		batch := &pgx.Batch{}
 		batch.Queue(backendOf, int32(conn.PgConn().PID())) // sent by the server when the connection began
 		batch.Queue(lockSoonOrFail)
-		return pg.Converse(ctx, conn, pg.Untimed, pg.Step{Batch: batch, Reads: []func(pgx.Rows) error{read, nil}, Then: s.prepareHeartbeats})
+		return pg.Converse(ctx, conn, pg.Untimed, pg.Step{Batch: batch, Reads: []func(pgx.Rows) error{read, nil},
+			Then: s.prepareHeartbeats})
 	})
 	switch {
 	case known && pg.Code(err) != "":
@@ -245,7 +246,8 @@ func (s *Store) Heartbeat(ctx context.Context, db pg.DB, h Heartbeat) (answer He
 func queueHeartbeat(b *pgx.Batch, namespace string, h Heartbeat) {
 	b.Queue(heartbeat, namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID,
 		pg.Epoch(h.Backend.Start),
-		pg.Epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps, h.Rates.Completed,
+		pg.Epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps,
+		h.Rates.Completed,
 		h.Rates.Failed,
 		h.Rates.Steps, h.Hung.stored())
 }

@@ -69,7 +69,8 @@ func TestPruneAudit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for _, queue := range []string{"a", "b", "c"} {
-		if err := s.SetQueue(t.Context(), store.QueueLimits{Queue: queue, MaxRunning: 1}, store.Why{Actor: "ada"}); err != nil {
+		if err := s.SetQueue(t.Context(), store.QueueLimits{Queue: queue, MaxRunning: 1},
+			store.Why{Actor: "ada"}); err != nil {
 			t.Fatal(err)
 		}
 	}

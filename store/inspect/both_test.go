@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// both changes what a namespace has, and views it.
+// both changes the rows of a namespace, and views them.
 type both struct {
 	*store.Store
 	*View

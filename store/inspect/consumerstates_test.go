@@ -130,7 +130,8 @@ func TestConsumerStates(t *testing.T) {
 		c.Topics[1].Reserved != 0 || c.Topics[1].Pending != 1 {
 		t.Errorf("topics %+v", c.Topics)
 	}
-	if c.Name != "c" || c.Key != r.Key.Name || c.Queue != "queue" || c.RunID != r.RunID || c.RunStatus != store.Running ||
+	if c.Name != "c" || c.Key != r.Key.Name || c.Queue != "queue" || c.RunID != r.RunID ||
+		c.RunStatus != store.Running ||
 		!c.RunEnded.IsZero() || c.CreatedAt.IsZero() || c.Paused || c.State != nil || !c.WakeAt.IsZero() {
 		t.Errorf("consumer %+v", c)
 	}

@@ -45,7 +45,8 @@ func TestHealthReadsLittleOfKeys(t *testing.T) {
 		most      int // rows of workflow_runs that a search reads
 		buffers   int
 	}{
-		{"dueKeys", dueKeys, []any{s.namespace, clause.MaxQueues, keysPerLine, runsPerKey, maxSlotsCounted}, runsPerKey, 700},
+		{"dueKeys", dueKeys, []any{s.namespace, clause.MaxQueues, keysPerLine, runsPerKey, maxSlotsCounted}, runsPerKey,
+			700},
 		{
 			"activeKeyed", activeKeyed,
 			[]any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal},

@@ -51,11 +51,13 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 3, Worker: w.ID, Queues: w.Queues}); err != nil ||
+	if p, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 3, Worker: w.ID,
+		Queues: w.Queues}); err != nil ||
 		!p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 4, Worker: other.ID, Queues: other.Queues}); err !=
+	if p, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 4, Worker: other.ID,
+		Queues: other.Queues}); err !=
 		nil || p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -76,7 +78,8 @@ func TestDrain(t *testing.T) {
 	if asked, err := s.DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil || len(asked) != 0 {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	if asked, err := newBoth(s.pool, "other").DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil || len(asked) != 0 {
+	if asked, err := newBoth(s.pool, "other").DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil ||
+		len(asked) != 0 {
 		t.Errorf("asked %v, %v", asked, err)
 	}
 	wantError(t, newBoth(s.pool, "other").Drain(t.Context(), nil, w.ID, store.Why{}), store.ErrWorkerNotFound)

@@ -327,15 +327,16 @@ func (s *Health) Quarantined(ctx context.Context, db pg.DB, recent time.Duration
 ) (all, lately int, newest []QuarantinedRun, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		all, lately, newest = 0, 0, nil
-		return pg.Ask(ctx, db, quarantined, []any{s.namespace, limit, pg.Micros(recent), few}, func(rows pgx.Rows) error {
-			var r QuarantinedRun
-			_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, pg.UTC(&r.FinishedAt)},
-				func() error {
-					newest = append(newest, r)
-					return nil
-				})
-			return err
-		})
+		return pg.Ask(ctx, db, quarantined, []any{s.namespace, limit, pg.Micros(recent), few},
+			func(rows pgx.Rows) error {
+				var r QuarantinedRun
+				_, err := pgx.ForEachRow(rows, []any{&all, &lately, &r.RunID, &r.Type, &r.Kind, pg.UTC(&r.FinishedAt)},
+					func() error {
+						newest = append(newest, r)
+						return nil
+					})
+				return err
+			})
 	})
 	return all, lately, newest, pg.Wrap("find quarantined runs", err)
 }

@@ -1,5 +1,5 @@
 // Package inspect has the statements that only read, for people and for checks: lists, counts, statistics, the health
-// of the work and the advice for the server. What changes rows is in package store, which knows nothing of this one.
+// of the work and the advice for the server. Package store changes rows, and knows nothing of this one.
 package inspect
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// A View reads what a namespace has. It is safe for concurrent use.
+// A View reads the rows of one namespace. It is safe for concurrent use.
 type View struct {
 	Lists
 	Health
@@ -27,16 +27,16 @@ func New(pool *pgxpool.Pool, namespace string) *View {
 	return &View{Lists{c}, Health{c}}
 }
 
-// conn is what statements need.
+// conn has the arguments of all statements.
 type conn struct {
 	pool      *pgxpool.Pool
 	namespace string
 }
 
-// Lists reads what people ask for: runs, workers, queues, keys, limits, topics, and how one of them stands.
+// Lists answers questions of people: runs, workers, queues, keys, limits, topics, and how one of them stands.
 type Lists struct{ conn }
 
-// Health reads what may need attention.
+// Health finds work that may need attention.
 type Health struct{ conn }
 
 // findWorker returns the worker's status.

@@ -44,7 +44,8 @@ FROM (
 ) c
 CROSS JOIN LATERAL (
 	SELECT count(*) AS running FROM (
-		SELECT FROM kagzi.workflow_runs WHERE task_queue = c.task_queue AND namespace_id = $1 AND ` + clause.Holds + ` LIMIT $3
+		SELECT FROM kagzi.workflow_runs WHERE task_queue = c.task_queue AND namespace_id = $1 AND ` +
+	clause.Holds + ` LIMIT $3
 	) x
 ) n
 CROSS JOIN LATERAL (
@@ -62,7 +63,8 @@ CROSS JOIN LATERAL (
 			(
 				SELECT r.workflow_type
 				FROM kagzi.workflow_runs r
-				WHERE ` + clause.Claimable + ` AND r.task_queue = c.task_queue AND r.namespace_id = $1 AND r.workflow_type > ''
+				WHERE ` +
+	clause.Claimable + ` AND r.task_queue = c.task_queue AND r.namespace_id = $1 AND r.workflow_type > ''
 				ORDER BY r.workflow_type
 				LIMIT 1
 			)
@@ -72,7 +74,8 @@ CROSS JOIN LATERAL (
 			CROSS JOIN LATERAL (
 				SELECT r.workflow_type
 				FROM kagzi.workflow_runs r
-				WHERE ` + clause.Claimable + ` AND r.task_queue = c.task_queue AND r.namespace_id = $1 AND r.workflow_type > t.workflow_type
+				WHERE ` +
+	clause.Claimable + ` AND r.task_queue = c.task_queue AND r.namespace_id = $1 AND r.workflow_type > t.workflow_type
 				ORDER BY r.workflow_type
 				LIMIT 1
 			) n
@@ -84,7 +87,8 @@ CROSS JOIN LATERAL (
 			FROM kagzi.workflow_runs r
 			WHERE r.namespace_id = $1 AND r.task_queue = c.task_queue AND r.workflow_type = w.workflow_type
 				AND r.priority = w.priority
-				AND ` + clause.Claimable + ` AND r.available_at <= now() AND r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2
+				AND ` +
+	clause.Claimable + ` AND r.available_at <= now() AND r.status <> 'RUNNING' AND r.slot IS DISTINCT FROM 2
 			ORDER BY r.available_at
 			LIMIT 1
 		) d

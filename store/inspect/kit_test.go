@@ -34,11 +34,13 @@ func types(h ...store.WorkflowVersions) func(*store.ClaimRequest) {
 func registering(r *store.ClaimedRun, step string, place int64, change ...func(*store.Record)) *store.Record {
 	rec := &store.Record{
 		StepRow: store.StepRow{
-			RunID: r.RunID, StepID: store.CompensationID(step), Attempt: 1, FirstAttempt: 1, RunAttempt: 1, Status: store.Running,
+			RunID: r.RunID, StepID: store.CompensationID(step), Attempt: 1, FirstAttempt: 1, RunAttempt: 1,
+			Status: store.Running,
 			Kind:   store.KindCompensation,
 			Output: []byte("hash of " + step), Position: place,
 		},
-		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &store.Compensation{Type: "undo", Input: []byte(step)},
+		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &store.Compensation{Type: "undo",
+			Input: []byte(step)},
 	}
 	for _, f := range change {
 		f(rec)
@@ -121,7 +123,8 @@ func consumption(p store.Peek, topic string, ids ...string) store.ConsumedTopic 
 }
 
 // completes ends the run, and makes a claim look at the keys of all consumers.
-func completes(t *testing.T, s *both, r *store.ClaimedRun, state string, wake time.Time, topics ...store.ConsumedTopic) {
+func completes(t *testing.T, s *both, r *store.ClaimedRun, state string, wake time.Time,
+	topics ...store.ConsumedTopic) {
 	t.Helper()
 	e := finish(r)
 	named, err := pg.AskOne[[]string](t.Context(), s.pool, `SELECT ARRAY(SELECT topic FROM kagzi.subscriptions
@@ -541,7 +544,7 @@ func checkPlans(t *testing.T, statements func(*both, []uuid.UUID) []planned) {
 		}
 	}
 
-	// Plans made while the tables are empty or small stay in use until somebody analyzes.
+	// Plans made while the tables are empty or small stay in use until the tables are analyzed.
 	fake := make([]uuid.UUID, 20)
 	for i := range fake {
 		fake[i] = uuid.New()
@@ -870,7 +873,8 @@ func record(r *store.ClaimedRun, step, output string) *store.Record {
 }
 
 func finish(r *store.ClaimedRun) *store.Finish {
-	return &store.Finish{RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: store.Completed, Output: []byte("output")}
+	return &store.Finish{RunID: r.RunID, Lease: r.Lease, Parent: r.ParentRunID, Status: store.Completed,
+		Output: []byte("output")}
 }
 
 // sleep is a suspension for d, as an execution writes it that has seen all wake-ups up to its claim.

@@ -52,7 +52,8 @@ func (s *Lists) Limits(ctx context.Context, after string, n int) (out []LimitSta
 		return pg.Ask(ctx, s.pool, limits, []any{s.namespace, after, n, mostCounted},
 			pg.Collect(&out, func(row pgx.CollectableRow) (l LimitState, err error) {
 				var every int64
-				err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, pg.UTC(&l.NextAt), pg.UTC(&l.LineAt),
+				err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, pg.UTC(&l.NextAt),
+					pg.UTC(&l.LineAt),
 					&l.Running, &l.Waiting)
 				l.Every = time.Duration(every) * time.Microsecond
 				return l, err

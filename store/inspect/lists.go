@@ -208,7 +208,8 @@ const partsOfList = `c AS MATERIALIZED (
 	SELECT k.run_id
 	FROM (VALUES ('FAILED'), ('CANCELLED')) AS u (status)
 	CROSS JOIN LATERAL ` + firstPair + isStopped + ofStatus + nextPair + isStopped + ofStatus + lastPair + isStopped + ofStatus + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '; ` + clause.BeingDeleted + ` ')
+	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '; ` +
+	clause.BeingDeleted + ` ')
 	UNION ALL
 	SELECT k.run_id
 	FROM (VALUES ('PENDING'), ('SLEEPING'), ('RUNNING')) AS u (status)

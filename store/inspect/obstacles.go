@@ -97,7 +97,8 @@ func (s *Lists) Obstacle(ctx context.Context, id uuid.UUID) (o Obstacle, err err
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		o = Obstacle{}
 		paused := false
-		err := pg.AskRow(ctx, s.pool, obstacle, []any{s.namespace, id, maxSlotsCounted}, &o.Own, &paused, &o.Pause.Queue,
+		err := pg.AskRow(ctx, s.pool, obstacle, []any{s.namespace, id, maxSlotsCounted}, &o.Own, &paused,
+			&o.Pause.Queue,
 			&o.Pause.Type, &o.Pause.Key.Name, &o.Pause.Key.Group,
 			&o.Key.Running, &o.Key.Most, &o.Key.Rate, &o.Queue.Running, &o.Queue.Most, &o.Queue.Rate, &o.Key.Holder)
 		o.Paused = o.Own || paused

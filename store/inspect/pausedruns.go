@@ -19,7 +19,8 @@ FROM (
 
 // PausedRuns returns how many runs are paused themselves, counting at most limit, and the one that has been so for the
 // longest time.
-func (s *Health) PausedRuns(ctx context.Context, db pg.DB, limit int) (n int, since time.Time, first uuid.UUID, err error) {
+func (s *Health) PausedRuns(ctx context.Context, db pg.DB, limit int) (n int, since time.Time, first uuid.UUID,
+	err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.AskRow(ctx, db, pausedRuns, []any{s.namespace, limit}, &n, pg.UTC(&since), pg.UUIDTo(&first))
 	})

@@ -15,7 +15,8 @@ func TestObstacleOfASlotHolder(t *testing.T) {
 	ids := start(t, s, newRun(ofKey("a")))
 	r := claim(t, s, keyedRequest(1)).Runs[0]
 	flush(t, s,
-		&store.Flush{Suspensions: []*store.Suspension{{RunID: r.RunID, Lease: r.Lease, Status: store.Pending, WaitingOn: "retry"}}})
+		&store.Flush{Suspensions: []*store.Suspension{{RunID: r.RunID, Lease: r.Lease, Status: store.Pending,
+			WaitingOn: "retry"}}})
 	pause(t, s, store.Pause{Queue: "queue", Key: store.Key{Name: "a"}})
 	if got := claim(t, s, keyedRequest(1)); len(got.Runs) > 0 {
 		t.Errorf("claimed %v", runIDs(got.Runs))

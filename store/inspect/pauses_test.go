@@ -14,7 +14,8 @@ import (
 
 func TestPauses(t *testing.T) {
 	t.Parallel()
-	two := types(store.WorkflowVersions{Type: "type", Versions: []int{1}, Default: 1}, store.WorkflowVersions{Type: "other", Versions: []int{1}, Default: 1})
+	two := types(store.WorkflowVersions{Type: "type", Versions: []int{1}, Default: 1},
+		store.WorkflowVersions{Type: "other", Versions: []int{1}, Default: 1})
 
 	t.Run("OfQueueWorkflowAndAll", func(t *testing.T) {
 		t.Parallel()
@@ -231,7 +232,8 @@ func TestPauses(t *testing.T) {
 		s := open(t)
 		pause(t, s, store.Pause{Type: "type"})
 		r := newRun(func(r *store.NewRun) {
-			r.Claim = &store.NewClaim{Worker: uuid.New(), Lease: store.NewLease(0), LeaseTimeout: time.Minute, Version: 1}
+			r.Claim = &store.NewClaim{Worker: uuid.New(), Lease: store.NewLease(0), LeaseTimeout: time.Minute,
+				Version: 1}
 		})
 		inserted, _, err := s.StartTogether(t.Context(), func() []*store.NewRun { return []*store.NewRun{&r} })
 		if err != nil || len(inserted) != 1 || inserted[r.RunID] != nil {
@@ -397,7 +399,8 @@ func TestPausedRun(t *testing.T) {
 			t.Errorf("paused while it is about to end: %v", err)
 		}
 		flush(t, s,
-			&store.Flush{Suspensions: []*store.Suspension{{RunID: id, Lease: r.Lease, Status: store.Pending, WaitingOn: "pause"}}})
+			&store.Flush{Suspensions: []*store.Suspension{{RunID: id, Lease: r.Lease, Status: store.Pending,
+				WaitingOn: "pause"}}})
 		if got := claim(t, s, request(1)); len(got.Runs) != 1 || !got.Runs[0].CancelRequested {
 			t.Errorf("claimed %+v", got)
 		}

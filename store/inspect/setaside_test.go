@@ -121,7 +121,8 @@ func TestRedeliverToAFullInbox(t *testing.T) {
 		if in {
 			tx = begin(t, s)
 		}
-		if _, err := s.RedeliverMessage(t.Context(), tx, r.RunID, "1", store.Why{}); !errors.Is(err, store.ErrInboxFull) {
+		if _, err := s.RedeliverMessage(t.Context(), tx, r.RunID, "1", store.Why{}); !errors.Is(err,
+			store.ErrInboxFull) {
 			t.Errorf("%s: error %v, want ErrInboxFull", name, err)
 		}
 		if in {

@@ -129,7 +129,8 @@ const (
 func (s *Health) StandingKeys(ctx context.Context, db pg.DB, late time.Duration, n int) (out []StandingKey, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		args := []any{s.namespace, maxStandingKeys, maxSlotsCounted, pg.Micros(late), runsBehind, n}
-		return pg.Ask(ctx, db, standingKeys, args, pg.Collect(&out, func(row pgx.CollectableRow) (k StandingKey, err error) {
+		return pg.Ask(ctx, db, standingKeys, args, pg.Collect(&out, func(row pgx.CollectableRow) (k StandingKey,
+			err error) {
 			var standing int64
 			h := &k.Holder
 			err = row.Scan(&k.Group, &k.Name, &k.Queue, &k.Waiting, &k.More, &standing, pg.UUIDTo(&h.RunID),

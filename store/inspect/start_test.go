@@ -42,8 +42,9 @@ func TestRunAndList(t *testing.T) {
 		"Until":     {Filter{Until: created.Add(time.Hour)}, []int{5}},
 		"UntilThen": {Filter{Until: created}, nil},
 		"After":     {Filter{After: ids[2]}, []int{1, 0}},
-		"Several":   {Filter{Type: "type", Queue: "queue", Status: []string{store.Pending}, After: ids[5]}, []int{3, 0}},
-		"None":      {Filter{Type: "none"}, nil},
+		"Several": {Filter{Type: "type", Queue: "queue", Status: []string{store.Pending}, After: ids[5]}, []int{3,
+			0}},
+		"None": {Filter{Type: "none"}, nil},
 	} {
 		test.filter.Limit = 100
 		var want, got []uuid.UUID

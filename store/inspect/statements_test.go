@@ -30,7 +30,8 @@ func TestExecModes(t *testing.T) {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
-			s := newBoth(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), "test")
+			s := newBoth(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }),
+				"test")
 			life(t, s, db.Pool)
 		})
 	}
@@ -132,7 +133,8 @@ func life(t *testing.T, s *both, plain pg.DB) {
 
 	rec := record(r(0), odd, "\x00\xff,{}\"\\NULL")
 	failed := record(r(1), "step", "")
-	failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake, failed.Permanent = store.Failed, nil, "kind",
+	failed.Status, failed.Output, failed.ErrorKind, failed.Error, failed.Wake, failed.Permanent = store.Failed, nil,
+		"kind",
 		odd, time.Millisecond, true
 	empty := record(r(1), "empty", "")
 	f := &store.Flush{
@@ -271,7 +273,8 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		Completed: time.Microsecond, Failed: time.Microsecond,
 		Workflows: map[string]time.Duration{odd: time.Hour},
 	}
-	over, _, err := s.ExpiredRuns(t.Context(), keep, store.Range{After: ranges[0].After, End: uuid.Max}, 100, time.Minute)
+	over, _, err := s.ExpiredRuns(t.Context(), keep, store.Range{After: ranges[0].After, End: uuid.Max}, 100,
+		time.Minute)
 	ok("old", err)
 	pruned, err := s.Prune(t.Context(), keep, over, 2)
 	ok("prune", err)
@@ -305,7 +308,8 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		t.Errorf("replace: %s", got)
 	}
 	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, store.Why{}, 0)))
-	if got := outcome(s.Start(t.Context(), nil, []store.NewRun{newRun(withID(odd+"policy"), ifEnded(store.RejectEnded))})); got !=
+	if got := outcome(s.Start(t.Context(), nil, []store.NewRun{newRun(withID(odd+"policy"),
+		ifEnded(store.RejectEnded))})); got !=
 		"taken" {
 		t.Errorf("reject: %s", got)
 	}
@@ -336,7 +340,8 @@ func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 		Queue: odd, Priority: 1, SetDue: true, At: time.Now().Add(time.Hour), SetVersion: true, Version: 3,
 		SetMetadata: true, Metadata: []byte(`{"k": "it's"}`),
 	}
-	if due, err := s.Update(t.Context(), tx, fork, all, store.Why{Reason: odd, Actor: odd}); err != nil || due[0].Queue != odd {
+	if due, err := s.Update(t.Context(), tx, fork, all, store.Why{Reason: odd, Actor: odd}); err != nil ||
+		due[0].Queue != odd {
 		t.Errorf("%+v, error %v", due, err)
 	}
 	if ids, err := s.Delete(t.Context(), tx, id, store.Why{Reason: odd, Actor: odd}, true); err != nil || ids[0] != id {
@@ -350,7 +355,10 @@ func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 		f.Limit = 5
 		chosen, err := s.List(t.Context(), tx, f)
 		if err != nil ||
-			!slices.ContainsFunc(chosen, func(r *store.Run) bool { return r.RunID == fork && r.ExternalID == "fork "+odd }) {
+			!slices.ContainsFunc(chosen, func(r *store.Run) bool {
+				return r.RunID == fork &&
+					r.ExternalID == "fork "+odd
+			}) {
 			t.Errorf("listed by %s %+v, error %v", name, chosen, err)
 		}
 	}
@@ -358,7 +366,8 @@ func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 		t.Error(err)
 	}
 	events, err := s.RunEvents(t.Context(), id)
-	if err != nil || len(events) != 2 || events[0].Event != store.EventCancelled || events[1].Event != store.EventResumed {
+	if err != nil || len(events) != 2 || events[0].Event != store.EventCancelled ||
+		events[1].Event != store.EventResumed {
 		t.Errorf("events %+v, error %v", events, err)
 	}
 }

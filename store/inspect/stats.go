@@ -62,7 +62,8 @@ const countsOfQueues = clause.PausesOfRuns + `, w AS MATERIALIZED (
 			(
 				SELECT r.workflow_type, r.priority, r.available_at
 				FROM kagzi.workflow_runs r
-				WHERE ` + clause.Claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1 AND r.workflow_type > ''
+				WHERE ` +
+	clause.Claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1 AND r.workflow_type > ''
 				ORDER BY r.workflow_type, r.priority, r.available_at
 				LIMIT 1
 			)
@@ -263,7 +264,8 @@ func (s *Lists) Stats(ctx context.Context, db pg.DB, recent time.Duration) (out 
 			b.Queue(activePaused, s.namespace, mostOfPaused)
 			b.Queue(recentFailures, s.namespace, pg.Micros(recent), maxKinds, mostOfKind)
 			b.Queue(newest, s.namespace, newestWithin.Milliseconds(), mostNewest)
-			err = pg.Exchange(ctx, conn, pg.Untimed, b, pg.Collect(&out.Workers, readLiveWorker), counted.read, counted.read,
+			err = pg.Exchange(ctx, conn, pg.Untimed, b, pg.Collect(&out.Workers, readLiveWorker), counted.read,
+				counted.read,
 				counted.readPaused, readFailures(&out.Failures), out.readNewest)
 			out.Routes = counted.sorted()
 			return err

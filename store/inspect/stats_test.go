@@ -222,7 +222,8 @@ func TestStatsOfWorkersAndFailures(t *testing.T) {
 	start(t, s, newRun(), newRun(), newRun())
 	start(t, newBoth(s.pool, "other"), newRun())
 	st := readStats(t, s)
-	if len(st.Workers) != 1 || st.Workers[0].Active != 3 || st.Workers[0].Rates != (store.Rates{Completed: 1, Failed: 2, Steps: 3}) {
+	if len(st.Workers) != 1 || st.Workers[0].Active != 3 || st.Workers[0].Rates != (store.Rates{Completed: 1, Failed: 2,
+		Steps: 3}) {
 		t.Errorf("workers %+v", st.Workers)
 	}
 	if len(st.Failures) != 2 || st.Failures[0].Queue != "b" || st.Failures[0].Count != 2 ||

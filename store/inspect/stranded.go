@@ -117,7 +117,8 @@ const (
 			CROSS JOIN LATERAL (
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
-				WHERE ` + clause.Waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+				WHERE ` +
+		clause.Waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
 				ORDER BY r.run_key
 				LIMIT 1
 			) n
