@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // AuditKind says what an [AuditEntry] is about.
@@ -78,9 +79,9 @@ type AuditFilter struct {
 }
 
 // choice validates f.
-func (f AuditFilter) choice() (store.AuditFilter, error) {
+func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 	limit, err := valid.Listed(f.Limit)
-	out := store.AuditFilter{
+	out := inspect.AuditFilter{
 		Kind: string(f.Kind), Name: f.Name, Queue: f.Queue, Action: strings.ToUpper(f.Action), Actor: f.Actor,
 		Since: f.Since, Until: f.Until, Limit: limit,
 	}
@@ -126,7 +127,7 @@ func (f AuditFilter) choice() (store.AuditFilter, error) {
 // returns [ErrNotFound] if the entry of f.After no longer exists.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
 	err := c.made()
-	var chosen store.AuditFilter
+	var chosen inspect.AuditFilter
 	if err == nil {
 		chosen, err = f.choice()
 	}
@@ -135,9 +136,9 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 	}
 	var rows []store.AuditEntry
 	if err == nil {
-		rows, err = c.store.Audit(ctx, chosen)
+		rows, err = c.inspect.Audit(ctx, chosen)
 	}
-	if errors.Is(err, store.ErrNoEntry) {
+	if errors.Is(err, inspect.ErrNoEntry) {
 		err = failure.Explain("the entry of After does not exist any more: begin again without After", ErrNotFound)
 	}
 	if err != nil {

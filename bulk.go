@@ -179,7 +179,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 		if chosen.Limit == 0 {
 			return nil
 		}
-		page, err := b.c.store.List(ctx, b.verb.tx, chosen)
+		page, err := b.c.inspect.List(ctx, b.verb.tx, chosen)
 		if err != nil {
 			return err
 		}

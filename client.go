@@ -20,12 +20,14 @@ import (
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/starts"
 	"github.com/kagzi/kagzi/internal/topics"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // ClientConfig configures [NewClient]; the zero value works.
@@ -65,6 +67,7 @@ type ClientConfig struct {
 type Client struct {
 	cfg        ClientConfig
 	store      *store.Store
+	inspect    *inspect.View
 	hints      *hints.Hints
 	starts     *starts.Starts
 	topics     *topics.Topics
@@ -98,9 +101,10 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, store: store.New(pool, cfg.Namespace), intercepts: newInterceptors(cfg.Interceptors, cfg.Logger),
-		payloads: payloads.Coder{Codec: cfg.Codec, Sealer: cfg.Sealer, Max: cfg.MaxPayload},
-		sessions: map[*engine.Session]struct{}{},
+		cfg: cfg, store: store.New(pool, cfg.Namespace), inspect: inspect.New(pool, cfg.Namespace),
+		intercepts: newInterceptors(cfg.Interceptors, cfg.Logger),
+		payloads:   payloads.Coder{Codec: cfg.Codec, Sealer: cfg.Sealer, Max: cfg.MaxPayload},
+		sessions:   map[*engine.Session]struct{}{},
 	}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	c.hints.OnEnd = c.intercepts.onEnd()
@@ -149,7 +153,7 @@ func (c *Client) checkSchema(ctx context.Context, tx pgx.Tx) error {
 	if c.ready.Load() {
 		return nil
 	}
-	err := c.store.Read(ctx, tx, func(ctx context.Context, db store.DB) error {
+	err := c.store.Read(ctx, tx, func(ctx context.Context, db pg.DB) error {
 		_, err := migrations.Check(ctx, db)
 		return err
 	})
@@ -175,7 +179,7 @@ func (c *Client) prepare(ctx context.Context, o *outage.Outage) error {
 		if _, lacks := errors.AsType[*store.MissingRights](err); err == nil || lacks {
 			err = cmp.Or(c.store.CheckRights(ctx), err)
 		}
-		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
+		if err == nil || ctx.Err() != nil || !pg.Unavailable(err) {
 			return failure.Prefixed(explainServer(err))
 		}
 		o.Begin(err)
@@ -210,7 +214,7 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		if err := valid.ExternalID(string(ref)); err != nil {
 			return uuid.Nil, err
 		}
-		var db store.DB
+		var db pg.DB
 		if tx != nil {
 			db = tx
 		}

@@ -32,7 +32,7 @@ func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
 	}
 	var out []TopicInfo
 	if err == nil {
-		rows, e := c.store.TopicStates(ctx)
+		rows, e := c.inspect.TopicStates(ctx)
 		for _, r := range rows {
 			out = append(out, TopicInfo{r.Topic, r.Events, r.More, r.Newest, r.Subscribers})
 		}
@@ -76,7 +76,7 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	}
 	var out []ConsumerInfo
 	if err == nil {
-		rows, e := c.store.ConsumerStates(ctx)
+		rows, e := c.inspect.ConsumerStates(ctx)
 		for _, r := range rows {
 			info := ConsumerInfo{
 				Name: r.Name, Group: Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: Status(r.RunStatus),

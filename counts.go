@@ -11,30 +11,30 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // A CountBy is a field by which [Client.Counts] groups runs: a [CountField], or a time by [ByStarted] or [ByEnded].
-type CountBy interface{ countBy(*store.Grouping) error }
+type CountBy interface{ countBy(*inspect.Grouping) error }
 
 // A CountField is a field of runs by which [Client.Counts] groups them.
 type CountField string
 
 // The fields by which runs can be counted.
 const (
-	ByStatus   CountField = store.ByStatus
-	ByWorkflow CountField = store.ByWorkflow
-	ByQueue    CountField = store.ByQueue
-	ByKind     CountField = store.ByKind // of the last failure
+	ByStatus   CountField = inspect.ByStatus
+	ByWorkflow CountField = inspect.ByWorkflow
+	ByQueue    CountField = inspect.ByQueue
+	ByKind     CountField = inspect.ByKind // of the last failure
 	// ByStep is the step that a run is at. For a failed run that is the step whose failure ended it, empty if the
 	// function failed outside of steps. For an active run it is the step that the run waits for, or one under way that
 	// has run for a second. It is empty for runs that completed or were cancelled.
-	ByStep CountField = store.ByStep
+	ByStep CountField = inspect.ByStep
 )
 
 var countFields = []CountField{ByStatus, ByWorkflow, ByQueue, ByKind, ByStep}
 
-func (f CountField) countBy(g *store.Grouping) error {
+func (f CountField) countBy(g *inspect.Grouping) error {
 	switch {
 	case !slices.Contains(countFields, f):
 		return fmt.Errorf("kagzi: cannot count by %s: use kagzi.ByStatus or another of the constants",
@@ -58,7 +58,7 @@ type countTime struct {
 	length time.Duration
 }
 
-func (t countTime) countBy(g *store.Grouping) error {
+func (t countTime) countBy(g *inspect.Grouping) error {
 	field := &g.Started
 	if t.name == "ByEnded" {
 		field = &g.Ended
@@ -93,9 +93,9 @@ type RunCount struct {
 // seconds, or at the deadline of ctx if that is sooner, it returns an error that says so, as it does for more than
 // 10,000 groups. Counts is safe for concurrent use.
 func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunCount, error) {
-	var g store.Grouping
-	var chosen store.Filter
-	var rows []store.RunCount
+	var g inspect.Grouping
+	var chosen inspect.Filter
+	var rows []inspect.RunCount
 	err := c.usable(ctx)
 	if err == nil {
 		chosen, err = c.counted(f, by, &g)
@@ -104,9 +104,9 @@ func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunC
 		err = c.checkSchema(ctx, nil)
 	}
 	if err == nil {
-		rows, err = c.store.Counts(ctx, chosen, g)
+		rows, err = c.inspect.Counts(ctx, chosen, g)
 	}
-	if errors.Is(err, store.ErrTooMuchToCount) {
+	if errors.Is(err, inspect.ErrTooMuchToCount) {
 		err = fmt.Errorf("%w: narrow the filter, by Since, Status or Workflow for example, or count by less", err)
 	}
 	if err != nil {
@@ -126,9 +126,9 @@ func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunC
 }
 
 // counted validates the arguments of Counts, and fills g. Its error is of kind.BadRequest.
-func (c *Client) counted(f RunFilter, by []CountBy, g *store.Grouping) (store.Filter, error) {
+func (c *Client) counted(f RunFilter, by []CountBy, g *inspect.Grouping) (inspect.Filter, error) {
 	if f.After != "" || f.Limit != 0 {
-		return store.Filter{},
+		return inspect.Filter{},
 			failure.Of(kind.BadRequest, errors.New("kagzi: counts have no pages: leave out After and Limit"))
 	}
 	for _, b := range by {
@@ -137,7 +137,7 @@ func (c *Client) counted(f RunFilter, by []CountBy, g *store.Grouping) (store.Fi
 			err = b.countBy(g)
 		}
 		if err != nil {
-			return store.Filter{}, failure.Of(kind.BadRequest, err)
+			return inspect.Filter{}, failure.Of(kind.BadRequest, err)
 		}
 	}
 	return c.choice(f)

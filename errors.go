@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -238,7 +239,7 @@ func public(err error) error {
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		return failure.Explain(held.Error(), held)
 	}
-	if store.Locked(err) {
+	if pg.Locked(err) {
 		return failure.Explain("another transaction has locked rows that this call changes, perhaps one given with "+
 			"InTx that is neither committed nor rolled back: nothing was changed; try again", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // workerStatuses are the values of WorkerInfo.Status.
@@ -52,7 +53,7 @@ type WorkerInfo struct {
 	StoppedAt   time.Time `json:"stopped_at,omitzero"` // when it went offline
 }
 
-func workerInfo(w store.WorkerRow) WorkerInfo {
+func workerInfo(w inspect.WorkerRow) WorkerInfo {
 	info := WorkerInfo{
 		ID: w.ID.String(), Queues: w.Queues, LeftQueues: w.LeftQueues, Workflows: w.Types, Handlers: w.Handlers,
 		Status: w.Status, Silent: w.Silent, Hostname: w.Hostname,
@@ -76,9 +77,9 @@ type WorkerFilter struct {
 }
 
 // choice validates f.
-func (f WorkerFilter) choice() (store.WorkerFilter, error) {
+func (f WorkerFilter) choice() (inspect.WorkerFilter, error) {
 	limit, err := valid.Listed(f.Limit)
-	sf := store.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: limit}
+	sf := inspect.WorkerFilter{Queue: f.Queue, Type: f.Workflow, Limit: limit}
 	if err != nil {
 		return sf, err
 	}
@@ -129,9 +130,9 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
-	var rows []store.WorkerRow
+	var rows []inspect.WorkerRow
 	if err == nil {
-		rows, total, err = c.store.Workers(ctx, chosen)
+		rows, total, err = c.inspect.Workers(ctx, chosen)
 	}
 	if err != nil {
 		return nil, 0, failure.Wrap(c.public(ctx, err), "list workers")
@@ -146,9 +147,9 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 // Worker returns the row of a worker, or [ErrNotFound].
 func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	parsed, err := c.worker(ctx, nil, id)
-	var w store.WorkerRow
+	var w inspect.WorkerRow
 	if err == nil {
-		w, err = c.store.Worker(ctx, parsed)
+		w, err = c.inspect.Worker(ctx, parsed)
 	}
 	if err != nil {
 		return WorkerInfo{}, failure.Wrap(c.public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
@@ -159,9 +160,9 @@ func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 // WorkerLog returns the log of a worker, oldest first, or [ErrNotFound].
 func (c *Client) WorkerLog(ctx context.Context, id string) ([]LogEntry, error) {
 	parsed, err := c.worker(ctx, nil, id)
-	var rows []store.WorkerEvent
+	var rows []inspect.WorkerEvent
 	if err == nil {
-		rows, err = c.store.WorkerEvents(ctx, parsed)
+		rows, err = c.inspect.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "log of worker %.60s", cmp.Or(id, "without an ID"))

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // Health checks whether the client can work and whether the work of its namespace progresses. It sends about ten short
@@ -78,7 +79,7 @@ func (c *Client) process() checkup.Process {
 		needs = store.WorkerRights
 	}
 	return checkup.Process{
-		Store: c.store, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs,
+		Store: c.store, Inspect: c.inspect, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs,
 		Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures,
 	}
 }
@@ -140,9 +141,9 @@ type StrandedRuns struct {
 // queues and a thousand workflows are read.
 func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
 	err := c.checkSchema(ctx, nil)
-	var stranded []store.ActiveWork
+	var stranded []inspect.ActiveWork
 	if err == nil {
-		stranded, err = checkup.Stranded(ctx, c.store)
+		stranded, err = checkup.Stranded(ctx, c.inspect, c.store.Pool())
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "stranded runs")

@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
-	"github.com/kagzi/kagzi/store"
 )
 
 // HTTPStatus returns the status with which an HTTP handler should answer for err, an error from Kagzi. It is 200 for
@@ -58,16 +58,16 @@ func HTTPStatus(err error) int {
 // databaseStatus returns the status for an error from the database, or 0 for any other error.
 func databaseStatus(err error) int {
 	_, answered := errors.AsType[*pgconn.PgError](err)
-	switch store.Classify(err) {
-	case store.ClassAway, store.ClassBusy, store.ClassUnable, store.ClassConflict, store.ClassLocked, store.ClassClosed:
+	switch pg.Classify(err) {
+	case pg.ClassAway, pg.ClassBusy, pg.ClassUnable, pg.ClassConflict, pg.ClassLocked, pg.ClassClosed:
 		return http.StatusServiceUnavailable
-	case store.ClassLate:
+	case pg.ClassLate:
 		if answered {
 			return http.StatusServiceUnavailable
 		}
-	case store.ClassForbidden:
+	case pg.ClassForbidden:
 		return http.StatusInternalServerError
-	case store.ClassOther:
+	case pg.ClassOther:
 		if answered {
 			return http.StatusInternalServerError
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -96,7 +97,7 @@ func classify(err error) kind.Kind {
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
 		errors.Is(err, migrations.ErrNewer):
 		return kind.Unavailable // until somebody has migrated the database, or deployed the program
-	case errors.Is(err, store.ErrIsolation):
+	case errors.Is(err, pg.ErrIsolation):
 		return kind.BadRequest
 	case errors.Is(err, ErrKeyFull), errors.Is(err, ErrInboxFull):
 		return kind.RateLimited // a slot becomes free, or the run reads messages

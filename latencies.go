@@ -7,7 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // A Latency says how long the newest completed runs of one workflow in one queue took: see [Client.Latencies].
@@ -68,9 +68,9 @@ func (c *Client) Latencies(ctx context.Context) ([]Latency, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
 	err := c.checkSchema(ctx, nil)
-	var read []store.RouteLatency
+	var read []inspect.RouteLatency
 	if err == nil {
-		read, err = c.store.Latencies(ctx, latencyWithin)
+		read, err = c.inspect.Latencies(ctx, latencyWithin)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "latencies")

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // Limit makes a step subject to the limit of that name, which [Client.SetLimit] has set: all steps of the namespace
@@ -80,7 +82,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
 		out, err = c.store.ServeLimit(ctx, l.Name, store.LimitRequest{})
-		if store.Locked(err) { // somebody serves it
+		if pg.Locked(err) { // somebody serves it
 			err = nil
 		}
 		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More
@@ -149,9 +151,9 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
-	var rows []store.LimitState
+	var rows []inspect.LimitState
 	if err == nil {
-		rows, err = c.store.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
+		rows, err = c.inspect.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list limits")

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // MessageInfo is a message that a run has got. Its JSON follows the rules of [RunInfo].
@@ -70,7 +71,7 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.store.Messages(ctx, id, store.MessageFilter{
+	rows, err := c.inspect.Messages(ctx, id, inspect.MessageFilter{
 		Name: f.Signal, Unread: f.Unread, After: string(f.After),
 		Limit: limit,
 	})

@@ -152,7 +152,7 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	err := c.checkSchema(ctx, nil)
 	var rows []store.Pause
 	if err == nil {
-		rows, err = c.store.Pauses(ctx, c.store.Pool(), 1000)
+		rows, err = c.inspect.Pauses(ctx, c.store.Pool(), 1000)
 	}
 	out := make([]Pause, len(rows))
 	for i, p := range rows {

@@ -21,6 +21,7 @@ import (
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // Get returns the row of a run; for an [ID], that of the active run, else of the newest. Its WaitingOn also says which
@@ -37,14 +38,14 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	}
 	info := c.runInfo(r)
 	if (info.Status == StatusPending || info.Status == StatusSleeping) && !r.AvailableAt.IsZero() {
-		o, err := c.store.Obstacle(ctx, id)
+		o, err := c.inspect.Obstacle(ctx, id)
 		if err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
 	if waitsForSignal(info.WaitingOn) {
-		aside, err := c.store.SetAsideOf(ctx, id)
+		aside, err := c.inspect.SetAsideOf(ctx, id)
 		if err != nil {
 			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 		}
@@ -85,7 +86,7 @@ const mostNamed = 3
 // addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that
 // a cancel waits for.
 func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
-	hung, err := c.store.HungCode(ctx, r)
+	hung, err := c.inspect.HungCode(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) e
 	if info.WaitingOn != waitsForCancel {
 		return nil
 	}
-	steps, err := c.store.StepsUnderWay(ctx, r, mostNamed+1)
+	steps, err := c.inspect.StepsUnderWay(ctx, r, mostNamed+1)
 	switch {
 	case len(steps) == 1:
 		info.WaitingOn += " (step " + steps[0] + " under way)"
@@ -107,7 +108,7 @@ func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) e
 const waitsForCancel = "cancel"
 
 // obstacleText returns the WaitingOn of a due run, empty if nothing keeps workers from claiming it.
-func obstacleText(r *store.Run, o store.Obstacle) string {
+func obstacleText(r *store.Run, o inspect.Obstacle) string {
 	key := "key " + r.Key.Name
 	if r.Key.Group {
 		key = "group " + r.Key.Name
@@ -207,12 +208,12 @@ type RunFilter struct {
 func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
 	err := c.checkSchema(ctx, nil)
-	var chosen store.Filter
+	var chosen inspect.Filter
 	if err == nil {
 		chosen, err = c.choice(f)
 	}
 	if err == nil {
-		rows, err = c.store.List(ctx, nil, chosen)
+		rows, err = c.inspect.List(ctx, nil, chosen)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list")
@@ -228,7 +229,7 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 const maxFilterIDs = 10_000
 
 // choice validates f. Its error is of kind.BadRequest.
-func (c *Client) choice(f RunFilter) (store.Filter, error) {
+func (c *Client) choice(f RunFilter) (inspect.Filter, error) {
 	sf, err := c.chosen(f)
 	if err != nil {
 		err = failure.Of(kind.BadRequest, err)
@@ -236,9 +237,9 @@ func (c *Client) choice(f RunFilter) (store.Filter, error) {
 	return sf, err
 }
 
-func (c *Client) chosen(f RunFilter) (store.Filter, error) {
+func (c *Client) chosen(f RunFilter) (inspect.Filter, error) {
 	limit, err := valid.Listed(f.Limit)
-	sf := store.Filter{
+	sf := inspect.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn,
 		Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused,
 		ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads, MinRecoveries: f.MinRecoveries,
@@ -384,7 +385,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 	rows, err := c.store.StepAttempts(ctx, id, f.payloads())
 	var hung []store.HungCode
 	if err == nil {
-		hung, err = c.store.HungCode(ctx, run)
+		hung, err = c.inspect.HungCode(ctx, run)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", ref)

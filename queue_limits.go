@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // QueueLimits say how much of a queue's work all workers together do at once. A zero field is no limit.
@@ -167,9 +168,9 @@ func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
-	var rows []store.QueueState
+	var rows []inspect.QueueState
 	if err == nil {
-		rows, err = c.store.QueueStates(ctx, nil)
+		rows, err = c.inspect.QueueStates(ctx, nil)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list the queues with limits")
@@ -226,9 +227,9 @@ type KeyInfo struct {
 // Groups.
 func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	err := c.usable(ctx)
-	order := map[KeyOrder]store.KeyOrder{
-		"": store.ByName, ByKey: store.ByName, Fullest: store.Fullest,
-		LongestWaiting: store.LongestWaiting,
+	order := map[KeyOrder]inspect.KeyOrder{
+		"": inspect.ByName, ByKey: inspect.ByName, Fullest: inspect.Fullest,
+		LongestWaiting: inspect.LongestWaiting,
 	}
 	_, known := order[f.Order]
 	switch {
@@ -239,7 +240,7 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 		err = errors.New("kagzi: the filter has no Queue: give the queue of the keys, or Groups")
 	case !known:
 		err = fmt.Errorf("kagzi: the order is %s: give ByKey, Fullest or LongestWaiting", text.Quote(string(f.Order)))
-	case f.After != "" && order[f.Order] != store.ByName:
+	case f.After != "" && order[f.Order] != inspect.ByName:
 		err = errors.New("kagzi: there is an After with another order than ByKey: only that one has pages")
 	case f.Limit < 0 || f.Limit > 1000:
 		err = fmt.Errorf("kagzi: the Limit is %d: give 1 to 1000, or 0 for 100", f.Limit)
@@ -253,13 +254,13 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	if err == nil {
 		err = c.checkSchema(ctx, nil)
 	}
-	var rows []store.KeyState
+	var rows []inspect.KeyState
 	if err == nil {
 		limit := f.Limit
 		if limit == 0 {
 			limit = 100
 		}
-		rows, err = c.store.Keys(ctx, nil, store.KeyFilter{
+		rows, err = c.inspect.Keys(ctx, nil, inspect.KeyFilter{
 			Queue: f.Queue, Prefix: f.Prefix, After: f.After,
 			Order: order[f.Order], Limit: limit,
 		})

@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // Stats are numbers of a namespace: see [Client.Stats].
@@ -97,7 +97,7 @@ const (
 // for concurrent use.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	err := c.checkSchema(ctx, nil)
-	var read store.Stats
+	var read inspect.Stats
 	if err == nil {
 		read, err = c.readStats(ctx)
 	}
@@ -121,18 +121,18 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 
 // A statsAnswer is what concurrent calls of Stats share.
 type statsAnswer struct {
-	stats store.Stats
+	stats inspect.Stats
 	err   error
 }
 
 // readStats returns the shared answer, or ctx's error if ctx ends first. Then its goroutine ends with the answer.
-func (c *Client) readStats(ctx context.Context) (store.Stats, error) {
+func (c *Client) readStats(ctx context.Context) (inspect.Stats, error) {
 	told := make(chan statsAnswer, 1)
 	go func() {
 		a, _ := c.stats.Get(context.WithoutCancel(ctx), statsAnswer{}, func(ctx context.Context) (a statsAnswer) {
 			ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 			defer cancel()
-			a.stats, a.err = c.store.Stats(ctx, c.store.Pool(), failedWithin)
+			a.stats, a.err = c.inspect.Stats(ctx, c.store.Pool(), failedWithin)
 			return a
 		})
 		told <- a
@@ -141,12 +141,12 @@ func (c *Client) readStats(ctx context.Context) (store.Stats, error) {
 	case a := <-told:
 		return a.stats, a.err
 	case <-ctx.Done():
-		return store.Stats{}, ctx.Err()
+		return inspect.Stats{}, ctx.Err()
 	}
 }
 
 // workflowStats joins counts and failures.
-func workflowStats(read store.Stats) (out []WorkflowStats) {
+func workflowStats(read inspect.Stats) (out []WorkflowStats) {
 	for _, r := range read.Routes {
 		out = append(out, WorkflowStats{
 			Queue: r.Queue, Workflow: r.Type, Due: r.Due, DueMore: r.DueMore, DueSince: r.Since, Keyed: r.Keyed,
@@ -169,7 +169,7 @@ func workflowStats(read store.Stats) (out []WorkflowStats) {
 }
 
 // queueStats sums up the live workers by queue.
-func queueStats(workers []store.LiveWorker) (out []QueueStats) {
+func queueStats(workers []inspect.LiveWorker) (out []QueueStats) {
 	for _, w := range workers {
 		if !w.Live() {
 			continue

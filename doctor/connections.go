@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // outsidePool is how many connections a process with one worker has outside of its pool: its heartbeat's and its
@@ -28,15 +29,15 @@ func (e *examination) pooler(ctx context.Context) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	before, err := store.BackendPID(ctx, conn)
+	before, err := inspect.BackendPID(ctx, conn)
 	if err != nil {
 		return err
 	}
 	e.pooled = before != conn.PgConn().PID()
 	var after uint32
 	err = pgx.BeginTxFunc(ctx, e.db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-		if _, err = store.BackendPID(ctx, tx); err == nil {
-			after, err = store.BackendPID(ctx, conn)
+		if _, err = inspect.BackendPID(ctx, tx); err == nil {
+			after, err = inspect.BackendPID(ctx, conn)
 		}
 		return err
 	})
@@ -45,7 +46,7 @@ func (e *examination) pooler(ctx context.Context) error {
 	}
 	heard := false
 	if before == after && !e.server.Standby {
-		if heard, err = store.Hears(ctx, conn, e.db, uuid.NewString(), hearTimeout); err != nil {
+		if heard, err = inspect.Hears(ctx, conn, e.db, uuid.NewString(), hearTimeout); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // A Severity says how much an [Advice] matters.
@@ -71,7 +72,7 @@ func Examine(ctx context.Context, pool *pgxpool.Pool) ([]Advice, error) {
 	}
 	defer conn.Release()
 	e := &examination{pool: pool, db: conn}
-	if e.server, err = store.AskServer(ctx, conn); err != nil {
+	if e.server, err = inspect.AskServer(ctx, conn); err != nil {
 		return nil, fmt.Errorf("kagzi: doctor: %w", err)
 	}
 	e.checkServer()
@@ -110,7 +111,7 @@ type examination struct {
 	pool *pgxpool.Pool
 	db   *pgxpool.Conn
 
-	server store.Server
+	server inspect.Server
 	// pooler sets it: the backend that answers does not have the process ID that the connection was told
 	pooled      bool
 	migrated    bool   // schema sets it: the tables exist, and this user may read their version

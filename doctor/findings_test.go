@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // wantOnly fails the test unless found has one advice, on the topic, with the severity, whose line has all of the
@@ -33,7 +33,7 @@ func TestFindings(t *testing.T) {
 		texts    []string
 	}{
 		{"Idle", func(e *examination) {
-			e.addSession(store.Session{
+			e.addSession(inspect.Session{
 				PID: 7, User: "app", App: "shop", Open: time.Hour, Idle: time.Minute,
 				Query: "SELECT\n1",
 			})
@@ -42,44 +42,50 @@ func TestFindings(t *testing.T) {
 			"SELECT; 1",
 		}},
 		{
-			"IdleForHours", func(e *examination) { e.addSession(store.Session{Idle: 2 * time.Hour}) },
+			"IdleForHours", func(e *examination) { e.addSession(inspect.Session{Idle: 2 * time.Hour}) },
 			"idle transactions",
 			Problem,
 			[]string{"2 hours"},
 		},
 		{
-			"Snapshot", func(e *examination) { e.addSession(store.Session{PID: 7, Open: 10 * time.Minute, XIDAge: 5}) },
+			"Snapshot", func(e *examination) {
+				e.addSession(inspect.Session{
+					PID: 7, Open: 10 * time.Minute,
+					XIDAge: 5,
+				})
+			},
 			"snapshots", Warning,
 			[]string{"10 minutes", "5 transactions"},
 		},
 		{
-			"SnapshotOfHours", func(e *examination) { e.addSession(store.Session{Open: 3 * time.Hour, XIDAge: 5}) },
+			"SnapshotOfHours", func(e *examination) { e.addSession(inspect.Session{Open: 3 * time.Hour, XIDAge: 5}) },
 			"snapshots", Problem, nil,
 		},
 		{
-			"Standby", func(e *examination) { e.addSession(store.Session{State: "walsender", XIDAge: 2_000_000}) },
+			"Standby", func(e *examination) { e.addSession(inspect.Session{State: "walsender", XIDAge: 2_000_000}) },
 			"snapshots", Warning,
 			[]string{"hot_standby_feedback"},
 		},
 		{
-			"HiddenSnapshot", func(e *examination) { e.addSession(store.Session{PID: 7, XIDAge: 2_000_000}) },
+			"HiddenSnapshot", func(e *examination) { e.addSession(inspect.Session{PID: 7, XIDAge: 2_000_000}) },
 			"snapshots",
 			Warning,
 			[]string{"pg_terminate_backend(7)"},
 		},
 		{
-			"Prepared", func(e *examination) { e.addPrepared(store.Prepared{GID: "it's", Age: time.Hour}) },
+			"Prepared", func(e *examination) { e.addPrepared(inspect.Prepared{GID: "it's", Age: time.Hour}) },
 			"snapshots",
 			Problem,
 			[]string{"ROLLBACK PREPARED 'it''s'", "60 minutes"},
 		},
 		{
-			"Slot", func(e *examination) { e.addSlot(store.Slot{Name: "old", XIDAge: 2_000_000}) },
+			"Slot", func(e *examination) { e.addSlot(inspect.Slot{Name: "old", XIDAge: 2_000_000}) },
 			"snapshots", Warning,
 			[]string{"pg_drop_replication_slot('old')", "2000000 transactions"},
 		},
 		{
-			"SlotWithLog", func(e *examination) { e.addSlot(store.Slot{Name: "old", WALBytes: 20 << 30}) }, "snapshots",
+			"SlotWithLog", func(e *examination) { e.addSlot(inspect.Slot{Name: "old", WALBytes: 20 << 30}) },
+			"snapshots",
 			Warning,
 			[]string{"20 GiB"},
 		},
@@ -100,19 +106,19 @@ func TestFindings(t *testing.T) {
 			[]string{"agree, give or take 1ms."},
 		},
 		{"OldServer", func(e *examination) {
-			e.server = store.Server{Encoding: "UTF8", Version: 130001, VersionText: "13.1"}
+			e.server = inspect.Server{Encoding: "UTF8", Version: 130001, VersionText: "13.1"}
 			e.checkServer()
 		}, "server", Problem, []string{"Postgres 14 to 18", "13.1"}},
 		{"NewServer", func(e *examination) {
-			e.server = store.Server{Encoding: "UTF8", Version: 190001, VersionText: "19.1"}
+			e.server = inspect.Server{Encoding: "UTF8", Version: 190001, VersionText: "19.1"}
 			e.checkServer()
 		}, "server", Warning, []string{"19.1"}},
 		{"OtherEncoding", func(e *examination) {
-			e.server = store.Server{Encoding: "LATIN1", Version: 150001}
+			e.server = inspect.Server{Encoding: "LATIN1", Version: 150001}
 			e.checkServer()
 		}, "server", Problem, []string{"LATIN1", "ENCODING 'UTF8'"}},
 		{"StandbyServer", func(e *examination) {
-			e.server = store.Server{Encoding: "UTF8", Version: 150001, Standby: true}
+			e.server = inspect.Server{Encoding: "UTF8", Version: 150001, Standby: true}
 			e.checkServer()
 		}, "server", Problem, []string{"target_session_attrs"}},
 	} {
@@ -123,7 +129,7 @@ func TestFindings(t *testing.T) {
 			wantOnly(t, e.found, tt.topic, tt.severity, tt.texts...)
 		})
 	}
-	for _, s := range []store.Session{
+	for _, s := range []inspect.Session{
 		{Open: 4 * time.Minute, XIDAge: 5},
 		{Open: time.Hour},
 		{Idle: 29 * time.Second, Open: time.Minute},
@@ -135,9 +141,9 @@ func TestFindings(t *testing.T) {
 		}
 	}
 	e := &examination{}
-	e.addPrepared(store.Prepared{Age: time.Minute})
-	e.addSlot(store.Slot{Active: true, WALBytes: 20 << 30})
-	e.addSlot(store.Slot{WALBytes: 1 << 20, XIDAge: 1000})
+	e.addPrepared(inspect.Prepared{Age: time.Minute})
+	e.addSlot(inspect.Slot{Active: true, WALBytes: 20 << 30})
+	e.addSlot(inspect.Slot{WALBytes: 1 << 20, XIDAge: 1000})
 	if len(e.found) != 0 {
 		t.Errorf("found %v", e.found)
 	}
@@ -148,7 +154,7 @@ func TestFindingsAboutNodes(t *testing.T) {
 	t.Parallel()
 	e := &examination{}
 	e.addTables("node-2:5432",
-		[]store.Table{{Name: "signals", Live: 10, Dead: 2 * manyRows, Autovacuum: true, Analyzed: true}})
+		[]inspect.Table{{Name: "signals", Live: 10, Dead: 2 * manyRows, Autovacuum: true, Analyzed: true}})
 	wantOnly(t, e.found, "tables", Warning, "kagzi.signals on node-2:5432 has 40000 dead rows beside 10 live ones",
 		"VACUUM (ANALYZE, VERBOSE) kagzi.signals;")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // The versions of Postgres that Kagzi is tested with.
@@ -96,7 +97,7 @@ func (e *examination) addMissingRights(rights *store.MissingRights) {
 
 // durability checks the settings without which a crash of the server's machine loses or destroys data.
 func (e *examination) durability(ctx context.Context) error {
-	s, err := store.Settings(ctx, e.db, "fsync", "full_page_writes", "synchronous_commit")
+	s, err := inspect.Settings(ctx, e.db, "fsync", "full_page_writes", "synchronous_commit")
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (e *examination) settings(ctx context.Context) error {
 	for _, h := range harmfulTimeouts {
 		names = append(names, h.name)
 	}
-	s, err := store.Settings(ctx, e.db, names...)
+	s, err := inspect.Settings(ctx, e.db, names...)
 	if err != nil {
 		return err
 	}
@@ -204,7 +205,7 @@ func (e *examination) addClock(ahead, roundTrip time.Duration) {
 
 // notifications checks that the server's queue of notifications does not fill.
 func (e *examination) notifications(ctx context.Context) error {
-	usage, err := store.NotificationQueue(ctx, e.db)
+	usage, err := inspect.NotificationQueue(ctx, e.db)
 	if err != nil {
 		return err
 	}

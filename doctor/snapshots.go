@@ -8,7 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // snapshots checks for transactions, prepared transactions and replication slots that keep vacuum from removing dead
 // rows: each dead row makes reading the queue slower.
 func (e *examination) snapshots(ctx context.Context) error {
-	sessions, hidden, err := store.OpenSessions(ctx, e.db)
+	sessions, hidden, err := inspect.OpenSessions(ctx, e.db)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (e *examination) snapshots(ctx context.Context) error {
 }
 
 // addSession adds an advice if a session has been in its transaction for too long.
-func (e *examination) addSession(s store.Session) {
+func (e *examination) addSession(s inspect.Session) {
 	who := fmt.Sprintf("Session %d of user %s", s.PID, quote(s.User))
 	if s.App != "" {
 		who += " (" + s.App + ")"
@@ -84,14 +84,14 @@ func (e *examination) addSession(s store.Session) {
 
 // otherHorizons checks prepared transactions and replication slots. They hold snapshots, too, and outlive sessions.
 func (e *examination) otherHorizons(ctx context.Context) error {
-	prepared, err := store.PreparedTransactions(ctx, e.db)
+	prepared, err := inspect.PreparedTransactions(ctx, e.db)
 	if err != nil {
 		return err
 	}
 	for _, p := range prepared {
 		e.addPrepared(p)
 	}
-	slots, err := store.Slots(ctx, e.db)
+	slots, err := inspect.Slots(ctx, e.db)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (e *examination) otherHorizons(ctx context.Context) error {
 }
 
 // addPrepared adds an advice if a prepared transaction is old.
-func (e *examination) addPrepared(p store.Prepared) {
+func (e *examination) addPrepared(p inspect.Prepared) {
 	if p.Age <= oldTransaction {
 		return
 	}
@@ -113,7 +113,7 @@ func (e *examination) addPrepared(p store.Prepared) {
 }
 
 // addSlot adds an advice if a replication slot keeps dead rows or much WAL.
-func (e *examination) addSlot(s store.Slot) {
+func (e *examination) addSlot(s inspect.Slot) {
 	// a name has no quotes
 	drop := fmt.Sprintf("If nothing uses it any more: SELECT pg_drop_replication_slot('%s');", s.Name)
 	switch {

@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 
 // autovacuum checks that autovacuum is on, for the server and for each table.
 func (e *examination) autovacuum(ctx context.Context) error {
-	s, err := store.Settings(ctx, e.db, "autovacuum", "track_counts")
+	s, err := inspect.Settings(ctx, e.db, "autovacuum", "track_counts")
 	if err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func (e *examination) autovacuum(ctx context.Context) error {
 		e.addFine("autovacuum", "It is on.")
 		return nil
 	}
-	tables, err := store.Tables(ctx, e.db)
+	tables, err := inspect.Tables(ctx, e.db)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (e *examination) tables(ctx context.Context) error {
 	if e.distributed {
 		return e.tablesOfNodes(ctx)
 	}
-	tables, err := store.Tables(ctx, e.db)
+	tables, err := inspect.Tables(ctx, e.db)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (e *examination) tables(ctx context.Context) error {
 
 // addTables adds an advice for each table that needs VACUUM or ANALYZE, and returns the sums of all. The tables are
 // those of a node of Citus, or of this server if node is "".
-func (e *examination) addTables(node string, tables []store.Table) (live, dead, bytes int64) {
+func (e *examination) addTables(node string, tables []inspect.Table) (live, dead, bytes int64) {
 	on := ""
 	if node != "" {
 		on = " on " + node
@@ -98,7 +99,7 @@ func (e *examination) addTables(node string, tables []store.Table) (live, dead, 
 
 // tablesOfNodes is tables for tables that Citus has distributed.
 func (e *examination) tablesOfNodes(ctx context.Context) error {
-	nodes, err := store.Nodes(ctx, e.db)
+	nodes, err := inspect.Nodes(ctx, e.db)
 	if err != nil {
 		if ctx.Err() != nil || e.db.Conn().IsClosed() {
 			return err
@@ -162,11 +163,11 @@ func (e *examination) indexes(ctx context.Context) error {
 		e.addNoTables("indexes")
 		return nil
 	}
-	states, err := store.IndexStates(ctx, e.db)
+	states, err := inspect.IndexStates(ctx, e.db)
 	if err != nil {
 		return err
 	}
-	for _, name := range store.Indexes {
+	for _, name := range inspect.Indexes {
 		switch valid, ok := states[name]; {
 		case !ok && e.newer: // a later migration may have replaced it
 		case !ok:
@@ -191,6 +192,6 @@ func (e *examination) indexes(ctx context.Context) error {
 		e.addFine("indexes", "Those that this program knows are valid. A newer program has migrated the database: "+
 			"examine it with that one, which knows all indexes.")
 	}
-	e.addFine("indexes", "All %d are there and valid.", len(store.Indexes))
+	e.addFine("indexes", "All %d are there and valid.", len(inspect.Indexes))
 	return nil
 }

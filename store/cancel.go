@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A cancellation says how to end runs that a worker may still execute.
@@ -89,14 +91,14 @@ func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 ) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, why),
 		cancellation{text: withReason(wasCancelled, why.Reason), grace: grace})
-	return out, wrap("cancel", err)
+	return out, pg.Wrap("cancel", err)
 }
 
 // Terminate is Cancel without compensations and without a grace: the run and its children end at once.
 func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, why),
 		cancellation{how: regardless, text: withReason(wasTerminated, why.Reason)})
-	return out, wrap("terminate", err)
+	return out, pg.Wrap("terminate", err)
 }
 
 func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancellation) (*CancelledRuns, error) {
@@ -140,7 +142,7 @@ func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 				return err
 			}
 			all := slices.Collect(maps.Keys(family))
-			if err := ask(ctx, tx, lockFamily, []any{s.namespace, array(all), array(ids)}, nil); err != nil {
+			if err := pg.Ask(ctx, tx, lockFamily, []any{s.namespace, array(all), array(ids)}, nil); err != nil {
 				return err
 			}
 			now, err := s.parents(ctx, tx, ids, c.how == regardless)
@@ -170,12 +172,12 @@ func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 	compensations bool,
 ) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
-	err := ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {
+	err := pg.Ask(ctx, tx, descendants, []any{s.namespace, array(ids), compensations}, func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var parent *uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id, &parent}, func() error {
 			if parent != nil || parents[id] == uuid.Nil { // a run of ids may be below another one
-				parents[id] = deref(parent)
+				parents[id] = pg.Deref(parent)
 			}
 			return nil
 		})

@@ -3,10 +3,12 @@ package store
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // ErrRunFinished reports that the run is over.
@@ -18,10 +20,10 @@ var ErrRunActive = errors.New("run is not over")
 // A run whose steps are being deleted does not count as existing.
 const runStatus = `
 SELECT r.status FROM kagzi.workflow_runs r
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'`
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'`
 
 func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, error) {
-	status, err := askOne[string](ctx, tx, runStatus, s.namespace, id)
+	status, err := pg.AskOne[string](ctx, tx, runStatus, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrRunNotFound
 	}
@@ -31,32 +33,15 @@ func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, er
 // change runs f in tx, or in a transaction of its own, which is repeated while that may help.
 func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
 	if tx != nil {
-		tx, err := checkIsolation(ctx, tx)
+		tx, err := pg.CheckIsolation(ctx, tx)
 		if err != nil {
 			return err
 		}
 		return f(ctx, tx)
 	}
-	return again(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error { return f(ctx, tx) })
+	return pg.Again(ctx, func(ctx context.Context) error {
+		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error { return f(ctx, tx) })
 	})
-}
-
-// again is do for changes that may also be repeated after a lost answer. It also tries again a few times when a wait
-// for another transaction's lock times out.
-func again(ctx context.Context, f func(context.Context) error) error {
-	var err error
-	for range maxTries {
-		err = do(ctx, f)
-		if t, ok := ctx.Deadline(); Locked(err) && (!ok || time.Until(t) > time.Second) && ctx.Err() == nil {
-			continue // it was rolled back; with less than a second left, the outcome of another try might come too late
-		}
-		if err == nil || !Unavailable(err) || ctx.Err() != nil {
-			return err
-		}
-		ctx = suspecting(ctx, err)
-	}
-	return err
 }
 
 // InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx, f gets a transaction of its
@@ -65,7 +50,7 @@ func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Conte
 	if tx == nil {
 		return s.change(ctx, nil, f)
 	}
-	tx, err := checkIsolation(ctx, tx)
+	tx, err := pg.CheckIsolation(ctx, tx)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Inserts children in the flush that records their start, before the record and under their parent's lease. A repeated
@@ -113,7 +115,7 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premi
 		err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 			some = &CancelledRuns{}
 			var ids []uuid.UUID
-			err := ask(ctx, tx, activeChildren, []any{s.namespace, h.RunID}, collect(&ids, pgx.RowTo[uuid.UUID]))
+			err := pg.Ask(ctx, tx, activeChildren, []any{s.namespace, h.RunID}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 			if err != nil || len(ids) == 0 {
 				return err
 			}
@@ -121,7 +123,7 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premi
 			return err
 		})
 		if err != nil {
-			return all, wrap("cancel children", err)
+			return all, pg.Wrap("cancel children", err)
 		}
 		all.add(some)
 		if len(some.Ended)+len(some.Compensating)+len(some.Marked) == 0 {
@@ -146,7 +148,7 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise
 			return err
 		})
 		if err != nil {
-			return all, wrap("cancel children", err)
+			return all, pg.Wrap("cancel children", err)
 		}
 	}
 	return all, nil
@@ -163,7 +165,7 @@ func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises [
 		return nil, err
 	}
 	// Now cancelAll has locked the parent, so its lease cannot change any more.
-	holds, err := askOne[bool](ctx, tx, stillHeld, s.namespace, h.RunID, h.Lease)
+	holds, err := pg.AskOne[bool](ctx, tx, stillHeld, s.namespace, h.RunID, h.Lease)
 	if err == nil && !holds {
 		err = ErrLeaseLost
 	}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // SuspectRecoveries is from how many recoveries on a run is a crash-loop suspect: it may kill its workers.
@@ -178,7 +181,7 @@ const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial
 		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 			AND q.priority = w.priority
-			AND ` + claimable + ` AND q.available_at <= now()
+			AND ` + clause.Claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 			AND q.recoveries < $11 AND q.outcome IS NULL AND ` + unpausedHolder + `
@@ -227,7 +230,7 @@ const claimResult = `
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 				AND q.priority = w.priority
-				AND ` + claimable + ` AND q.available_at > now()
+				AND ` + clause.Claimable + ` AND q.available_at > now()
 				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpausedHolder + `
 			ORDER BY q.available_at
 			LIMIT 1
@@ -271,7 +274,7 @@ var errPauses = errors.New("something is paused")
 // Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see ResolveClaim. It
 // tests runs for pauses only while there is one: the last claim knows, and one that is wrong is repeated.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
-	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
+	err = pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		pauses := s.pauses.Load()
 		statements := claimsUnpaused
 		switch {
@@ -291,7 +294,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 		return err
 	})
 	if err != nil {
-		return Claim{}, wrap("claim runs", err) // without a part of the runs, which a caller would take for all
+		return Claim{}, pg.Wrap("claim runs", err) // without a part of the runs, which a caller would take for all
 	}
 	return claim, nil
 }
@@ -307,7 +310,7 @@ func (s *Store) claim(ctx context.Context, req ClaimRequest, statements claimSta
 		b.Queue(nextKeys, s.nextKeysArgs(req)...)
 		reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
 	}
-	err = exchange(ctx, s.pool, req.mode(relaxed), b, reads...)
+	err = pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b, reads...)
 	return claim, err
 }
 
@@ -337,7 +340,8 @@ func (s *Store) claimArgs(req ClaimRequest) []any {
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, array(leasesOf(req.Lease)),
-		micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities), micros(req.Ahead),
+		pg.Micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities),
+		pg.Micros(req.Ahead),
 	}
 }
 
@@ -360,8 +364,8 @@ func (r *ClaimRequest) consumers() (names []string, only bool) {
 	return append([]string{}, r.WithoutConsumers...), false
 }
 
-func (r *ClaimRequest) mode(m txMode) txMode {
-	m.trial = r.trial != nil
+func (r *ClaimRequest) mode(m pg.Mode) pg.Mode {
+	m.Trial = r.trial != nil
 	return m
 }
 
@@ -426,7 +430,7 @@ func (r *ClaimRequest) recoveriesBelow() int { return cmp.Or(r.RecoveriesBelow, 
 func (r *ClaimRequest) sinces(types []string, priorities []int16) []int64 {
 	out := make([]int64, len(types))
 	for i := range out {
-		out[i] = epoch(r.Since[Pair{types[i], priorities[i]}])
+		out[i] = pg.Epoch(r.Since[Pair{types[i], priorities[i]}])
 	}
 	return out
 }
@@ -441,7 +445,7 @@ func (r *ClaimRequest) priorities() []int16 {
 func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
 	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.pauses, &claim.Limited, &claim.Room,
-		utc(&claim.Next), &last.pair, utc(&last.since))
+		pg.UTC(&claim.Next), &last.pair, pg.UTC(&last.since))
 	return claim, last, err
 }
 
@@ -457,21 +461,22 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
 		var version, attempts, recoveries, loadFailures *int
 		var wakeups *int64
 		var cancelling *bool
-		if err := rows.Scan(append(append([]any{utc(now)}, head...), uuidTo(&r.RunID), &typ, &version, &external,
-			&attempts, &recoveries, utc(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
-			&r.RetryPolicy, utc(&r.DeadlineAt), uuidTo(&r.ParentRunID), utc(&r.FireAt), utc(&r.CreatedAt),
-			utc(&r.StartedAt), utc(&r.DueAt), &until, uuidTo(&r.Lease), &key, &r.Key.Group, &r.Tells, &r.Metadata,
+		if err := rows.Scan(append(append([]any{pg.UTC(now)}, head...), pg.UUIDTo(&r.RunID), &typ, &version, &external,
+			&attempts, &recoveries, pg.UTC(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
+			&r.RetryPolicy, pg.UTC(&r.DeadlineAt), pg.UUIDTo(&r.ParentRunID), pg.UTC(&r.FireAt), pg.UTC(&r.CreatedAt),
+			pg.UTC(&r.StartedAt), pg.UTC(&r.DueAt), &until, pg.UUIDTo(&r.Lease), &key, &r.Key.Group, &r.Tells,
+			&r.Metadata,
 			&r.Headers, &r.Input)...); err != nil {
 			return nil, err
 		}
 		if r.RunID == uuid.Nil {
 			continue
 		}
-		r.Type, r.Version, r.ExternalID, r.Key.Name = *typ, *version, deref(external), deref(key)
+		r.Type, r.Version, r.ExternalID, r.Key.Name = *typ, *version, pg.Deref(external), pg.Deref(key)
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
 		r.Fresh = isFirst(r.Lease)
-		r.CancelRequested, r.LoadFailures = deref(cancelling), deref(loadFailures)
-		r.Term = termOf(asked, *now, deref(until))
+		r.CancelRequested, r.LoadFailures = pg.Deref(cancelling), pg.Deref(loadFailures)
+		r.Term = termOf(asked, *now, pg.Deref(until))
 		runs = append(runs, r)
 	}
 	return runs, rows.Err()
@@ -494,7 +499,7 @@ CROSS JOIN LATERAL (
 			q.run_key, q.key_scope, q.tells, q.first_metadata, q.metadata, q.headers
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-		AND ` + claimable + ` AND q.available_at > now()
+		AND ` + clause.Claimable + ` AND q.available_at > now()
 		AND q.available_at <= now() + 2 * $6::bigint * interval '1 microsecond'
 		AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'
 	ORDER BY q.available_at
@@ -504,17 +509,20 @@ CROSS JOIN LATERAL (
 func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
-	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
-		args := []any{s.namespace, req.Queue, types, priorities, array(leasesOf(req.Lease)), micros(req.LeaseTimeout)}
+	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
+		args := []any{
+			s.namespace, req.Queue, types, priorities, array(leasesOf(req.Lease)),
+			pg.Micros(req.LeaseTimeout),
+		}
 		asked := time.Now()
-		return ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
+		return pg.Ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
 			claim, _, err = readClaim(rows, req.Queue, asked)
 			return err
 		})
 	})
 	if err != nil {
 		// without a part of the runs: the caller would not look for the others
-		return Claim{}, wrap("find claimed runs", err)
+		return Claim{}, pg.Wrap("find claimed runs", err)
 	}
 	return claim, nil
 }

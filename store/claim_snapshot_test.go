@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func since(c Claim) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Since = c.Reached } }
@@ -35,7 +36,7 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 	read := func(change ...func(*ClaimRequest)) int {
 		tx := begin(t, s)
 		defer rollback(t, tx)
-		exec(t, tx, prologue, relaxed.prologueArgs(t.Context())...)
+		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
 		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
 			s.claimArgs(request(5, change...))...).buffers()

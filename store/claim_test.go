@@ -12,10 +12,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
-func lowFirst(r *ClaimRequest)                        { r.LowFirst = true }
-func noSuspect(r *ClaimRequest)                       { r.RecoveriesBelow = SuspectRecoveries }
+func lowFirst(r *ClaimRequest) { r.LowFirst = true }
+
+func noSuspect(r *ClaimRequest) { r.RecoveriesBelow = SuspectRecoveries }
+
 func types(h ...WorkflowVersions) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Types = h } }
 
 func TestClaim(t *testing.T) {
@@ -206,7 +209,7 @@ func TestClaim(t *testing.T) {
 				for misses < 3 { // a claim skips a row that another claim has locked
 					c, err := s.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1},
 						WorkflowVersions{"other", []int{1}, 1})))
-					if Locked(err) { // it took nothing; a server that is slow to commit keeps others waiting
+					if pg.Locked(err) { // it took nothing; a server that is slow to commit keeps others waiting
 						continue
 					}
 					if err != nil {
@@ -504,7 +507,7 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 			exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 		}
 		tx := begin(t, s)
-		exec(t, tx, prologue, relaxed.prologueArgs(t.Context())...)
+		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
 			s.claimArgs(request(5))...)

@@ -1,19 +1,10 @@
 package store
 
-import "strconv"
+import (
+	"strconv"
 
-// How many slots of the key c are taken, of those that it has: c.max_running. Without a limit nobody counts.
-const slotsOfKey = `CASE WHEN c.max_running IS NULL THEN 0 WHEN c.key_scope = '' THEN (
-			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = c.run_key AND namespace_id = $1
-				AND ` + holdsGroup + `
-		) ELSE (
-			SELECT count(*) FROM (
-				SELECT FROM kagzi.workflow_runs
-				WHERE task_queue = c.key_scope AND namespace_id = $1 AND run_key = c.run_key
-					AND ` + holds + ` AND key_scope <> ''
-				LIMIT c.max_running
-			) x
-		) END`
+	"github.com/kagzi/kagzi/store/internal/clause"
+)
 
 // Whether the key x is paused. A percentage is that of passesAt.
 const keyPaused = `(SELECT p.some FROM paused p) AND (
@@ -70,7 +61,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 			OFFSET 0
 		) x
 	) c
-	CROSS JOIN LATERAL (SELECT ` + slotsOfKey + ` AS running OFFSET 0) n
+	CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running OFFSET 0) n
 ), a AS MATERIALIZED (
 	SELECT m.*, GREATEST(0, LEAST(m.turn, m.room - m.before, m.max_running - m.running, m.tokens))::int AS allowed,
 		m.slot = 2 AND coalesce(m.max_running = 1, false) AS strict
@@ -104,7 +95,8 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 				FROM kagzi.workflow_runs AS x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key
 					AND x.priority = p.priority
-					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
+					AND ` +
+	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
 						AND x.recoveries < $11
 				ORDER BY x.available_at, x.run_id
@@ -124,7 +116,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key
 					AND x.priority = p.priority
-					AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND ` + unpaused + `
+					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND ` + unpaused + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -156,7 +148,8 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, k AS MATERIALIZED (
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = a.key_scope AND x.namespace_id = $1 AND x.run_key = a.run_key
 					AND x.priority = p.priority
-					AND ` + waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + unpaused + `
+					AND ` +
+	clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + unpaused + `
 				ORDER BY x.available_at
 				LIMIT 1
 			) n
@@ -196,7 +189,7 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limit
 				SELECT x.task_queue
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = p.key_scope AND x.namespace_id = $1 AND x.run_key = p.run_key
-					AND x.priority = n.priority AND ` + waits + ` AND x.outcome IS NULL AND ` + unpaused + `
+					AND x.priority = n.priority AND ` + clause.Waits + ` AND x.outcome IS NULL AND ` + unpaused + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r

@@ -1,5 +1,9 @@
 package store
 
+import (
+	"github.com/kagzi/kagzi/store/internal/clause"
+)
+
 // How many tokens a rate has now. The columns of c are rate_at, rate_interval and rate_burst, and that of t is now.
 const tokens = `CASE WHEN c.rate_at > t.now THEN 0 WHEN c.rate_interval > 0 THEN
 		LEAST(c.rate_burst, floor(extract(epoch
@@ -16,7 +20,7 @@ const roomOfQueue = `limits AS MATERIALIZED (
 			CASE WHEN c.max_running > 0 THEN c.max_running - (
 				SELECT count(*) FROM (
 					SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
-						AND ` + holds + ` LIMIT c.max_running
+						AND ` + clause.Holds + ` LIMIT c.max_running
 				) x
 			) END,
 			CASE WHEN (SELECT p.everything FROM paused p) THEN 0 END, ` + tokens + `))::int AS room
@@ -54,7 +58,7 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 	FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
-		AND ` + holds + `
+		AND ` + clause.Holds + `
 		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL
 			AND q.paused_at IS NULL
 		AND (SELECT NOT p.everything FROM paused p) AND ` + unpausedHolder + `

@@ -13,7 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a
@@ -105,22 +107,17 @@ type refusedCompensation struct {
 }
 
 func (r *refusedCompensation) Error() string { return r.err.Error() }
-func (r *refusedCompensation) Unwrap() error { return r.err }
 
-// The ends of what a run waits for whose next step was refused. The statement of Health knows them, too.
-const (
-	startRefused = "its start is refused"
-	endRefused   = "its end is refused"
-)
+func (r *refusedCompensation) Unwrap() error { return r.err }
 
 // Compensate continues a run whose final outcome is decided and whose compensations are not done. While a child or a
 // compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run.
 // It does not change a run in another state. It waits for locks briefly, because it can be repeated: see
 // DueCompensations. If the server refuses the next step, the run says so, and is due again after refusedPause.
 func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
-	err = again(ctx, func(ctx context.Context) error {
+	err = pg.Again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 			if err := s.lock(ctx, tx, id); err != nil {
 				return err
 			}
@@ -128,15 +125,15 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 		})
 	})
 	if refused, ok := errors.AsType[*refusedCompensation](err); ok {
-		err = errors.Join(err, do(ctx, func(ctx context.Context) error {
+		err = errors.Join(err, pg.Do(ctx, func(ctx context.Context) error {
 			why := text.Sanitize(text.OfError(refused.err), text.MaxError)
-			return ask(ctx, s.pool, compensationRefused, []any{
-				s.namespace, id, micros(refusedPause), refused.on,
+			return pg.Ask(ctx, s.pool, compensationRefused, []any{
+				s.namespace, id, pg.Micros(refusedPause), refused.on,
 				refused.step.ID, refused.step.Attempt, why,
 			}, nil)
 		}))
 	}
-	return out, wrap("compensate", err)
+	return out, pg.Wrap("compensate", err)
 }
 
 // compensateLocked is Compensate in tx, which has locked the run and its parent. It adds the runs that it changes to
@@ -145,7 +142,7 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
 	var children int64
-	err := askRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells,
+	err := pg.AskRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells,
 		&run.Headers, &children)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -154,7 +151,7 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 		return err
 	}
 	await := func(n int64, why string) error {
-		return ask(ctx, tx, compensationAwaited, []any{s.namespace, id, n, why}, nil)
+		return pg.Ask(ctx, tx, compensationAwaited, []any{s.namespace, id, n, why}, nil)
 	}
 	if children > 0 {
 		return await(children, "children")
@@ -169,12 +166,12 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 		switch {
 		case r.Status != Running:
 		case r.Run == nil:
-			if err = s.startCompensation(ctx, tx, run, r, out); Refused(err) {
-				err = &refusedCompensation{on: on + "; " + startRefused, step: r, err: err}
+			if err = s.startCompensation(ctx, tx, run, r, out); pg.Refused(err) {
+				err = &refusedCompensation{on: on + "; " + clause.StartRefused, step: r, err: err}
 			}
 		case r.over():
-			if err = s.compensationEnded(ctx, tx, id, &r); Refused(err) {
-				err = &refusedCompensation{on: on + "; " + endRefused, err: err}
+			if err = s.compensationEnded(ctx, tx, id, &r); pg.Refused(err) {
+				err = &refusedCompensation{on: on + "; " + clause.EndRefused, err: err}
 			}
 		}
 		switch {
@@ -186,14 +183,14 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 			return await(1, on)
 		}
 	}
-	if err = s.endCompensated(ctx, tx, id, outcome, failed, out); Refused(err) {
-		err = &refusedCompensation{on: endRefused, err: err}
+	if err = s.endCompensated(ctx, tx, id, outcome, failed, out); pg.Refused(err) {
+		err = &refusedCompensation{on: clause.EndRefused, err: err}
 	}
 	return err
 }
 
 func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
-	err = ask(ctx, tx, compensationsOf, []any{s.namespace, id}, collect(&all, pgx.RowToStructByPos[registration]))
+	err = pg.Ask(ctx, tx, compensationsOf, []any{s.namespace, id}, pg.Collect(&all, pgx.RowToStructByPos[registration]))
 	return all, err
 }
 
@@ -208,7 +205,7 @@ func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, 
 	default:
 		r.Status, kind, r.Error = Failed, r.RunErrorKind, r.RunError
 	}
-	return ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
+	return pg.Ask(ctx, tx, compensationEnded, []any{s.namespace, id, r.ID, r.Attempt, r.Status, kind, r.Error}, nil)
 }
 
 // A run that holds a slot until it ends waits for its compensations with it, so these get one with which no claim asks
@@ -231,7 +228,7 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 		return err
 	}
 	run.RunID, run.ParentStep = newID(), r.ID
-	input, err := askOne[[]byte](ctx, tx, compensationStarted, s.namespace, run.Parent, r.ID, r.Attempt, run.RunID)
+	input, err := pg.AskOne[[]byte](ctx, tx, compensationStarted, s.namespace, run.Parent, r.ID, r.Attempt, run.RunID)
 	if err != nil {
 		return err
 	}
@@ -245,7 +242,7 @@ func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r 
 	b := &pgx.Batch{}
 	b.Queue(insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run})...)
 	b.Queue(holdBesideParent, s.namespace, run.RunID, run.Parent)
-	if err := exchange(ctx, tx, untimed, b); err != nil || !run.Tells {
+	if err := pg.Exchange(ctx, tx, pg.Untimed, b); err != nil || !run.Tells {
 		return err
 	}
 	due, err := s.publishRuns(ctx, tx, started, run.RunID)
@@ -284,7 +281,7 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 		}
 		return nil
 	})
-	if Refused(err) {
+	if pg.Refused(err) {
 		out.Step = append(out.Step, out.Compensating...)
 		return out, nil
 	}
@@ -329,8 +326,8 @@ FOR UPDATE SKIP LOCKED`
 // DueCompensations returns up to n runs that are due for Compensate. It leaves out runs that are locked: a later call
 // returns them.
 func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 	})
-	return ids, wrap("find due compensations", err)
+	return ids, pg.Wrap("find due compensations", err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Several goroutines take one run's steps at the same time: each compensation starts once, in order.
@@ -27,7 +28,7 @@ func TestCompensateAtTheSameTime(t *testing.T) {
 		for range 5 {
 			all.Go(func() {
 				_, err := s.Compensate(context.WithoutCancel(t.Context()), r.RunID)
-				for Locked(err) { // a slow machine may have one wait for longer than it should
+				for pg.Locked(err) { // a slow machine may have one wait for longer than it should
 					_, err = s.Compensate(context.WithoutCancel(t.Context()), r.RunID)
 				}
 				if err != nil {
@@ -118,7 +119,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	check := func(err error) {
 		// A lock that was not had in time is no fault: the next pass does it.
-		if err != nil && !errors.Is(err, ErrRunFinished) && !errors.Is(err, ErrLeaseLost) && !Locked(err) {
+		if err != nil && !errors.Is(err, ErrRunFinished) && !errors.Is(err, ErrLeaseLost) && !pg.Locked(err) {
 			t.Error(err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // An application's transaction that changes a consumer locks its row until its end, however long that takes. Claims
@@ -38,7 +40,7 @@ type consumerOfRun struct {
 
 // lockConsumer locks the consumer of the run until the end of tx, so that no claim starts another one.
 func (s *Store) lockConsumer(ctx context.Context, tx pgx.Tx, run uuid.UUID) (c consumerOfRun, err error) {
-	err = askRow(ctx, tx, lockConsumerOfRun, []any{s.namespace, run}, &c.name, &c.last, &c.completed)
+	err = pg.AskRow(ctx, tx, lockConsumerOfRun, []any{s.namespace, run}, &c.name, &c.last, &c.completed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return consumerOfRun{}, nil
 	}
@@ -57,5 +59,5 @@ func (s *Store) keepConsumers(ctx context.Context, tx pgx.Tx, key Key) error {
 	if !key.Group {
 		return nil
 	}
-	return ask(ctx, tx, keepConsumersOfKey, []any{s.namespace, key.Name}, nil)
+	return pg.Ask(ctx, tx, keepConsumersOfKey, []any{s.namespace, key.Name}, nil)
 }

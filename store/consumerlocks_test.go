@@ -120,7 +120,7 @@ func TestFlushBesideChangeOfConsumer(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := finish(r)
-			e.Consumed = &Consumed{Consumer: "c", Topics: []ConsumedTopic{p.consumed("a", "1")}}
+			e.Consumed = &Consumed{Consumer: "c", Topics: []ConsumedTopic{consumption(p, "a", "1")}}
 			f := &Flush{Finishes: []*Finish{e}, Records: []*Record{record(other, "step", "1")}}
 			if err := s.Flush(t.Context(), f); err != nil {
 				t.Fatal(err)
@@ -189,7 +189,7 @@ func TestRestartOfConsumerRun(t *testing.T) {
 	}
 	unpause(t, s, Pause{Key: r.Key}, 0)
 	next := mustRun(t, s, "c")
-	completes(t, s, next, "state", time.Time{}, peek(t, s, "c", "a").consumed("a", "1"))
+	completes(t, s, next, "state", time.Time{}, consumption(peek(t, s, "c", "a"), "a", "1"))
 	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 0 {
 		t.Errorf("events that a restarted run has consumed: %v", got)
 	}
@@ -204,7 +204,7 @@ func TestRestartOfCompletedConsumerRun(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a"))
 	r := mustRun(t, s, "c")
 	p := peek(t, s, "c", "a")
-	completes(t, s, r, "one", time.Time{}, p.consumed("a", "1"))
+	completes(t, s, r, "one", time.Time{}, consumption(p, "a", "1"))
 	mustNotRun(t, s, "c")
 	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
 		return b, nil

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a
@@ -159,12 +161,12 @@ const consumersStarted = 16
 // consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second
 // one, once the claim has locked the keys and then read the answer of the first. It starts none of the consumers names;
 // with only none of the others.
-func (s *Store) consumersLook(names []string, only bool) (state exchangeStep, start func(b *pgx.Batch, keys []string)) {
+func (s *Store) consumersLook(names []string, only bool) (state pg.Step, start func(b *pgx.Batch, keys []string)) {
 	var last int64
 	var classes, objects []int64
-	state.batch = &pgx.Batch{}
-	state.batch.Queue(publishers)
-	state.reads = []func(pgx.Rows) error{func(rows pgx.Rows) error {
+	state.Batch = &pgx.Batch{}
+	state.Batch.Queue(publishers)
+	state.Reads = []func(pgx.Rows) error{func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&last, &classes, &objects}, func() error { return nil })
 		return err
 	}}
@@ -173,7 +175,7 @@ func (s *Store) consumersLook(names []string, only bool) (state exchangeStep, st
 		for i := range ids {
 			ids[i] = uuid.Must(uuid.NewV7())
 		}
-		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, micros(unsettledPause),
+		b.Queue(startConsumers, s.namespace, keys, array(ids), last, classes, objects, pg.Micros(unsettledPause),
 			names, only)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Consumer is a workflow that runs when there is something for it.
@@ -113,10 +116,10 @@ var consumerColumns = columnsOf(upsertConsumers,
 	texts("task_queue", func(c *Consumer) string { return c.Queue }),
 	smallints("priority", func(c *Consumer) int16 { return int16(c.Priority) }),
 	texts("retry_policy", func(c *Consumer) string { return string(c.RetryPolicy) }),
-	bigints("timeout", func(c *Consumer) int64 { return micros(c.Timeout) }),
+	bigints("timeout", func(c *Consumer) int64 { return pg.Micros(c.Timeout) }),
 	texts("metadata", func(c *Consumer) string { return string(c.Metadata) }),
-	bigints("least_wake", func(c *Consumer) int64 { return micros(c.LeastWake) }),
-	bigints("most_wake", func(c *Consumer) int64 { return micros(c.MostWake) }),
+	bigints("least_wake", func(c *Consumer) int64 { return pg.Micros(c.LeastWake) }),
+	bigints("most_wake", func(c *Consumer) int64 { return pg.Micros(c.MostWake) }),
 	bools("pause_on_failure", func(c *Consumer) bool { return c.PauseOnFailure }),
 )
 
@@ -146,9 +149,9 @@ func (s *Store) RegisterConsumers(ctx context.Context, consumers []*Consumer) er
 			topics, of = append(topics, topic), append(of, c.Name)
 		}
 	}
-	return wrap("register consumers", do(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
-			last, err := askOne[int64](ctx, tx, drawnPosition)
+	return pg.Wrap("register consumers", pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
+			last, err := pg.AskOne[int64](ctx, tx, drawnPosition)
 			if err != nil {
 				return err
 			}
@@ -167,7 +170,7 @@ func (s *Store) RegisterConsumers(ctx context.Context, consumers []*Consumer) er
 			b.Queue(upsertSubscriptions, subscriptionColumns.args(s.namespace, subscriptions)...)
 			b.Queue(endSubscriptions, s.namespace, names, topics, of)
 			b.Queue(keysOfConsumers, s.namespace, keys)
-			return sendAll(ctx, tx, b, make([]func(pgx.Rows) error, 4))
+			return pg.SendAll(ctx, tx, b, make([]func(pgx.Rows) error, 4))
 		})
 	}))
 }
@@ -189,8 +192,8 @@ var ErrNoConsumer = errors.New("no such consumer")
 func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string, why Why) error {
 	entry := NewEntry(EventDeleted, OnConsumer, name, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
-	return wrap("delete a consumer", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		did, err := askOne[bool](ctx, tx, deleteConsumer, s.namespace, name)
+	return pg.Wrap("delete a consumer", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		did, err := pg.AskOne[bool](ctx, tx, deleteConsumer, s.namespace, name)
 		if err == nil && !did && !tried {
 			return ErrNoConsumer
 		}
@@ -210,7 +213,7 @@ WITH c AS MATERIALIZED (
 				WHERE r.run_id = x.run_id AND r.namespace_id = $1
 		), false) OR (
 			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = x.run_key AND namespace_id = $1
-				AND ` + holdsGroup + `
+				AND ` + clause.HoldsGroup + `
 		) > 0 AS active
 	FROM kagzi.consumers x
 	WHERE x.consumer = $2 AND x.namespace_id = $1
@@ -234,7 +237,7 @@ func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unl
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var active bool
 		due = DueRun{Type: name}
-		err := askRow(ctx, tx, triggerConsumer, []any{s.namespace, name, unlessActive}, &due.Queue, &active)
+		err := pg.AskRow(ctx, tx, triggerConsumer, []any{s.namespace, name, unlessActive}, &due.Queue, &active)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return ErrNoConsumer
@@ -247,7 +250,7 @@ func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unl
 		}
 		return err
 	})
-	return due, wrap("trigger a consumer", err)
+	return due, pg.Wrap("trigger a consumer", err)
 }
 
 // Keys that stand in the line are looked at anyway. So are those of active runs, when these end.
@@ -282,8 +285,8 @@ SELECT DISTINCT ON (c.task_queue) c.task_queue, c.consumer FROM c ORDER BY 1, 2`
 // RecheckConsumers leaves changes of consumers that are due without anybody having been told, and returns one of each
 // queue. That happens to a new subscription: whoever was publishing when it was stored does not see it.
 func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, recheckConsumers, []any{s.namespace, maxQueues}, collect(&due, readDue))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, recheckConsumers, []any{s.namespace, clause.MaxQueues}, pg.Collect(&due, readDue))
 	})
-	return due, wrap("recheck consumers", err)
+	return due, pg.Wrap("recheck consumers", err)
 }

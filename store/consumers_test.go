@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func consumerOf(name string, topics ...string) *Consumer {
@@ -80,7 +82,7 @@ func eventIDs(p Peek) (ids []string) {
 }
 
 // consumes returns the end of a run that has looked at p, and consumes the events with the IDs.
-func (p Peek) consumed(topic string, ids ...string) ConsumedTopic {
+func consumption(p Peek, topic string, ids ...string) ConsumedTopic {
 	c := ConsumedTopic{Topic: topic, Looked: p.Settled}
 	for _, e := range p.Events {
 		if slices.Contains(ids, e.ID) {
@@ -94,7 +96,7 @@ func (p Peek) consumed(topic string, ids ...string) ConsumedTopic {
 func completes(t *testing.T, s *Store, r *ClaimedRun, state string, wake time.Time, topics ...ConsumedTopic) {
 	t.Helper()
 	e := finish(r)
-	named, err := askOne[[]string](t.Context(), s.pool, `SELECT ARRAY(SELECT topic FROM kagzi.subscriptions
+	named, err := pg.AskOne[[]string](t.Context(), s.pool, `SELECT ARRAY(SELECT topic FROM kagzi.subscriptions
 		WHERE consumer = $1 AND namespace_id = $2 AND subscribed)`, r.Type, s.namespace)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +123,7 @@ func TestConsumer(t *testing.T) {
 	}
 	publishes(t, s, named("b", "1")...) // nobody subscribes to it
 	mustNotRun(t, s, "c")
-	completes(t, s, r, "one", time.Time{}, p.consumed("a", "1", "3"))
+	completes(t, s, r, "one", time.Time{}, consumption(p, "a", "1", "3"))
 	mustNotRun(t, s, "c")
 
 	// An event that it has not looked at makes it due.
@@ -135,13 +137,13 @@ func TestConsumer(t *testing.T) {
 		t.Errorf("peeked %v", got)
 	}
 	publishes(t, s, named("a", "5")...)
-	completes(t, s, r, "two", time.Time{}, p.consumed("a"))
+	completes(t, s, r, "two", time.Time{}, consumption(p, "a"))
 	r = mustRun(t, s, "c")
 	p = peek(t, s, "c", "a")
 	if got := eventIDs(p); !slices.Equal(got, []string{"2", "4", "5"}) {
 		t.Errorf("peeked %v", got)
 	}
-	completes(t, s, r, "three", time.Time{}, p.consumed("a", "2", "4", "5"))
+	completes(t, s, r, "three", time.Time{}, consumption(p, "a", "2", "4", "5"))
 	mustNotRun(t, s, "c")
 	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 0 {
 		t.Errorf("peeked %v", got)
@@ -184,7 +186,7 @@ func TestConsumedRanges(t *testing.T) {
 				consume = append(consume, id)
 			}
 		}
-		completes(t, s, r, "", time.Time{}, p.consumed("a", consume...))
+		completes(t, s, r, "", time.Time{}, consumption(p, "a", consume...))
 		pending = slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(consume, id) })
 		if n := one[int](t, s.pool, `SELECT (SELECT count(*) FROM unnest(consumed)) FROM kagzi.subscriptions`); n >
 			step.ranges+1 {
@@ -268,52 +270,9 @@ func TestGroupOfConsumers(t *testing.T) {
 			t.Fatalf("claimed %+v, want a run of %s", runs, name)
 		}
 		mustNotRun(t, s, "c", "d", "e")
-		completes(t, s, runs[0], "", time.Time{}, peek(t, s, name, "topic of "+name).consumed("topic of "+name))
+		completes(t, s, runs[0], "", time.Time{}, consumption(peek(t, s, name, "topic of "+name), "topic of "+name))
 	}
 	mustNotRun(t, s, "c", "d", "e")
-}
-
-// A run that fails for good pauses the key of its consumer. Whoever ends the pause gets another run, or goes on with
-// the failed one.
-func TestConsumerThatFails(t *testing.T) {
-	t.Parallel()
-	for _, end := range []string{"Unpause", "Resume"} {
-		t.Run(end, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			subscribe(t, s, consumerOf("c", "a"))
-			r := mustRun(t, s, "c")
-			e := finish(r)
-			e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
-			flush(t, s, &Flush{Finishes: []*Finish{e}})
-			look(t, s)
-			mustNotRun(t, s, "c")
-			publishes(t, s, named("a", "1")...)
-			mustNotRun(t, s, "c")
-			pauses, err := s.Pauses(t.Context(), s.pool, 10)
-			if err != nil || len(pauses) != 1 || pauses[0].Key != r.Key ||
-				!strings.Contains(pauses[0].Reason, r.RunID.String()) {
-				t.Fatalf("pauses %+v, %v", pauses, err)
-			}
-			if end == "Resume" {
-				if _, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := s.Unpause(t.Context(), nil, Pause{Key: r.Key}, 0); err != nil {
-				t.Fatal(err)
-			}
-			next := mustRun(t, s, "c")
-			if same := next.RunID == r.RunID; same != (end == "Resume") {
-				t.Errorf("the same run: %t", same)
-			}
-			completes(t, s, next, "", time.Time{}, peek(t, s, "c", "a").consumed("a"))
-			mustNotRun(t, s, "c")
-			if pauses, _ := s.Pauses(t.Context(), s.pool, 10); len(pauses) != 0 {
-				t.Errorf("paused again: %+v", pauses)
-			}
-		})
-	}
 }
 
 // However a run ends without success, another one follows.
@@ -375,7 +334,7 @@ func TestConsumerBehindAPublisher(t *testing.T) {
 			if got := eventIDs(p); !slices.Equal(got, want) {
 				t.Errorf("peeked %v, want %v", got, want)
 			}
-			completes(t, s, r, "", time.Time{}, p.consumed("a", want...))
+			completes(t, s, r, "", time.Time{}, consumption(p, "a", want...))
 			mustNotRun(t, s, "c")
 		})
 	}
@@ -481,7 +440,7 @@ func TestRegisterConsumersAgain(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a"))
 	changed := consumerOf("c", "a")
 	changed.Priority = 3
-	if err := s.RegisterConsumers(t.Context(), []*Consumer{changed}); !Locked(err) {
+	if err := s.RegisterConsumers(t.Context(), []*Consumer{changed}); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	exec(t, tx, "ROLLBACK")
@@ -537,7 +496,7 @@ func TestRecheckConsumers(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.subscriptions SET looked_at = 0`)
 	rechecks()
 	for _, r := range runs {
-		completes(t, s, r, "", time.Time{}, peek(t, s, r.Type, "a").consumed("a", "1"))
+		completes(t, s, r, "", time.Time{}, consumption(peek(t, s, r.Type, "a"), "a", "1"))
 	}
 	mustNotRun(t, s, "c", "d")
 	exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now() WHERE consumer = 'd'`)
@@ -560,7 +519,7 @@ func TestConsumerThatDoesNotPeek(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a", "b"))
 	r := mustRun(t, s, "c")
 	publishes(t, s, named("b", "2")...)
-	completes(t, s, r, "", time.Time{}, peek(t, s, "c", "a").consumed("a"))
+	completes(t, s, r, "", time.Time{}, consumption(peek(t, s, "c", "a"), "a"))
 	r = mustRun(t, s, "c") // because of the event that came after its start
 	completes(t, s, r, "", time.Time{})
 	mustNotRun(t, s, "c")
@@ -581,7 +540,7 @@ func TestConsumerWhoseRunIsCancelledAtItsEnd(t *testing.T) {
 	p := peek(t, s, "c", "a")
 	e.Consumed = &Consumed{
 		Consumer: "c", WakeAt: time.Now().Add(time.Hour),
-		Topics: []ConsumedTopic{p.consumed("a", "1")},
+		Topics: []ConsumedTopic{consumption(p, "a", "1")},
 	}
 	flush(t, s, &Flush{Finishes: []*Finish{e}})
 	if e.Outcome != Cancelling {
@@ -605,7 +564,7 @@ func TestConsumerThatHasLeftARunBehind(t *testing.T) {
 	r := mustRun(t, s, "c")
 	p := peek(t, s, "c", "a")
 	exec(t, s.pool, `UPDATE kagzi.consumers SET run_id = gen_random_uuid()`)
-	completes(t, s, r, "late", time.Now().Add(time.Hour), p.consumed("a", "1"))
+	completes(t, s, r, "late", time.Now().Add(time.Hour), consumption(p, "a", "1"))
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.consumers WHERE state IS NOT NULL
 		OR wake_at IS NOT NULL`); n != 0 {
 		t.Error("the consumer has a state or a time")
@@ -668,7 +627,7 @@ func TestEventAroundTheEndOfARun(t *testing.T) {
 					commit(t, tx)
 					committed = true
 				case "end":
-					completes(t, s, r, "", time.Time{}, p.consumed("a"))
+					completes(t, s, r, "", time.Time{}, consumption(p, "a"))
 				case "look":
 					if runs := due(t, s, "c"); (len(runs) == 1) != committed {
 						t.Fatalf("%d runs", len(runs))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // An event belongs to a range of positions: from behind the one before it that is not consumed. So the ranges of events
@@ -63,17 +65,17 @@ type PendingEvent struct {
 func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64,
 	reserved [][2]int64,
 ) (p Peek, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		p = Peek{}
 		var settled *int64
 		b := &pgx.Batch{}
 		b.Queue(settledEvents, s.namespace, topic)
 		b.Queue(peekEvents, s.namespace, topic, consumer, n, bytes, multirange(reserved))
-		err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
+		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) (err error) {
 			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[*int64])
 			return err
-		}, collect(&p.Events, func(row pgx.CollectableRow) (e PendingEvent, err error) {
-			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position, &e.After, &p.More)
+		}, pg.Collect(&p.Events, func(row pgx.CollectableRow) (e PendingEvent, err error) {
+			return e, row.Scan(&e.ID, &e.Title, &e.Payload, pg.UTC(&e.PublishedAt), &e.Position, &e.After, &p.More)
 		}))
 		switch {
 		case err != nil:
@@ -87,7 +89,7 @@ func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes i
 		}
 		return nil
 	})
-	return p, wrap("peek events", err)
+	return p, pg.Wrap("peek events", err)
 }
 
 // A Consumed is what the end of a consumer's run changes.
@@ -179,7 +181,7 @@ var commitColumns = columnsOf(commitConsumers,
 	uuids("run_id", func(e *Finish) uuid.UUID { return e.RunID }),
 	uuids("lease", func(e *Finish) uuid.UUID { return e.Lease }),
 	texts("consumer", func(e *Finish) string { return e.Consumed.Consumer }),
-	bigints("wake", func(e *Finish) int64 { return epoch(e.Consumed.WakeAt) }),
+	bigints("wake", func(e *Finish) int64 { return pg.Epoch(e.Consumed.WakeAt) }),
 	// a name has no control characters
 	texts("named", func(e *Finish) string { return strings.Join(e.Consumed.Named, "\n") }),
 )

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 const (
@@ -63,9 +65,9 @@ FOR UPDATE SKIP LOCKED`
 func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, read := max(1, overdueBatch>>o.halvings), 0
 	var last overdueRun
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		out, read = &CancelledRuns{}, 0
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 			late, err := s.lockOverdue(ctx, tx, o, limit)
 			if err != nil || len(late) == 0 {
 				return err
@@ -82,8 +84,8 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 		o.after, o.halvings, o.failures = last, max(0, o.halvings-1), 0
 		return out, read == limit, nil
 	}
-	switch Classify(err) {
-	case ClassAway, ClassBusy, ClassClosed, ClassForbidden:
+	switch pg.Classify(err) {
+	case pg.ClassAway, pg.ClassBusy, pg.ClassClosed, pg.ClassForbidden:
 		read = 0
 	}
 	if read == 1 {
@@ -91,11 +93,11 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 	}
 	switch {
 	case read == 0:
-		return &CancelledRuns{}, false, wrap("end runs past their deadline", err)
+		return &CancelledRuns{}, false, pg.Wrap("end runs past their deadline", err)
 	case read == 1:
 		o.after = last
 		return &CancelledRuns{}, o.failures%maxFailuresInRow != 0,
-			wrap("end run "+last.id.String()+" past its deadline", err)
+			pg.Wrap("end run "+last.id.String()+" past its deadline", err)
 	default:
 		o.halvings++
 		return &CancelledRuns{}, true, nil
@@ -105,18 +107,18 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 // lockOverdue locks and returns the next runs whose deadline has passed; none if another coordinator holds
 // deadlineLock.
 func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int) (late []overdueRun, err error) {
-	locked, err := askOne[bool](ctx, tx, deadlineLock, s.namespace)
+	locked, err := pg.AskOne[bool](ctx, tx, deadlineLock, s.namespace)
 	if err != nil || !locked {
 		return nil, err
 	}
 	// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder
 	// ended.
-	args := []any{s.namespace, o.after.deadline, o.after.id, micros(o.Grace), limit}
-	err = ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
+	args := []any{s.namespace, o.after.deadline, o.after.id, pg.Micros(o.Grace), limit}
+	err = pg.Ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
 		var r overdueRun
 		var parent *uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&r.id, &parent, &r.deadline}, func() error {
-			r.parent = deref(parent)
+			r.parent = pg.Deref(parent)
 			late = append(late, r)
 			return nil
 		})

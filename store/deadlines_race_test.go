@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -127,7 +128,7 @@ func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
 	late := start(t, s, newRun(withTimeout(time.Hour)))[0]
 	pass(t, s, 2*grace, late)
 	frozen := errors.New("frozen")
-	err := transact(t.Context(), s.pool, brief, func(tx pgx.Tx) error {
+	err := pg.Transact(t.Context(), s.pool, pg.Brief, func(tx pgx.Tx) error {
 		if found, err := s.lockOverdue(t.Context(), tx, overdue(), 10); err != nil || len(found) != 1 {
 			t.Errorf("found %v, error %v", found, err)
 		}

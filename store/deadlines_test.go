@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 const grace = time.Minute
@@ -302,7 +303,7 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	conn := dbtest.Connect(t, s.pool.Config().ConnString())
 	for _, want := range []struct{ rows, buffers int }{{10, 60}, {0, 30}} {
 		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace,
-			time.Time{}, uuid.Nil, micros(grace), overdueBatch)
+			time.Time{}, uuid.Nil, pg.Micros(grace), overdueBatch)
 		if p.maxRows("workflow_runs") > float64(want.rows) || p.buffers() > want.buffers {
 			t.Errorf("with %d runs that are late the query reads %v rows and %d buffers\n%s", want.rows,
 				p.maxRows("workflow_runs"), p.buffers(), p.text)

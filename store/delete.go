@@ -10,6 +10,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // What one transaction of a Delete removes at most, unless it is the caller's.
@@ -26,7 +29,7 @@ const childrenOf = `
 SELECT u.place, q.run_id, q.status, q.belongs, q.marked
 FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS u (run_id, after, place)
 CROSS JOIN LATERAL (
-	SELECT f.run_id, f.status, NOT f.detached OR coalesce(f.parent_step_id LIKE '%` + compensationSuffix + `', false) AS belongs, coalesce(f.waiting_on = '` + beingDeleted + `', false) AS marked
+	SELECT f.run_id, f.status, NOT f.detached OR coalesce(f.parent_step_id LIKE '%` + compensationSuffix + `', false) AS belongs, coalesce(f.waiting_on = '` + clause.BeingDeleted + `', false) AS marked
 	FROM kagzi.workflow_runs f
 	WHERE f.parent_run_id = u.run_id AND f.namespace_id = $1 AND f.run_id > u.after
 	ORDER BY f.run_id
@@ -50,7 +53,8 @@ LIMIT 1`
 
 // The caller has locked the runs $2, of which $3 is to be deleted with the others.
 const statesBelow = `
-SELECT q.run_id, q.status, q.workflow_type, coalesce(q.external_id, ''), coalesce(q.waiting_on = '` + beingDeleted + `', false), CASE WHEN q.run_id = $3 THEN (
+SELECT q.run_id, q.status, q.workflow_type, coalesce(q.external_id, ''), coalesce(q.waiting_on = '` +
+	clause.BeingDeleted + `', false), CASE WHEN q.run_id = $3 THEN (
 		SELECT p.run_id FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1
 	) END
 FROM unnest($2::uuid[]) WITH ORDINALITY AS u (run_id, place)
@@ -78,7 +82,7 @@ CROSS JOIN LATERAL (
 ) i`
 
 const markDeleted = `
-UPDATE kagzi.workflow_runs r SET waiting_on = '` + beingDeleted + `'
+UPDATE kagzi.workflow_runs r SET waiting_on = '` + clause.BeingDeleted + `'
 WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1 AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')`
 
 // Only for runs that the transaction has locked when they were over, or that are marked. The events that say who
@@ -168,14 +172,14 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 		if err := s.writeDeletions(ctx, tx2, event, runs); err != nil {
 			return err
 		}
-		rows, err := askOne[int64](ctx, tx2, rowsOfRuns, s.namespace, array(ids), deletedRows)
+		rows, err := pg.AskOne[int64](ctx, tx2, rowsOfRuns, s.namespace, array(ids), deletedRows)
 		if err != nil {
 			return err
 		}
 		if done = tx != nil || len(ids) <= deletedRuns && rows < deletedRows; done {
-			return ask(ctx, tx2, deleteRuns, []any{s.namespace, array(ids)}, nil)
+			return pg.Ask(ctx, tx2, deleteRuns, []any{s.namespace, array(ids)}, nil)
 		}
-		return ask(ctx, tx2, markDeleted, []any{s.namespace, array(ids)}, nil)
+		return pg.Ask(ctx, tx2, markDeleted, []any{s.namespace, array(ids)}, nil)
 	})
 	switch {
 	case errors.Is(err, errManyBelow):
@@ -183,7 +187,7 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 	case err == nil && !done:
 		err = rest(ids)
 	}
-	return ids, wrap("delete", err)
+	return ids, pg.Wrap("delete", err)
 }
 
 // errManyBelow reports that a run and those below it are too many for one transaction.
@@ -240,7 +244,7 @@ func (s *Store) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 	b := &pgx.Batch{}
 	b.Queue(lockRuns, s.namespace, array(ids))
 	b.Queue(statesBelow, s.namespace, array(ids), root)
-	return runs, exchange(ctx, tx, untimed, b, nil, collect(&runs, readBelow))
+	return runs, pg.Exchange(ctx, tx, pg.Untimed, b, nil, pg.Collect(&runs, readBelow))
 }
 
 // mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes
@@ -268,7 +272,7 @@ func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (mark
 		if ids[0] != first.RunID {
 			marked = marked[1:]
 		}
-		return ask(ctx, tx, markDeleted, []any{s.namespace, array(marked)}, nil)
+		return pg.Ask(ctx, tx, markDeleted, []any{s.namespace, array(marked)}, nil)
 	})
 	return marked, err
 }
@@ -302,8 +306,8 @@ func (r *runBelow) over() bool {
 // readBelow reads a row of statesBelow.
 func readBelow(row pgx.CollectableRow) (r runBelow, err error) {
 	var parent *uuid.UUID
-	err = row.Scan(uuidTo(&r.id), &r.status, &r.typ, &r.ext, &r.marked, &parent)
-	r.parent = deref(parent)
+	err = row.Scan(pg.UUIDTo(&r.id), &r.status, &r.typ, &r.ext, &r.marked, &parent)
+	r.parent = pg.Deref(parent)
 	return r, err
 }
 
@@ -323,7 +327,9 @@ const (
 
 // eachChild calls f with the children that belong to the parents, some at a time: however many there are, no statement
 // reads many.
-func (s *Store) eachChild(ctx context.Context, db DB, parents []uuid.UUID, f func(some []runBelow) error) (err error) {
+func (s *Store) eachChild(ctx context.Context, db pg.DB, parents []uuid.UUID,
+	f func(some []runBelow) error,
+) (err error) {
 	type parent struct{ id, after uuid.UUID } // after: the last child that was read
 	open := make([]parent, len(parents))
 	for i, id := range parents {
@@ -338,13 +344,13 @@ func (s *Store) eachChild(ctx context.Context, db DB, parents []uuid.UUID, f fun
 		}
 		var found []childRow
 		read := func(ctx context.Context) error {
-			return ask(ctx, db, childrenOf, []any{s.namespace, array(ids), array(after), most},
-				collect(&found, readChild))
+			return pg.Ask(ctx, db, childrenOf, []any{s.namespace, array(ids), array(after), most},
+				pg.Collect(&found, readChild))
 		}
 		if _, of := db.(pgx.Tx); of {
 			err = read(ctx)
 		} else {
-			err = again(ctx, read)
+			err = pg.Again(ctx, read)
 		}
 		if err != nil {
 			return err
@@ -376,12 +382,12 @@ type childRow struct {
 }
 
 func readChild(row pgx.CollectableRow) (c childRow, err error) {
-	return c, row.Scan(&c.place, uuidTo(&c.id), &c.status, &c.belongs, &c.marked)
+	return c, row.Scan(&c.place, pg.UUIDTo(&c.id), &c.status, &c.belongs, &c.marked)
 }
 
 // family returns the run and all below it that belong to it, without a lock. A run comes after its parent. The first
 // one has no status. It returns errManyBelow if they are more than most.
-func (s *Store) family(ctx context.Context, db DB, id uuid.UUID, most int) (runs []runBelow, err error) {
+func (s *Store) family(ctx context.Context, db pg.DB, id uuid.UUID, most int) (runs []runBelow, err error) {
 	runs = []runBelow{{id: id}}
 	for level := runs; len(level) > 0 && err == nil; {
 		var next []runBelow
@@ -416,7 +422,8 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int
 			b.Queue(lockRuns, s.namespace, ids)
 			b.Queue(childBeyond, s.namespace, ids)
 			b.Queue(statesBelow, s.namespace, ids, id)
-			err = exchange(ctx, tx, untimed, b, nil, collect(&beyond, pgx.RowTo[uuid.UUID]), collect(&runs, readBelow))
+			err = pg.Exchange(ctx, tx, pg.Untimed, b, nil, pg.Collect(&beyond, pgx.RowTo[uuid.UUID]), pg.Collect(&runs,
+				readBelow))
 			if err == nil && len(beyond) > 0 {
 				return errGrown
 			}
@@ -462,10 +469,10 @@ SELECT e.run_id, e.event = 'DELETED' FROM kagzi.run_events e WHERE e.run_id = AN
 func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, runs []runBelow) error {
 	recorded := map[uuid.UUID]bool{}
 	if slices.ContainsFunc(runs, func(r runBelow) bool { return r.marked }) {
-		err := ask(ctx, tx, recordedDeletions, []any{s.namespace, array(idsOf(runs))}, func(rows pgx.Rows) error {
+		err := pg.Ask(ctx, tx, recordedDeletions, []any{s.namespace, array(idsOf(runs))}, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var is bool
-			_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), &is}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), &is}, func() error {
 				recorded[id] = recorded[id] || is
 				return nil
 			})
@@ -522,22 +529,22 @@ func (s *Store) deleteFew(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (done
 	b := &pgx.Batch{}
 	b.Queue(lockRuns, s.namespace, array(ids))
 	b.Queue(rowsOfRuns, s.namespace, array(ids), deletedRows)
-	err = exchange(ctx, tx, untimed, b, nil, func(r pgx.Rows) (err error) {
+	err = pg.Exchange(ctx, tx, pg.Untimed, b, nil, func(r pgx.Rows) (err error) {
 		rows, err = pgx.CollectOneRow(r, pgx.RowTo[int64])
 		return err
 	})
 	if err != nil || rows >= deletedRows {
 		return false, err
 	}
-	return true, ask(ctx, tx, deleteRuns, []any{s.namespace, array(ids)}, nil)
+	return true, pg.Ask(ctx, tx, deleteRuns, []any{s.namespace, array(ids)}, nil)
 }
 
 // deleteRows deletes the rows of runs that are marked, in portions.
 func (s *Store) deleteRows(ctx context.Context, ids []uuid.UUID) error {
 	for _, id := range ids {
 		for more := 1; more > 0; {
-			err := again(ctx, func(ctx context.Context) (err error) {
-				more, err = s.pruneSteps(ctx, patient, id, deletedRows)
+			err := pg.Again(ctx, func(ctx context.Context) (err error) {
+				more, err = s.pruneSteps(ctx, pg.Patient, id, deletedRows)
 				return err
 			})
 			if err != nil {
@@ -551,17 +558,18 @@ func (s *Store) deleteRows(ctx context.Context, ids []uuid.UUID) error {
 const markedRuns = `
 SELECT q.run_id
 FROM kagzi.workflow_runs q
-WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `' AND q.finished_at IS NOT NULL
+WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` +
+	clause.BeingDeleted + `' AND q.finished_at IS NOT NULL
 ORDER BY q.run_id
 LIMIT $3`
 
 // MarkedRuns returns the runs that are being deleted in several transactions, by ID: up to n with IDs after the one
 // given.
 func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []uuid.UUID, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, markedRuns, []any{s.namespace, after, n}, collect(&ids, pgx.RowTo[uuid.UUID]))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, markedRuns, []any{s.namespace, after, n}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 	})
-	return ids, wrap("find runs that are being deleted", err)
+	return ids, pg.Wrap("find runs that are being deleted", err)
 }
 
 // FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it
@@ -576,7 +584,7 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 	}
 	for _, id := range ids {
 		if err := s.markBelow(ctx, id); err != nil {
-			return wrap("finish deletions", err)
+			return pg.Wrap("finish deletions", err)
 		}
 		for more := 1; more > 0; {
 			if more, err = s.PruneSteps(ctx, id, finishedRows); err != nil {
@@ -585,7 +593,7 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 		}
 	}
 	return s.withFree(ctx, ids, func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error {
-		return ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
+		return pg.Ask(ctx, tx, deleteRuns, []any{s.namespace, array(free)}, nil)
 	})
 }
 
@@ -593,8 +601,8 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 func (s *Store) withFree(ctx context.Context, ids []uuid.UUID,
 	f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error,
 ) error {
-	err := do(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+	err := pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 			free, err := s.lockFree(ctx, tx, ids)
 			if err != nil {
 				return err
@@ -602,7 +610,7 @@ func (s *Store) withFree(ctx context.Context, ids []uuid.UUID,
 			return f(ctx, tx, free)
 		})
 	})
-	return wrap("finish deletions", err)
+	return pg.Wrap("finish deletions", err)
 }
 
 const findDeleted = `
@@ -614,14 +622,14 @@ LIMIT 1`
 
 // FindDeleted returns the run with this external ID that was deleted last.
 func (s *Store) FindDeleted(ctx context.Context, externalID string) (id uuid.UUID, err error) {
-	err = do(ctx, func(ctx context.Context) (err error) {
-		id, err = askOne[uuid.UUID](ctx, s.pool, findDeleted, s.namespace, externalID)
+	err = pg.Do(ctx, func(ctx context.Context) (err error) {
+		id, err = pg.AskOne[uuid.UUID](ctx, s.pool, findDeleted, s.namespace, externalID)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrRunNotFound
 		}
 		return err
 	})
-	return id, wrap("find a deleted run", err)
+	return id, pg.Wrap("find a deleted run", err)
 }
 
 const pruneDeletions = `
@@ -642,9 +650,9 @@ SELECT count(*) FROM d`
 
 // PruneDeletions deletes up to limit events of deletions that are older than keep, and returns how many it has deleted.
 func (s *Store) PruneDeletions(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		n, err = askOne[int64](ctx, s.pool, pruneDeletions, s.namespace, micros(keep), limit)
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		n, err = pg.AskOne[int64](ctx, s.pool, pruneDeletions, s.namespace, pg.Micros(keep), limit)
 		return err
 	})
-	return n, wrap("prune the events of deletions", err)
+	return n, pg.Wrap("prune the events of deletions", err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Retention deletes a run while Delete waits for its lock. The run's children stay until they are old, too, and no
@@ -77,13 +78,13 @@ func TestPruneStepsBesideAnother(t *testing.T) {
 	tx := begin(t, s)
 	exec(t, tx, pruneSteps, s.namespace, id, 4)
 	meetsLock(t, s, func(ctx context.Context) {
-		if n, err := s.pruneSteps(ctx, patient, id, 4); n == 0 || err != nil {
+		if n, err := s.pruneSteps(ctx, pg.Patient, id, 4); n == 0 || err != nil {
 			t.Errorf("%d rows, %v; left %s", n, err, rowsOf(t, s, id))
 		}
 	}, func() { commit(t, tx) })
 	for n := 1; n > 0; {
 		var err error
-		if n, err = s.pruneSteps(t.Context(), patient, id, 4); err != nil {
+		if n, err = s.pruneSteps(t.Context(), pg.Patient, id, 4); err != nil {
 			t.Fatal(err)
 		}
 	}

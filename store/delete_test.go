@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 func mustDelete(t *testing.T, s *Store, id uuid.UUID) []uuid.UUID {
@@ -180,7 +182,7 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 		if _, err := s.deleteUntil(ctx, nil, id, Why{"why", "who"}, false, dies); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if row := readRow(t, s.pool, id); row.WaitingOn == nil || *row.WaitingOn != beingDeleted {
+		if row := readRow(t, s.pool, id); row.WaitingOn == nil || *row.WaitingOn != clause.BeingDeleted {
 			t.Fatalf("row %+v", row)
 		}
 		if left := rowsOf(t, s, id); left != "1 5000 1 2" {
@@ -238,7 +240,7 @@ func TestMarkedRuns(t *testing.T) {
 		ids = append(ids, old(t, s, Failed, time.Hour))
 	}
 	other := old(t, New(s.pool, "other"), Failed, time.Hour)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+beingDeleted+`' WHERE run_id <> $1`, ids[1])
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+clause.BeingDeleted+`' WHERE run_id <> $1`, ids[1])
 	slices.SortFunc(ids, compareIDs)
 	ids = slices.DeleteFunc(ids, func(id uuid.UUID) bool { return readRow(t, s.pool, id).WaitingOn == nil })
 	if got := markedOf(t, s); !slices.Equal(got, ids) {
@@ -274,7 +276,7 @@ func TestDeleteMeetsCoordinator(t *testing.T) {
 	_, err := s.deleteUntil(t.Context(), nil, id, Why{"why", "who"}, false, func(ids []uuid.UUID) error {
 		tx := begin(t, s) // the coordinator's, which has deleted some
 		exec(t, tx, `DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id < 'step-3'`, id)
-		if err := s.FinishDeletions(t.Context(), ids); !Locked(err) {
+		if err := s.FinishDeletions(t.Context(), ids); !pg.Locked(err) {
 			t.Errorf("error %v, want that another one works on it", err)
 		}
 		var err error

@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // The ends of messages: how to rewrite a statement that breaks a rule.
@@ -324,7 +328,7 @@ type catalog struct {
 	relations     map[string]relation
 }
 
-func readCatalog(t *testing.T, db DB) *catalog {
+func readCatalog(t *testing.T, db pg.DB) *catalog {
 	t.Helper()
 	c := &catalog{
 		functionsByID: map[string]function{}, output: map[string]string{}, input: map[string]string{},
@@ -332,9 +336,7 @@ func readCatalog(t *testing.T, db DB) *catalog {
 	}
 	rows := func(sql string, dest []any, row func()) {
 		t.Helper()
-		if err := list(t.Context(), db, sql, nil, dest, row); err != nil {
-			t.Fatal(err)
-		}
+		eachRow(t, db, sql, dest, row)
 	}
 	var id, a, b string
 	rows(`SELECT p.oid::text, p.proname::text, p.provolatile::text FROM pg_proc p`, []any{&id, &a, &b},
@@ -396,4 +398,13 @@ func typeOf(n *treeNode) string {
 		}
 	}
 	return ""
+}
+
+// eachRow calls row for each row of a statement, which it has scanned into dest.
+func eachRow(t *testing.T, db pg.DB, sql string, dest []any, row func()) {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), sql) // the error comes with the rows
+	if _, err := pgx.ForEachRow(rows, dest, func() error { row(); return nil }); err != nil {
+		t.Fatal(err)
+	}
 }

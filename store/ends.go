@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // An ending says how a run ends if its worker does not end it.
@@ -148,7 +150,7 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 		var r endingRow
 		var age int64
 		_, err := pgx.ForEachRow(rows, []any{
-			uuidTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.tells,
+			pg.UUIDTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.tells,
 			&r.status, &r.kind, &age,
 		}, func() error {
 			r.age = time.Duration(age) * time.Microsecond
@@ -166,7 +168,7 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expire
 ) (*CancelledRuns, error) {
 	out := &CancelledRuns{}
 	var telling []uuid.UUID
-	err := ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, micros(grace), expired),
+	err := pg.Ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, pg.Micros(grace), expired),
 		readEndings(func(r endingRow) {
 			w := r.DueRun
 			if r.tells {

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// eventParts is how many partitions kagzi.events has. At most seven of them have events that are kept, and one is open.
-const eventParts = 8
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
+)
 
 // A namespace whose coordinators have said nothing for a month keeps nothing.
 const (
@@ -89,11 +89,11 @@ type eventPart struct {
 func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) error {
 	held := map[int16]bool{} // partitions that were found to have pending events
 	step := func(f func(context.Context, pgx.Tx, []eventPart) error) error {
-		return do(ctx, func(ctx context.Context) error {
-			return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+		return pg.Do(ctx, func(ctx context.Context) error {
+			return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 				var parts []eventPart
-				err := ask(ctx, tx, readEventParts, []any{len(held) > 0},
-					collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
+				err := pg.Ask(ctx, tx, readEventParts, []any{len(held) > 0},
+					pg.Collect(&parts, func(row pgx.CollectableRow) (p eventPart, err error) {
 						return p, row.Scan(&p.number, &p.closed, &p.due)
 					}))
 				if err != nil {
@@ -103,11 +103,11 @@ func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) e
 			})
 		})
 	}
-	err := do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, keepEvents, []any{s.namespace, micros(keep), micros(pending)}, nil)
+	err := pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, keepEvents, []any{s.namespace, pg.Micros(keep), pg.Micros(pending)}, nil)
 	})
 	if err != nil {
-		return wrap("rotate events", err)
+		return pg.Wrap("rotate events", err)
 	}
 	for more := true; more && err == nil; {
 		err = step(func(ctx context.Context, tx pgx.Tx, parts []eventPart) (err error) {
@@ -115,10 +115,10 @@ func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) e
 			return err
 		})
 	}
-	if opened := step(s.openNextPart); err == nil || Locked(err) {
+	if opened := step(s.openNextPart); err == nil || pg.Locked(err) {
 		err = cmp.Or(opened, err)
 	}
-	return wrap("rotate events", err)
+	return pg.Wrap("rotate events", err)
 }
 
 // removeOldPart empties one partition whose events are too old, if there is one without pending events. It adds those
@@ -137,10 +137,10 @@ func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart,
 		if held[p.number] = holder != nil; held[p.number] {
 			continue
 		}
-		if err := ask(ctx, tx, fmt.Sprintf(`TRUNCATE kagzi.events_%d`, p.number), nil, nil); err != nil {
+		if err := pg.Ask(ctx, tx, fmt.Sprintf(`TRUNCATE kagzi.events_%d`, p.number), nil, nil); err != nil {
 			return false, err
 		}
-		return true, ask(ctx, tx, deleteEventPart, []any{p.number}, nil)
+		return true, pg.Ask(ctx, tx, deleteEventPart, []any{p.number}, nil)
 	}
 	return false, nil
 }
@@ -149,9 +149,9 @@ func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart,
 type PartHolder struct{ Namespace, Consumer, Topic string }
 
 // partHolder returns a consumer for which the partition is kept, nil if there is none.
-func (s *Store) partHolder(ctx context.Context, db DB, part int16) (*PartHolder, error) {
+func (s *Store) partHolder(ctx context.Context, db pg.DB, part int16) (*PartHolder, error) {
 	var h PartHolder
-	err := askRow(ctx, db, partHolder, []any{part}, &h.Namespace, &h.Consumer, &h.Topic)
+	err := pg.AskRow(ctx, db, partHolder, []any{part}, &h.Namespace, &h.Consumer, &h.Topic)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -162,7 +162,7 @@ func (s *Store) partHolder(ctx context.Context, db DB, part int16) (*PartHolder,
 // has to do.
 func (s *Store) openNextPart(ctx context.Context, tx pgx.Tx, parts []eventPart) error {
 	if len(parts) == 0 {
-		return ask(ctx, tx, openFirstPart, nil, nil)
+		return pg.Ask(ctx, tx, openFirstPart, nil, nil)
 	}
 	open, used := int16(-1), map[int16]bool{}
 	for _, p := range parts {
@@ -170,18 +170,18 @@ func (s *Store) openNextPart(ctx context.Context, tx pgx.Tx, parts []eventPart) 
 			open = p.number
 		}
 	}
-	if open < 0 || len(parts) == eventParts {
+	if open < 0 || len(parts) == clause.EventParts {
 		return nil
 	}
 	next := open
 	for used[next] {
-		next = (next + 1) % eventParts
+		next = (next + 1) % clause.EventParts
 	}
-	if err := ask(ctx, tx, lockEvents, nil, nil); err != nil {
+	if err := pg.Ask(ctx, tx, lockEvents, nil, nil); err != nil {
 		return err
 	}
-	if err := ask(ctx, tx, closeEventPart, []any{open}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, closeEventPart, []any{open}, nil); err != nil {
 		return err
 	}
-	return ask(ctx, tx, openEventPart, []any{next}, nil)
+	return pg.Ask(ctx, tx, openEventPart, []any{next}, nil)
 }

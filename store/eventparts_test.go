@@ -18,7 +18,7 @@ func consumed(t *testing.T, s *Store, consumer, topic string, ids ...string) {
 	t.Helper()
 	look(t, s)
 	r := mustRun(t, s, consumer)
-	completes(t, s, r, "", time.Time{}, peek(t, s, consumer, topic).consumed(topic, ids...))
+	completes(t, s, r, "", time.Time{}, consumption(peek(t, s, consumer, topic), topic, ids...))
 }
 
 // A partition with events that a consumer has not consumed is kept, but not for ever.
@@ -40,7 +40,7 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 			subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
 			for _, r := range due(t, s, "c", "d") {
 				if r.Type == "c" {
-					completes(t, s, r, "", time.Time{}, peek(t, s, "c", "a").consumed("a", "1", "2", "3"))
+					completes(t, s, r, "", time.Time{}, consumption(peek(t, s, "c", "a"), "a", "1", "2", "3"))
 				}
 			}
 		}, true},

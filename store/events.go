@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Operations that people apply to a run.
@@ -64,7 +66,7 @@ func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) 
 	b := &pgx.Batch{}
 	b.Queue(insertEvents, eventColumns.args(s.namespace, events)...)
 	b.Queue(insertAudit, auditColumns.args(s.namespace, audited(events))...)
-	return exchange(ctx, tx, untimed, b)
+	return pg.Exchange(ctx, tx, pg.Untimed, b)
 }
 
 // audited returns the entries of events of runs.
@@ -82,7 +84,7 @@ func audited(events []RunEvent) (entries []AuditEntry) {
 
 // writeOwnEvents is writeEvents for a change that nobody asked for: it is not in the audit log.
 func (s *Store) writeOwnEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
-	return ask(ctx, tx, insertEvents, eventColumns.args(s.namespace, events), nil)
+	return pg.Ask(ctx, tx, insertEvents, eventColumns.args(s.namespace, events), nil)
 }
 
 var eventColumns = columnsOf(insertEvents,
@@ -102,7 +104,7 @@ SELECT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = $2 AND e.event_id
 
 // hasEvent reports whether the event exists: if so, an earlier try of its verb, whose answer was lost, took effect.
 func (s *Store) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
-	return askOne[bool](ctx, tx, eventExists, s.namespace, e.RunID, e.ID)
+	return pg.AskOne[bool](ctx, tx, eventExists, s.namespace, e.RunID, e.ID)
 }
 
 const runEvents = `
@@ -115,12 +117,12 @@ ORDER BY e.occurred_at, e.event_id`
 
 // RunEvents returns the events of a run, oldest first.
 func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, runEvents, []any{s.namespace, run},
-			collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, runEvents, []any{s.namespace, run},
+			pg.Collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {
 				return e, row.Scan(&e.RunID, &e.ID, &e.Event, &e.Other, &e.Step, &e.Reason, &e.Actor, &e.Changes,
-					utc(&e.At))
+					pg.UTC(&e.At))
 			}))
 	})
-	return events, wrap("read events", err)
+	return events, pg.Wrap("read events", err)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // ErrIDConflict reports that an active run has the external ID, and another workflow or input.
@@ -119,9 +121,9 @@ CROSS JOIN LATERAL (
 ) r`
 
 // holders returns the runs that sql finds for the external IDs, by external ID.
-func (s *Store) holders(ctx context.Context, db DB, sql string, externals []string) (map[string]*holder, error) {
+func (s *Store) holders(ctx context.Context, db pg.DB, sql string, externals []string) (map[string]*holder, error) {
 	found := make(map[string]*holder, len(externals))
-	err := ask(ctx, db, sql, []any{s.namespace, externals}, func(rows pgx.Rows) error {
+	err := pg.Ask(ctx, db, sql, []any{s.namespace, externals}, func(rows pgx.Rows) error {
 		for rows.Next() {
 			h := &holder{}
 			if err := rows.Scan(&h.external, &h.id, &h.hash, &h.typ, &h.status); err != nil {

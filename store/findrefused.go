@@ -6,6 +6,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Claimable is what a claim changes and the database may refuse: a run, or a consumer of which the claim starts a
@@ -24,7 +27,8 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-		AND ` + claimable + ` AND q.available_at <= now() AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
+		AND ` +
+	clause.Claimable + ` AND q.available_at <= now() AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 		AND q.outcome IS NULL AND q.run_id <> ALL ($7::uuid[])
 	ORDER BY q.available_at
 	LIMIT $6
@@ -37,7 +41,8 @@ CROSS JOIN LATERAL (
 	SELECT x.run_id
 	FROM kagzi.workflow_runs x
 	WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.priority = p.priority
-		AND ` + waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND x.workflow_type = ANY ($3::text[])
+		AND ` +
+	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND x.workflow_type = ANY ($3::text[])
 		AND x.run_id <> ALL ($7::uuid[])
 	ORDER BY x.available_at, x.run_id
 	LIMIT $6
@@ -93,10 +98,10 @@ func (s *Store) FindRefused(ctx context.Context, req ClaimRequest, err error) ma
 
 // refusesRow reports whether err says that the database refuses a row, and always will.
 func refusesRow(err error) bool {
-	switch Classify(err) {
-	case ClassRefused:
+	switch pg.Classify(err) {
+	case pg.ClassRefused:
 		return true
-	case ClassOther: // a trigger may fail in any way
+	case pg.ClassOther: // a trigger may fail in any way
 		return MayBeRowError(err)
 	}
 	return false
@@ -112,7 +117,7 @@ func (s *Store) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim
 	if t.anyRun {
 		statements = claimsWithout
 	}
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		claim, err = s.claim(ctx, req, statements)
 		return err
 	})
@@ -124,15 +129,15 @@ func (s *Store) claimables(ctx context.Context, req ClaimRequest,
 	keys *lockedKeys,
 ) (runs []uuid.UUID, consumers []string, err error) {
 	types, priorities, versions, _ := req.pairs()
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		runs, consumers = nil, nil
-		if err := ask(ctx, s.pool, dueRuns, []any{
+		if err := pg.Ask(ctx, s.pool, dueRuns, []any{
 			s.namespace, req.Queue, types, priorities, versions, req.Limit, array(req.Without), keys.scopes, keys.names,
-		}, collect(&runs, pgx.RowTo[uuid.UUID])); err != nil || keys.consuming == nil {
+		}, pg.Collect(&runs, pgx.RowTo[uuid.UUID])); err != nil || keys.consuming == nil {
 			return err
 		}
-		return ask(ctx, s.pool, consumersOfKeys, []any{s.namespace, keys.consuming},
-			collect(&consumers, pgx.RowTo[string]))
+		return pg.Ask(ctx, s.pool, consumersOfKeys, []any{s.namespace, keys.consuming},
+			pg.Collect(&consumers, pgx.RowTo[string]))
 	})
 	return runs, consumers, err
 }

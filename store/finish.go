@@ -3,6 +3,8 @@ package store
 import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A Finish ends a run.
@@ -51,7 +53,7 @@ var completeColumns = columnsOf(completeRuns,
 func readCompleted(finishes []*Finish) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id)}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id)}, func() error {
 			if e, ok := ofRun(finishes, id); ok {
 				e.Outcome = Done
 			}

@@ -2,13 +2,15 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // ErrWorkerNotFound reports that the namespace has no such worker: it never had, or the worker was pruned.
@@ -21,151 +23,13 @@ const (
 	Offline  = "OFFLINE"
 )
 
-// A WorkerRow is a worker's row in the registry.
-type WorkerRow struct {
-	ID            uuid.UUID
-	Queues        []string // from which it claims
-	LeftQueues    []string // from which it claims no more, and of which it may still hold runs
-	Types         []string
-	Handlers      []string // with their versions: "checkout/2"
-	Status        string
-	Silent        bool // it is not OFFLINE, and its last heartbeat is older than its StaleAfter
-	Hostname      string
-	PID           int
-	Build         string
-	Labels        json.RawMessage
-	MaxConcurrent int
-	Active        int // runs that it executes
-	Counts        Counts
-	Watched       bool // its heartbeat connection has a known backend, so coordinators notice when it ends
-	StartedAt     time.Time
-	HeartbeatAt   time.Time
-	StoppedAt     time.Time
-}
-
-// A worker that was asked to drain counts as draining even before it has read the request.
-const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
-		SELECT FROM kagzi.worker_events e WHERE e.worker_id = w.worker_id AND e.namespace_id = $1
-			AND e.event = 'DRAINING')
-	THEN 'DRAINING' ELSE w.status END`
-
-const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus +
-	`, w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
-	w.active_count, w.completed_count, w.failed_count, w.steps_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
-
-func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
-	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Silent, &w.Hostname,
-		&w.PID, &w.Build, &w.Labels, &w.MaxConcurrent,
-		&w.Active, &w.Counts.Completed, &w.Counts.Failed, &w.Counts.Steps, &w.Watched, utc(&w.StartedAt),
-		utc(&w.HeartbeatAt), utc(&w.StoppedAt))
-}
-
-// A WorkerFilter chooses workers; a zero field chooses all.
-type WorkerFilter struct {
-	Status []string
-	Queue  string
-	Type   string
-	Labels json.RawMessage
-	After  uuid.UUID // the last worker of the previous page
-	Limit  int
-}
-
-const chosenWorkers = `
-FROM kagzi.workers w
-WHERE w.namespace_id = $1
-	AND ($3::text = '' OR $3::text = ANY (w.task_queues))
-	AND ($4::text = '' OR $4::text = ANY (w.workflow_types))
-	AND ($5::text = '' OR w.labels @> NULLIF($5::text, '')::jsonb)
-	AND (cardinality($2::text[]) = 0 OR ` + workerStatus + ` = ANY ($2::text[]))`
-
-const countWorkers = `SELECT count(*)` + chosenWorkers
-
-const listWorkers = `SELECT ` + workerColumns + chosenWorkers + `
-	AND ($6::uuid = '00000000-0000-0000-0000-000000000000'
-		OR (w.started_at, w.worker_id) < (SELECT v.started_at, v.worker_id FROM kagzi.workers v
-			WHERE v.worker_id = $6::uuid AND v.namespace_id = $1))
-ORDER BY w.started_at DESC, w.worker_id DESC
-LIMIT $7::int`
-
-// Workers returns a page of the chosen workers, the last one started first, and how many there are on all pages. The
-// start of a worker never changes, so pages neither skip nor repeat one. It returns ErrWorkerNotFound if worker After
-// does not exist.
-func (s *Store) Workers(ctx context.Context, f WorkerFilter) (page []WorkerRow, total int, err error) {
-	statuses := f.Status
-	if statuses == nil {
-		statuses = []string{}
-	}
-	chosen := []any{s.namespace, statuses, f.Queue, f.Type, string(f.Labels)}
-	err = do(ctx, func(ctx context.Context) error {
-		if f.After != uuid.Nil {
-			if _, err := s.findWorker(ctx, s.pool, f.After); err != nil {
-				return err
-			}
-		}
-		b := &pgx.Batch{}
-		b.Queue(countWorkers, chosen...)
-		b.Queue(listWorkers, append(slices.Clip(chosen), f.After.String(), f.Limit)...)
-		return exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
-			total, err = pgx.CollectOneRow(rows, pgx.RowTo[int])
-			return err
-		}, collect(&page, readWorker))
-	})
-	return page, total, wrap("list workers", err)
-}
-
-const getWorker = `SELECT ` + workerColumns + ` FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1`
-
-// Worker returns one worker.
-func (s *Store) Worker(ctx context.Context, id uuid.UUID) (w WorkerRow, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		err := ask(ctx, s.pool, getWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
-			w, err = pgx.CollectExactlyOneRow(rows, readWorker)
-			return err
-		})
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = ErrWorkerNotFound
-		}
-		return err
-	})
-	return w, wrap("get worker", err)
-}
-
-const findWorker = `SELECT w.status FROM kagzi.workers w WHERE w.worker_id = $2 AND w.namespace_id = $1`
-
 // findWorker returns the worker's status.
-func (s *Store) findWorker(ctx context.Context, db DB, id uuid.UUID) (status string, err error) {
-	status, err = askOne[string](ctx, db, findWorker, s.namespace, id)
+func (s *Store) findWorker(ctx context.Context, db pg.DB, id uuid.UUID) (status string, err error) {
+	status, err = pg.AskOne[string](ctx, db, clause.FindWorker, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrWorkerNotFound
 	}
 	return status, err
-}
-
-// A WorkerEvent is an entry of a worker's log.
-type WorkerEvent struct {
-	Event  string
-	Detail string
-	At     time.Time
-}
-
-const workerEvents = `
-SELECT e.event, coalesce(e.detail, ''), e.occurred_at
-FROM kagzi.worker_events e
-WHERE e.worker_id = $2 AND e.namespace_id = $1
-ORDER BY e.occurred_at, e.event_id`
-
-// WorkerEvents returns the worker's log, oldest first.
-func (s *Store) WorkerEvents(ctx context.Context, id uuid.UUID) (events []WorkerEvent, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		if _, err := s.findWorker(ctx, s.pool, id); err != nil {
-			return err
-		}
-		return ask(ctx, s.pool, workerEvents, []any{s.namespace, id},
-			collect(&events, func(row pgx.CollectableRow) (e WorkerEvent, err error) {
-				return e, row.Scan(&e.Event, &e.Detail, utc(&e.At))
-			}))
-	})
-	return events, wrap("read a worker's log", err)
 }
 
 const whyLost = `
@@ -173,8 +37,8 @@ SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 
 	AND e.event = 'LOST'`
 
 // WhyLost returns the logged reason for which the worker was declared dead; "" if there is none or it cannot be read.
-func (s *Store) WhyLost(ctx context.Context, db DB, id uuid.UUID) (reason string) {
-	reason, _ = askOne[string](ctx, db, whyLost, s.namespace, id)
+func (s *Store) WhyLost(ctx context.Context, db pg.DB, id uuid.UUID) (reason string) {
+	reason, _ = pg.AskOne[string](ctx, db, whyLost, s.namespace, id)
 	return reason
 }
 
@@ -198,7 +62,7 @@ RETURNING worker_id`
 // Drain asks the worker to drain, in a transaction of its own, or in tx. It leaves a worker that is draining or
 // OFFLINE.
 func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
-	return wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	return pg.Wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.findWorker(ctx, tx, id); err != nil {
 			return err
 		}
@@ -211,7 +75,7 @@ func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) err
 func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var online []uuid.UUID
-		err := ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, collect(&online, pgx.RowTo[uuid.UUID]))
+		err := pg.Ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, pg.Collect(&online, pgx.RowTo[uuid.UUID]))
 		if err != nil {
 			return err
 		}
@@ -223,7 +87,7 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why
 		}
 		return err
 	})
-	return asked, wrap("drain queue", err)
+	return asked, pg.Wrap("drain queue", err)
 }
 
 // requestDrain asks workers to drain, and returns those that had not been asked before: so a repetition finds none.
@@ -235,8 +99,8 @@ func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids [
 	for i := range events {
 		events[i] = uuid.New()
 	}
-	err = ask(ctx, tx, requestDrain, []any{s.namespace, array(ids), array(events)},
-		collect(&asked, pgx.RowTo[uuid.UUID]))
+	err = pg.Ask(ctx, tx, requestDrain, []any{s.namespace, array(ids), array(events)},
+		pg.Collect(&asked, pgx.RowTo[uuid.UUID]))
 	if err != nil {
 		return asked, err
 	}
@@ -272,7 +136,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 ) (lost LostWorker, err error) {
 	event, entry := uuid.New(), NewEntry(ActionForced, OnWorker, id.String(), why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		err := ask(ctx, tx, lockWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+		err := pg.Ask(ctx, tx, lockWorker, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
 			lost, err = pgx.CollectExactlyOneRow(rows, readLost)
 			return err
 		})
@@ -282,10 +146,10 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 		if err != nil {
 			return err
 		}
-		forced, err := changed(ctx, tx, forceOffline, s.namespace, id)
+		forced, err := pg.Changed(ctx, tx, forceOffline, s.namespace, id)
 		lost.RecheckKeys = lost.RecheckKeys || forced
 		if err == nil && forced {
-			err = ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
+			err = pg.Ask(ctx, tx, workerEvent, []any{s.namespace, id, event, "LOST", detail}, nil)
 			if err == nil {
 				err = s.audit(ctx, tx, entry)
 			}
@@ -297,7 +161,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 		return err
 	})
 	if err != nil {
-		return lost, wrap("force worker offline", err)
+		return lost, pg.Wrap("force worker offline", err)
 	}
 	if tx == nil {
 		return lost, s.Release(ctx, &lost)
@@ -305,7 +169,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 	if err = s.releaseAll(ctx, tx, &lost); err == nil {
 		err = s.setReleaseAt(ctx, tx, id, lost.Left > 0)
 	}
-	return lost, wrap("force worker offline", err)
+	return lost, pg.Wrap("force worker offline", err)
 }
 
 // ---- retention ----
@@ -332,9 +196,9 @@ SELECT count(*) FROM d`
 // PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns
 // how many it deleted. Fewer than limit means that none are left.
 func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		n, err = askOne[int64](ctx, s.pool, pruneWorkers, s.namespace, micros(keep), limit)
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		n, err = pg.AskOne[int64](ctx, s.pool, pruneWorkers, s.namespace, pg.Micros(keep), limit)
 		return err
 	})
-	return n, wrap("prune workers", err)
+	return n, pg.Wrap("prune workers", err)
 }

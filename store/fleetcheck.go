@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A FleetCheck is a look at the live workers of a namespace.
@@ -55,13 +58,13 @@ func (b *backends) hasEnded(w *connectedWorker) bool {
 
 // CheckFleet returns the workers that have lost their connection.
 func (s *Store) CheckFleet(ctx context.Context) (f FleetCheck, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		var workers []connectedWorker
 		server := backends{start: map[int32]*time.Time{}}
 		b := &pgx.Batch{}
 		b.Queue(connectedWorkers, s.namespace)
 		b.Queue(serverBackends)
-		err := exchange(ctx, s.pool, untimed, b, collect(&workers, readConnected), server.read)
+		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, pg.Collect(&workers, readConnected), server.read)
 		f = FleetCheck{Workers: len(workers), Backends: len(server.start)}
 		for i := range workers {
 			if workers[i].Backend == 0 {
@@ -74,7 +77,7 @@ func (s *Store) CheckFleet(ctx context.Context) (f FleetCheck, err error) {
 		}
 		return err
 	})
-	return f, wrap("find workers whose connection has ended", err)
+	return f, pg.Wrap("find workers whose connection has ended", err)
 }
 
 // One search of the claim's index for each queue, type and priority. Most workers of a fleet have the same queues and
@@ -100,7 +103,7 @@ WHERE EXISTS (
 		FROM kagzi.workflow_runs k
 		WHERE k.namespace_id = $1 AND k.task_queue = q.task_queue AND k.workflow_type = q.workflow_type
 			AND k.priority = p.priority
-			AND ` + claimable + ` AND k.available_at <= now() + $2::bigint * interval '1 microsecond'
+			AND ` + clause.Claimable + ` AND k.available_at <= now() + $2::bigint * interval '1 microsecond'
 		ORDER BY k.available_at
 		LIMIT 1
 	) d
@@ -130,15 +133,15 @@ WHERE EXISTS (
 // entries that an old snapshot keeps in the index, so it may take at most the time most.
 func (s *Store) BusyQueues(ctx context.Context, soon, most time.Duration) (busy []string, err error) {
 	b := &pgx.Batch{}
-	b.Queue(busyQueues, s.namespace, micros(soon))
-	err = do(ctx, func(ctx context.Context) error {
-		return exchange(ctx, s.pool, txMode{statements: most}, b, collect(&busy, pgx.RowTo[string]))
+	b.Queue(busyQueues, s.namespace, pg.Micros(soon))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Exchange(ctx, s.pool, pg.Mode{Statements: most}, b, pg.Collect(&busy, pgx.RowTo[string]))
 	})
-	return busy, wrap("find queues with work", err)
+	return busy, pg.Wrap("find queues with work", err)
 }
 
 func readConnected(row pgx.CollectableRow) (w connectedWorker, err error) {
-	return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
+	return w, row.Scan(&w.ID, pg.UTC(&w.HeartbeatAt), &w.Backend, &w.backendStart, &w.serverStart)
 }
 
 func (b *backends) read(rows pgx.Rows) error {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages
@@ -29,13 +31,13 @@ type Flush struct {
 // counts as done.
 func (s *Store) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
-	err := do(ctx, func(ctx context.Context) error {
+	err := pg.Do(ctx, func(ctx context.Context) error {
 		f.reset()
-		err := onConn(ctx, s.pool, func(conn *pgx.Conn) error {
+		err := pg.OnConn(ctx, s.pool, func(conn *pgx.Conn) error {
 			f.By = witnessOf(ctx, conn)
 			return s.send(ctx, conn, f, f.runsToLock()) // one round trip, as a rule
 		})
-		if code(err) == "55P03" || isUnfounded(err) {
+		if pg.Code(err) == "55P03" || isUnfounded(err) {
 			f.reset() // the transaction was rolled back
 			err = s.flushFree(ctx, f)
 		}
@@ -44,7 +46,7 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 		}
 		return s.resolve(ctx, f.undecided())
 	})
-	return wrap("flush", err)
+	return pg.Wrap("flush", err)
 }
 
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
@@ -53,7 +55,7 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // All other keys belong to one run. The ends of runs whose consumer another transaction has locked are left out, too.
 // The writes that it leaves out are Busy, or Unfounded.
 func (s *Store) flushFree(ctx context.Context, f *Flush) error {
-	return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+	return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
 		if err != nil {
 			return err
@@ -79,7 +81,7 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 }
 
 // send locks the runs given and sends the statements of f, all in one round trip.
-func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) error {
+func (s *Store) send(ctx context.Context, db pg.DB, f *Flush, lock []uuid.UUID) error {
 	b := &pgx.Batch{}
 	var reads []func(pgx.Rows) error
 	queue := func(read func(pgx.Rows) error, sql string, args ...any) {
@@ -147,7 +149,7 @@ func (s *Store) send(ctx context.Context, db DB, f *Flush, lock []uuid.UUID) err
 	if b.Len() == 0 {
 		return nil
 	}
-	return exchange(ctx, db, brief, b, reads...) // no write is Done before this returns
+	return pg.Exchange(ctx, db, pg.Brief, b, reads...) // no write is Done before this returns
 }
 
 // each calls do for every write.
@@ -291,6 +293,6 @@ func (s *Store) heldConsumers(ctx context.Context, tx pgx.Tx, finishes []*Finish
 	for i, e := range ends {
 		names[i] = e.Consumed.Consumer
 	}
-	err = ask(ctx, tx, heldConsumers, []any{s.namespace, names}, collect(&held, pgx.RowTo[string]))
+	err = pg.Ask(ctx, tx, heldConsumers, []any{s.namespace, names}, pg.Collect(&held, pgx.RowTo[string]))
 	return held, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func TestSuspend(t *testing.T) {
@@ -325,7 +326,7 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 		meetsLock(t, s, func(ctx context.Context) {
 			err = s.Flush(ctx, &Flush{Suspensions: []*Suspension{suspension}})
 		}, func() { lockRow(t, onRun, r.RunID) })
-		if Locked(err) { // the second try was sooner
+		if pg.Locked(err) { // the second try was sooner
 			rollback(t, onRun)
 			continue
 		}
@@ -487,7 +488,7 @@ func TestARefusedItem(t *testing.T) {
 		Records:  []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "poison")},
 		Finishes: []*Finish{finish(rs[2])},
 	}
-	if err := s.Flush(t.Context(), f); !Refused(err) || Unavailable(err) || Repeatable(err) {
+	if err := s.Flush(t.Context(), f); !pg.Refused(err) || pg.Unavailable(err) || pg.Repeatable(err) {
 		t.Fatalf("error %v, want one that says refused", err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 ||
@@ -496,7 +497,7 @@ func TestARefusedItem(t *testing.T) {
 	}
 	for _, r := range f.Records {
 		err := s.Flush(t.Context(), &Flush{Records: []*Record{r}})
-		if poison := string(r.Output) == "poison"; Refused(err) != poison {
+		if poison := string(r.Output) == "poison"; pg.Refused(err) != poison {
 			t.Errorf("%s alone: %v", r.Output, err)
 		}
 	}

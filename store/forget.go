@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Marks the failures that the next attempt of the run forgets, in the flush that ends this attempt. The status and the
@@ -99,7 +101,7 @@ func (s *Store) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []str
 		return nil
 	}
 	var found []string
-	err := ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps}, collect(&found, pgx.RowTo[string]))
+	err := pg.Ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps}, pg.Collect(&found, pgx.RowTo[string]))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // ErrStepNotFound reports that the run never reached the step.
@@ -37,11 +39,11 @@ SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.names
 
 // forkPoint finds when the step first began.
 func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
-	if compensated, err := askOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || compensated {
+	if compensated, err := pg.AskOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || compensated {
 		return nil, errors.Join(err, ErrCompensated)
 	}
 	p := &forkPoint{run: run, step: step}
-	err := askRow(ctx, tx, findForkPoint, []any{s.namespace, run, step}, &p.at, &p.runAttempt, &p.position)
+	err := pg.AskRow(ctx, tx, findForkPoint, []any{s.namespace, run, step}, &p.at, &p.runAttempt, &p.position)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrStepNotFound
 	}
@@ -120,13 +122,13 @@ ORDER BY g.name, g.sequence`
 
 // copyHistory copies the history that the old run had at the fork point to the run fork.
 func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, p *forkPoint, fork uuid.UUID, compensations bool) error {
-	if err := ask(ctx, tx, copySteps, []any{
+	if err := pg.Ask(ctx, tx, copySteps, []any{
 		s.namespace, p.run, fork, p.step, p.at, p.runAttempt, compensations,
 		p.position,
 	}, nil); err != nil {
 		return err
 	}
-	if err := ask(ctx, tx, copySignals, []any{s.namespace, p.run, fork}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, copySignals, []any{s.namespace, p.run, fork}, nil); err != nil {
 		return err
 	}
 	return s.copyMetadata(ctx, tx, fork)

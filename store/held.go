@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A HeldError reports that an open transaction holds an external ID: it has inserted a run with it, or is about to end
@@ -58,19 +60,19 @@ func whileHeld(ctx context.Context, held HeldError, try func(ctx context.Context
 		switch {
 		case err == nil:
 			return nil
-		case Locked(err):
+		case pg.Locked(err):
 			if waited = true; endsNow(ctx) {
 				return held.because(ctx, err)
 			}
 			continue // it was rolled back
-		case waited && Unavailable(err) && endsNow(ctx):
+		case waited && pg.Unavailable(err) && endsNow(ctx):
 			held.Unknown = true
 			return held.because(ctx, err)
-		case ctx.Err() != nil || !Unavailable(err) && !Repeatable(err):
+		case ctx.Err() != nil || !pg.Unavailable(err) && !pg.Repeatable(err):
 			return err
 		}
-		lost, ctx = lost || Unavailable(err), suspecting(ctx, err)
-		if tries++; tries == maxTries {
+		lost, ctx = lost || pg.Unavailable(err), pg.Suspecting(ctx, err)
+		if tries++; tries == pg.MaxTries {
 			return err
 		}
 	}
@@ -91,7 +93,7 @@ func endsNow(ctx context.Context) bool {
 // lockSlice is how long a start waits for a lock before it checks the caller's context: longer for a start of many
 // runs, which is expensive to repeat, and short enough for an answer before the deadline of ctx.
 func lockSlice(ctx context.Context, n int) time.Duration {
-	slice := min(500*time.Millisecond+time.Duration(n)*100*time.Microsecond, callTimeout/2)
+	slice := min(500*time.Millisecond+time.Duration(n)*100*time.Microsecond, pg.CallTimeout/2)
 	if t, ok := ctx.Deadline(); ok {
 		slice = min(slice, time.Until(t)/2)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // holding opens a transaction of somebody else that has started a run of the ID.
@@ -50,7 +51,7 @@ func TestStartOfAHeldID(t *testing.T) {
 				FOR i IN 1 .. 1200 LOOP
 					PERFORM pg_stat_clear_snapshot();
 					IF (SELECT xact_rollback FROM pg_stat_database
-						WHERE datname = current_database()) > `+fmt.Sprint(begun+maxTries)+` THEN RETURN; END IF;
+						WHERE datname = current_database()) > `+fmt.Sprint(begun+pg.MaxTries)+` THEN RETURN; END IF;
 					PERFORM pg_sleep(0.05);
 				END LOOP;
 				RAISE 'the start does not wait in slices';
@@ -74,7 +75,7 @@ func TestStartOfAHeldID(t *testing.T) {
 			meetsLock(t, s, func(context.Context) {
 				_, err := s.Start(ctx, nil, runs())
 				var h *HeldError
-				if !errors.As(err, &h) || h.Unknown || !errors.Is(err, context.Canceled) || !Locked(err) ||
+				if !errors.As(err, &h) || h.Unknown || !errors.Is(err, context.Canceled) || !pg.Locked(err) ||
 					!strings.Contains(err.Error(), "nothing was started") {
 					t.Errorf("got %v", err)
 				}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A StepRow is the record of one attempt of a step.
@@ -129,12 +131,12 @@ WHERE s.bytes - s.size <= $3`
 // History returns the latest attempt of every step of the runs.
 func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]*StepRow, error) {
 	var out map[uuid.UUID][]*StepRow
-	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID][]*StepRow, len(runs))
-		return ask(ctx, s.pool, history, []any{s.namespace, array(runs), NoLimit}, readHistory(out, nil))
+		return pg.Ask(ctx, s.pool, history, []any{s.namespace, array(runs), NoLimit}, readHistory(out, nil))
 	})
 	if err != nil {
-		return nil, wrap("read history", err) // without a partial result, which a caller would take for all
+		return nil, pg.Wrap("read history", err) // without a partial result, which a caller would take for all
 	}
 	return out, nil
 }
@@ -183,9 +185,9 @@ type StepPayloads struct {
 // StepAttempts returns every attempt of every step of a run, in the order of the run.
 func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID, payloads StepPayloads) ([]*StepRow, error) {
 	var out []*StepRow
-	err := do(ctx, func(ctx context.Context) error {
+	err := pg.Do(ctx, func(ctx context.Context) error {
 		out = nil
-		return ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps},
+		return pg.Ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps},
 			func(rows pgx.Rows) error {
 				var input []byte
 				var worker *uuid.UUID
@@ -195,18 +197,18 @@ func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID, payloads StepPa
 					if input != nil {
 						r.Input, input = input, nil // the next scan must not overwrite it
 					}
-					r.WrittenBy = deref(worker)
+					r.WrittenBy = pg.Deref(worker)
 					if status != nil {
 						r.Child = &ChildRun{
-							Status: *status, FinishedAt: ended, ErrorKind: deref(kind),
-							Error: deref(text),
+							Status: *status, FinishedAt: ended, ErrorKind: pg.Deref(kind),
+							Error: pg.Deref(text),
 						}
 					}
 					out = append(out, r)
-				}, &input, &worker, &status, utc(&ended), &kind, &text)
+				}, &input, &worker, &status, pg.UTC(&ended), &kind, &text)
 			})
 	})
-	return out, wrap("read steps", err)
+	return out, pg.Wrap("read steps", err)
 }
 
 // eachStep reads stepColumns, the output, and any further columns.
@@ -220,14 +222,15 @@ func eachStep(rows pgx.Rows, f func(*StepRow), further ...any) error {
 		var forgotten *int
 		columns := append([]any{
 			&r.RunID, &r.StepID, &r.Attempt, &r.FirstAttempt, &r.RunAttempt, &r.Status, &r.Kind,
-			&kind, &text, &r.Permanent, utc(&r.WakeAt), utc(&r.StartedAt), utc(&r.FinishedAt), &child, &sequence,
+			&kind, &text, &r.Permanent, pg.UTC(&r.WakeAt), pg.UTC(&r.StartedAt), pg.UTC(&r.FinishedAt), &child,
+			&sequence,
 			&r.Position, &forgotten, &r.Input, &r.Output,
 		}, further...)
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
-		r.ChildRunID, r.Sequence, r.ForgottenBy = deref(child), deref(sequence), deref(forgotten)
-		r.ErrorKind, r.Error = deref(kind), deref(text)
+		r.ChildRunID, r.Sequence, r.ForgottenBy = pg.Deref(child), pg.Deref(sequence), pg.Deref(forgotten)
+		r.ErrorKind, r.Error = pg.Deref(kind), pg.Deref(text)
 		f(r)
 	}
 	return rows.Err()

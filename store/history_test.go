@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // fillSteps gives the run steps, each with that many attempts.
@@ -80,7 +82,7 @@ func TestHistoryReadsFewAttempts(t *testing.T) {
 	fillSteps(t, s, r.RunID, "poll", 3, 10_000)
 	fillSteps(t, s, r.RunID, "other", 20, 1)
 	tx := begin(t, s)
-	exec(t, tx, applySettings)
+	exec(t, tx, pg.ApplySettings)
 	p := explain(t, tx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", history, s.namespace,
 		array([]uuid.UUID{r.RunID}), NoLimit)
 	if p.buffers() > 500 || p.maxRows("step_runs") > 128 {

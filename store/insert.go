@@ -8,13 +8,15 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // insert inserts the runs that do not exist yet, and finds the others: first by run ID, because the answer to an
 // earlier try may have been lost, then by external ID. Each of the three is a statement of its own, because the one
 // that inserts does not see commits that come after its snapshot. If none of them finds or inserts a run, the active
 // run has ended in between, and insert begins again.
-func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun, error) {
+func (s *Store) insert(ctx context.Context, db pg.DB, runs []NewRun) ([]StartedRun, error) {
 	var due []DueRun // consumers of the starts
 	out, err := s.insertAll(ctx, db, runs, &due)
 	if err == nil && due != nil {
@@ -26,7 +28,7 @@ func (s *Store) insert(ctx context.Context, db DB, runs []NewRun) ([]StartedRun,
 	return out, err
 }
 
-func (s *Store) insertAll(ctx context.Context, db DB, runs []NewRun, due *[]DueRun) ([]StartedRun, error) {
+func (s *Store) insertAll(ctx context.Context, db pg.DB, runs []NewRun, due *[]DueRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
 	todo := everyRun(runs)
 	for range 100 {
@@ -73,13 +75,14 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 }
 
 // insertOnce inserts the runs of todo that do not exist yet. If db is no transaction, they must be one chunk.
-func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int,
+func (s *Store) insertOnce(ctx context.Context, db pg.DB, runs []NewRun, todo []int,
 	due *[]DueRun,
 ) (map[uuid.UUID]bool, error) {
 	set := make(map[uuid.UUID]bool, len(todo))
 	add := func(rows pgx.Rows) error {
 		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), nil, nil, nil}, func() error { set[id] = true; return nil })
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), nil, nil, nil},
+			func() error { set[id] = true; return nil })
 		return err
 	}
 	for _, chunk := range startChunks(runs, todo) { // one by one: the arguments are large
@@ -87,7 +90,7 @@ func (s *Store) insertOnce(ctx context.Context, db DB, runs []NewRun, todo []int
 		some := pick(runs, slices.Sorted(slices.Values(chunk)))
 		b.Queue(insertsOf(some), insertColumns.args(s.namespace, some)...) // due in the order of the call
 		reads := append([]func(pgx.Rows) error{add}, s.tellStarts(b, some, due)...)
-		if err := exchange(ctx, db, txMode{locks: lockSlice(ctx, len(todo))}, b, reads...); err != nil {
+		if err := pg.Exchange(ctx, db, pg.Mode{Locks: lockSlice(ctx, len(todo))}, b, reads...); err != nil {
 			return nil, err
 		}
 	}
@@ -110,12 +113,12 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
+func (s *Store) existing(ctx context.Context, db pg.DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
 	ids := make([]uuid.UUID, len(todo))
 	for k, i := range todo {
 		ids[k] = runs[i].RunID
 	}
-	err = ask(ctx, db, existingRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
+	err = pg.Ask(ctx, db, existingRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		set, err = ids2set(rows, nil)
 		return err
 	})
@@ -124,7 +127,7 @@ func (s *Store) existing(ctx context.Context, db DB, runs []NewRun, todo []int) 
 
 // adopt sets out to the active run that has the external ID, for each run of todo. It terminates the active runs that a
 // policy replaces, and returns the indexes of the runs that are still to be inserted.
-func (s *Store) adopt(ctx context.Context, db DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
+func (s *Store) adopt(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
 	externals := make([]string, 0, len(todo))
 	for _, i := range todo {
 		externals = append(externals, runs[i].ExternalID)

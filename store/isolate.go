@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Isolate calls f with all of items. If the database answers with an error that may be about one of them, Isolate calls
@@ -45,12 +47,12 @@ func halves[T any](items []T, err error, f func([]T) error, alone func(T, error)
 // same statement may succeed for other rows.
 func MayBeRowError(err error) bool {
 	var pe *pgconn.PgError
-	if !errors.As(err, &pe) || connectionEnded(pe) {
+	if !errors.As(err, &pe) || pg.ConnectionEnded(pe) {
 		return false
 	}
 	switch pe.Code {
-	case readOnly, "53300": // too many connections
+	case pg.ReadOnly, "53300": // too many connections
 		return false
 	}
-	return pe.Code[:min(len(pe.Code), 2)] != "57" && Classify(err) != ClassForbidden || pe.Code == "57014"
+	return pe.Code[:min(len(pe.Code), 2)] != "57" && pg.Classify(err) != pg.ClassForbidden || pe.Code == "57014"
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A KeysRequest is the part of a ClaimRequest for a queue that has keys or limits.
@@ -79,7 +81,8 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	scopes, keys := keyArrays(req.Keys.Handed, req.Queue)
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
-	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, epoch(req.Keys.Line), req.Keys.Change,
+	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, pg.Epoch(req.Keys.Line),
+		req.Keys.Change,
 		req.Keys.Most)
 	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
 		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements != claimsUnpaused}
@@ -88,14 +91,14 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 	}, locked.read}
 	state, start := s.consumersLook(req.consumers())
 	if req.Keys.Consumers {
-		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.batch.QueuedQueries...),
-			append(firstReads, state.reads...)
+		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.Batch.QueuedQueries...),
+			append(firstReads, state.Reads...)
 	}
 	if !req.Keys.Only {
 		first.Queue(statements.limited, req.args(statements, s.claimArgs(plain))...)
 		firstReads = append(firstReads, plain.reads(&claim, statements, asked))
 	}
-	finish := func() exchangeStep {
+	finish := func() pg.Step {
 		var reads []func(pgx.Rows) error
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
@@ -112,25 +115,25 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 			})
 		}
 		then.Queue(nextKeys, s.nextKeysArgs(req)...)
-		return exchangeStep{batch: then, reads: append(reads, claim.Keys.readNext)}
+		return pg.Step{Batch: then, Reads: append(reads, claim.Keys.readNext)}
 	}
-	err = converse(ctx, s.pool, req.mode(brief), exchangeStep{
-		batch: first, reads: firstReads,
-		then: func() exchangeStep {
+	err = pg.Converse(ctx, s.pool, req.mode(pg.Brief), pg.Step{
+		Batch: first, Reads: firstReads,
+		Then: func() pg.Step {
 			claim.Keys = locked.Keys
 			claim.Keys.Only, claim.Keys.locked = req.Keys.Only, &locked
 			claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
 			if claim.Keys.Consumers = len(locked.consuming) > 0; !claim.Keys.Consumers {
 				return finish()
 			}
-			state.then = func() exchangeStep {
+			state.Then = func() pg.Step {
 				start(then, locked.consuming)
 				last := finish()
-				last.reads = padReads(last.reads, 1, 0)
+				last.Reads = pg.PadReads(last.Reads, 1, 0)
 				return last
 			}
 			if req.Keys.Consumers {
-				return state.then()
+				return state.Then()
 			}
 			return state
 		},
@@ -159,12 +162,12 @@ func (s *Store) nextKeysArgs(req ClaimRequest) []any {
 	if req.Keys != nil {
 		line, change = req.Keys.Line, req.Keys.Change
 	}
-	return []any{s.namespace, req.Queue, epoch(line), change}
+	return []any{s.namespace, req.Queue, pg.Epoch(line), change}
 }
 
 // readNext reads the answer of nextKeys.
 func (k *Keys) readNext(rows pgx.Rows) error {
-	_, err := pgx.ForEachRow(rows, []any{utc(&k.Now), utc(&k.Next), &k.Change, utc(&k.RateAt)}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{pg.UTC(&k.Now), pg.UTC(&k.Next), &k.Change, pg.UTC(&k.RateAt)}, func() error {
 		return nil
 	})
 	return err

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A StepLimit is a limit on steps.
@@ -86,16 +88,16 @@ SELECT v.run_id, v.task_queue, v.workflow_type, v.version, v.running FROM v`
 // none: their workers find them by looking at the table.
 func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Signalled, err error) {
 	id := newID()
-	err = again(ctx, func(ctx context.Context) error {
+	err = pg.Again(ctx, func(ctx context.Context) error {
 		woken = nil
-		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
+		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error {
 			old, err := s.replaceLimit(ctx, tx, l, id, why)
 			if err != nil {
 				return err
 			}
-			before := micros(old.Every)
+			before := pg.Micros(old.Every)
 			factor, lifts := 1.0, old.RetryAfter && !l.RetryAfter
-			switch every := micros(l.Every); {
+			switch every := pg.Micros(l.Every); {
 			case every == 0 && (before > 0 || lifts): // nobody waits for a token
 				factor = 0
 			case every > 0 && before > every:
@@ -103,10 +105,13 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 			case !lifts:
 				return nil
 			}
-			return ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor, lifts, micros(LimitSoon)},
+			return pg.Ask(ctx, tx, hurryLimit, []any{s.namespace, l.Name, factor, lifts, pg.Micros(LimitSoon)},
 				func(rows pgx.Rows) error {
 					var r Signalled
-					_, err := pgx.ForEachRow(rows, []any{uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running},
+					_, err := pgx.ForEachRow(rows, []any{
+						pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version,
+						&r.Running,
+					},
 						func() error {
 							r.Due = !r.Running
 							woken = append(woken, r)
@@ -116,7 +121,7 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 				})
 		})
 	})
-	return woken, wrap("set limit", err)
+	return woken, pg.Wrap("set limit", err)
 }
 
 // replaceLimit stores the limit, and returns the one that was there.
@@ -125,7 +130,8 @@ func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uui
 ) (old StepLimit, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
-	err = askRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, microsTo(&old.Every), &old.Burst, &old.MaxRunning,
+	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, pg.MicrosTo(&old.Every), &old.Burst,
+		&old.MaxRunning,
 		&old.RetryAfter)
 	if errors.Is(err, pgx.ErrNoRows) {
 		entry.Action = ActionCreated
@@ -135,7 +141,8 @@ func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uui
 	entry.changeRate("rate", Rate{old.Every, old.Burst}, Rate{l.Every, l.Burst})
 	entry.Change("max_running", old.MaxRunning, l.MaxRunning)
 	entry.Change("honor_retry_after", old.RetryAfter, l.RetryAfter)
-	err = ask(ctx, tx, putLimit, []any{s.namespace, l.Name, micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter}, nil)
+	err = pg.Ask(ctx, tx, putLimit, []any{s.namespace, l.Name, pg.Micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter},
+		nil)
 	if err == nil && (entry.Changes != nil || entry.Action == ActionCreated) {
 		err = s.audit(ctx, tx, entry)
 	}
@@ -173,77 +180,28 @@ DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
 func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, used bool, err error) {
 	entry := NewEntry(EventDeleted, OnLimit, name, why)
 	tried := false // an earlier try has deleted it, and its answer may have been lost
-	err = again(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, untimed, func(tx pgx.Tx) error {
+	err = pg.Again(ctx, func(ctx context.Context) error {
+		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error {
 			found, used = tried, false
-			if err := askRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil); err != nil {
+			if err := pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil); err != nil {
 				if err == pgx.ErrNoRows {
 					return nil
 				}
 				return err
 			}
 			found = true
-			used, err = askOne[bool](ctx, tx, usedLimit, s.namespace, name)
+			used, err = pg.AskOne[bool](ctx, tx, usedLimit, s.namespace, name)
 			if err != nil || used {
 				return err
 			}
-			if err = ask(ctx, tx, deleteLimit, []any{s.namespace, name}, nil); err != nil {
+			if err = pg.Ask(ctx, tx, deleteLimit, []any{s.namespace, name}, nil); err != nil {
 				return err
 			}
 			tried = true
 			return s.audit(ctx, tx, entry)
 		})
 	})
-	return found, used, wrap("delete limit", err)
-}
-
-// A LimitState is a limit, and what it does.
-type LimitState struct {
-	StepLimit
-	Running int       // slots in use; without MaxRunning, zero
-	Waiting int       // steps that wait
-	NextAt  time.Time // when the next step of the line gets a token
-	LineAt  time.Time // when a step that comes now would get one
-}
-
-// mostCounted bounds the counts of a LimitState.
-const mostCounted = 10_000
-
-const limits = `
-SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
-	GREATEST(c.next_at, c.line_at), h.n, w.n + d.n
-FROM kagzi.limits c
-CROSS JOIN LATERAL (
-	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND c.max_running IS NOT NULL
-			LIMIT $4) x
-) h
-CROSS JOIN LATERAL (
-	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL LIMIT $4) x
-) w
-CROSS JOIN LATERAL (
-	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL
-			LIMIT $4) x
-) d
-WHERE c.limit_name > $2 AND c.namespace_id = $1
-ORDER BY c.limit_name
-LIMIT $3`
-
-// Limits returns up to n limits by name, those after the given one.
-func (s *Store) Limits(ctx context.Context, after string, n int) (out []LimitState, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, limits, []any{s.namespace, after, n, mostCounted},
-			collect(&out, func(row pgx.CollectableRow) (l LimitState, err error) {
-				var every int64
-				err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, utc(&l.NextAt), utc(&l.LineAt),
-					&l.Running, &l.Waiting)
-				l.Every = time.Duration(every) * time.Microsecond
-				return l, err
-			}))
-	})
-	return out, wrap("list limits", err)
+	return found, used, pg.Wrap("delete limit", err)
 }
 
 // A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it
@@ -274,95 +232,8 @@ ORDER BY c.limit_name`
 // WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more.
 // Somebody has to serve them if the worker has died that should have: see ServeLimit.
 func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, stalledLimits, []any{s.namespace}, collect(&names, pgx.RowTo[string]))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, stalledLimits, []any{s.namespace}, pg.Collect(&names, pgx.RowTo[string]))
 	})
-	return names, wrap("find limits that steps wait for", err)
-}
-
-// A StuckLimit is a limit of whose line nobody takes the first step, or that an error has stopped.
-type StuckLimit struct {
-	Name  string
-	Late  time.Duration // since the first due run of the line should have been claimed; zero: none is late
-	RunID uuid.UUID     // that run
-	Queue string
-	Type  string
-	Stop  time.Duration // for how long no step gets a token, because an error asked for that; zero: not for long
-	Until time.Time
-	Rated bool // the limit has a rate
-}
-
-// The first places of the line whose time has come, or for which a slot was kept. The runs of the others are not due. A
-// run that is paused, waits for a slot of its key, or is executed, is nobody's to take.
-const stuckLimits = `
-WITH ` + pausesOfRuns + `
-SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
-	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
-	CASE WHEN w.waits AND c.retry_after
-		THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at,
-		c.every > 0
-FROM kagzi.limits c
-CROSS JOIN LATERAL (
-	SELECT count(*) > 0 AS waits FROM (
-		SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL
-			AND p.due_at IS NOT NULL LIMIT 1
-	) p
-) w
-LEFT JOIN LATERAL (
-	SELECT r.*, p.since
-	FROM (
-		(
-			SELECT x.run_id AS waiting, x.due_at AS since
-			FROM kagzi.limit_places x
-			WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL
-			ORDER BY x.due_at
-			LIMIT 20
-		)
-		UNION ALL
-		(
-			SELECT x.run_id AS waiting, x.called_at
-			FROM kagzi.limit_places x
-			WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL
-			ORDER BY x.place
-			LIMIT 20
-		)
-	) p
-	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING'
-			AND q.available_at <= now() AND q.paused_at IS NULL
-			AND (q.run_key IS NULL OR coalesce(q.slot = 2, false)) AS due
-		FROM kagzi.workflow_runs q
-		WHERE q.run_id = p.waiting AND q.namespace_id = $1
-		OFFSET 0
-	) r
-	WHERE p.since < now() AND r.due AND ` + unstopped + ` AND ` + keyUnpaused + `
-	ORDER BY p.since
-	LIMIT 1
-) d ON true
-WHERE c.limit_name > '' AND c.namespace_id = $1
-ORDER BY c.limit_name
-LIMIT $2`
-
-// StuckLimits returns the limits, of the first thousand, of whose line nobody has taken the first step for the time
-// late, or that are stopped for longer.
-func (s *Store) StuckLimits(ctx context.Context, db DB, late time.Duration) (out []StuckLimit, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		out = nil
-		return ask(ctx, db, stuckLimits, []any{s.namespace, maxQueues}, func(rows pgx.Rows) error {
-			var l StuckLimit
-			var waiting, stop int64
-			_, err := pgx.ForEachRow(rows, []any{
-				&l.Name, &waiting, uuidTo(&l.RunID), &l.Queue, &l.Type, &stop,
-				utc(&l.Until), &l.Rated,
-			}, func() error {
-				l.Late, l.Stop = time.Duration(waiting)*time.Microsecond, time.Duration(stop)*time.Microsecond
-				if l.Late > late || l.Stop > late {
-					out = append(out, l)
-				}
-				return nil
-			})
-			return err
-		})
-	})
-	return out, wrap("find stuck limits", err)
+	return names, pg.Wrap("find limits that steps wait for", err)
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Place is a step of a run that this worker holds, in the line of a limit.
@@ -147,7 +150,7 @@ WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND 
 // So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together,
 // those that find no token soon get one for later (token_at).
 const serveLimit = `
-WITH ` + pausesOfRuns + `, t AS MATERIALIZED (
+WITH ` + clause.PausesOfRuns + `, t AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), l AS MATERIALIZED (
 	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon,
@@ -315,20 +318,22 @@ WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits A
 	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
 
 // wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
-const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` + unstopped + ` AND ` +
-	keyUnpaused + ` END`
+const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` +
+	clause.Unstopped + ` AND ` +
+	clause.KeyUnpaused + ` END`
 
 // The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one
 // prepares costs a tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a
 // coordinator serves the limit.
-var serveLimitUnpaused = strings.NewReplacer(pausesOfRuns+", ", "", wouldCome, "CASE WHEN q.status = 'RUNNING' THEN "+
-	"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
+var serveLimitUnpaused = strings.NewReplacer(clause.PausesOfRuns+", ", "", wouldCome,
+	"CASE WHEN q.status = 'RUNNING' THEN "+
+		"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
 
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
 // ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it
 // has, unless the limit has no slots and the step had not waited. Then a repetition takes another token.
 func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		out = LimitResult{Missing: true}
 		b := &pgx.Batch{}
 		var reads []func(pgx.Rows) error
@@ -340,7 +345,7 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 			var slots *int
 			var every int64
 			_, err := pgx.ForEachRow(rows, []any{&slots, &every}, func() error {
-				out.Missing, out.Slots = false, deref(slots)
+				out.Missing, out.Slots = false, pg.Deref(slots)
 				if every > 0 {
 					out.Late = max(LimitSoon, time.Duration(every)*time.Microsecond/limitLate)
 				}
@@ -355,18 +360,19 @@ func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) 
 			queue(nil, yieldLimit, placeColumns.args(s.namespace, req.Yields)...)
 		}
 		if req.Pause > 0 {
-			queue(nil, pauseLimit, s.namespace, limit, micros(req.Pause))
+			queue(nil, pauseLimit, s.namespace, limit, pg.Micros(req.Pause))
 		}
-		queue(nil, freeSlots, s.namespace, limit, micros(limitOver))
+		queue(nil, freeSlots, s.namespace, limit, pg.Micros(limitOver))
 		args := append([]any{s.namespace, limit}, placeColumns.args(s.namespace, req.Asks)[1:]...)
 		statement := serveLimitUnpaused
 		if s.pauses.Load() || len(req.Asks)+len(req.Leaves) == 0 { // a coordinator makes no claims
 			statement = serveLimit
 		}
-		queue(out.read(len(req.Asks)), statement, append(args, micros(LimitSoon), micros(limitKept), limitLate)...)
-		return exchange(ctx, s.pool, brief, b, reads...)
+		queue(out.read(len(req.Asks)), statement, append(args, pg.Micros(LimitSoon), pg.Micros(limitKept),
+			limitLate)...)
+		return pg.Exchange(ctx, s.pool, pg.Brief, b, reads...)
 	})
-	return out, wrap("serve limit", err)
+	return out, pg.Wrap("serve limit", err)
 }
 
 var placeColumns = columnsOf(leaveLimit,
@@ -388,7 +394,7 @@ func (r *LimitResult) read(asks int) func(pgx.Rows) error {
 			var run *uuid.UUID
 			var queue, typ *string
 			var called Signalled
-			if err := rows.Scan(&ord, &a.Granted, utc(&a.At), &a.Kept, &run, &queue, &typ, &called.Version,
+			if err := rows.Scan(&ord, &a.Granted, pg.UTC(&a.At), &a.Kept, &run, &queue, &typ, &called.Version,
 				&called.Running); err != nil {
 				return err
 			}

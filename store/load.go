@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A LoadRequest says which data of which runs Load reads, and how long it may take.
@@ -41,13 +43,13 @@ CROSS JOIN LATERAL (
 func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
-	for range maxTries {
-		if out, err = s.load(ctx, req); err == nil || !Repeatable(err) {
+	for range pg.MaxTries {
+		if out, err = s.load(ctx, req); err == nil || !pg.Repeatable(err) {
 			break
 		}
 	}
 	if err != nil {
-		return Loaded{}, wrap("read history", err) // without a partial result, which a caller would take for all
+		return Loaded{}, pg.Wrap("read history", err) // without a partial result, which a caller would take for all
 	}
 	return out, nil
 }
@@ -71,7 +73,7 @@ func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 		b.Queue(runInputs, s.namespace, array(req.Inputs), req.Most)
 		reads = append(reads, readInputs(out.Inputs, out.More))
 	}
-	return out, exchange(ctx, s.pool, untimed, b, reads...)
+	return out, pg.Exchange(ctx, s.pool, pg.Untimed, b, reads...)
 }
 
 func readInputs(inputs map[uuid.UUID][]byte, more map[uuid.UUID]bool) func(pgx.Rows) error {
@@ -118,8 +120,8 @@ SELECT (
 func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	size, err = askOne[int64](ctx, s.pool, loadSize, s.namespace, run)
-	return size, wrap("read the size of a history", err)
+	size, err = pg.AskOne[int64](ctx, s.pool, loadSize, s.namespace, run)
+	return size, pg.Wrap("read the size of a history", err)
 }
 
 // CrashLoopEvidence distinguishes a crash-loop suspect, which kills its workers, from a run that makes progress.
@@ -139,9 +141,9 @@ func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time
 ) (out CrashLoopEvidence, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = ask(ctx, s.pool, crashLoopEvidence, []any{s.namespace, run, since}, func(rows pgx.Rows) error {
+	err = pg.Ask(ctx, s.pool, crashLoopEvidence, []any{s.namespace, run, since}, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&out.Progress, &out.Children}, func() error { return nil })
 		return err
 	})
-	return out, wrap("read progress", err)
+	return out, pg.Wrap("read progress", err)
 }

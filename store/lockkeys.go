@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // The claim of a queue with limits counts its runs, so only one at a time may do so. The condition is that of
@@ -113,24 +115,25 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 	var looks, consumes bool
 	var changes int
 	var last int64
-	_, err := pgx.ForEachRow(rows, []any{&scope, &name, utc(&place), &looks, &consumes, &changes, &last}, func() error {
-		if scope == nil {
-			l.Read, l.LastChange = changes, last
-			return nil
-		}
-		if !place.IsZero() {
-			l.Looked, l.Last = l.Looked+1, place
-		}
-		k := [2]string{*scope, *name}
-		if looks && !l.all[k] {
-			l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
-			if consumes {
-				l.consuming = append(l.consuming, *name)
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, pg.UTC(&place), &looks, &consumes, &changes, &last},
+		func() error {
+			if scope == nil {
+				l.Read, l.LastChange = changes, last
+				return nil
 			}
-		}
-		l.all[k] = l.all[k] || looks
-		return nil
-	})
+			if !place.IsZero() {
+				l.Looked, l.Last = l.Looked+1, place
+			}
+			k := [2]string{*scope, *name}
+			if looks && !l.all[k] {
+				l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
+				if consumes {
+					l.consuming = append(l.consuming, *name)
+				}
+			}
+			l.all[k] = l.all[k] || looks
+			return nil
+		})
 	return err
 }
 
@@ -167,7 +170,7 @@ func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) er
 	if keys == nil {
 		return nil
 	}
-	return wrap("hand on slots", do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+	return pg.Wrap("hand on slots", pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
 	}))
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // compareIDs orders runs as the statements lock them, by run_id.
@@ -34,7 +36,8 @@ func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uui
 	b := &pgx.Batch{}
 	b.Queue(lockFreeRuns, s.namespace, array(ids))
 	b.Queue(missingRuns, s.namespace, array(ids))
-	err := exchange(ctx, tx, brief, b, collect(&free, pgx.RowTo[uuid.UUID]), collect(&missing, pgx.RowTo[uuid.UUID]))
+	err := pg.Exchange(ctx, tx, pg.Brief, b, pg.Collect(&free, pgx.RowTo[uuid.UUID]), pg.Collect(&missing,
+		pgx.RowTo[uuid.UUID]))
 	return append(free, missing...), err
 }
 
@@ -49,5 +52,5 @@ FOR UPDATE`
 
 // lock locks the run and its parent until the end of tx.
 func (s *Store) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	return ask(ctx, tx, lockForChange, []any{s.namespace, id}, nil)
+	return pg.Ask(ctx, tx, lockForChange, []any{s.namespace, id}, nil)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // All connections of a pool have the same fault: the server has ended them, as a restart does, or they began as it was
@@ -16,7 +17,7 @@ import (
 // none.
 func TestPoolOfFaultyConnections(t *testing.T) {
 	t.Parallel()
-	const size = 4 * maxTries
+	const size = 4 * pg.MaxTries
 	db := dbtest.Database(t)
 	for name, call := range map[string]func(s *Store) error{
 		"Start": func(s *Store) error { _, err := s.Start(t.Context(), nil, many(1)); return err },

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -55,7 +56,7 @@ func happened(t *testing.T, d *pgproxy.Drop) {
 
 func wantAway(t *testing.T, err error) {
 	t.Helper()
-	if !Unavailable(err) {
+	if !pg.Unavailable(err) {
 		t.Fatalf("error %v, want one that says that the outcome is unknown", err)
 	}
 }

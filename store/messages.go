@@ -7,6 +7,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Message is a signal to store.
@@ -118,7 +121,7 @@ FROM (
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.task_queue, q.workflow_type, q.version, q.status, q.available_at
 	FROM kagzi.workflow_runs q
-	WHERE q.run_id = m.run_id AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+	WHERE q.run_id = m.run_id AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
 	OFFSET 0
 ) r`
 
@@ -132,12 +135,12 @@ func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled
 	case tx != nil:
 		out, _, err = s.signal(ctx, tx, m)
 	default:
-		err = again(ctx, func(ctx context.Context) error {
+		err = pg.Again(ctx, func(ctx context.Context) error {
 			out, _, err = s.signal(ctx, s.pool, m)
 			return err
 		})
 	}
-	return out, wrap("signal", err)
+	return out, pg.Wrap("signal", err)
 }
 
 // signalWith is Signal that writes an event, if the run does not have the message yet.
@@ -156,7 +159,7 @@ func (s *Store) signalWith(ctx context.Context, tx pgx.Tx, m Message) (out Signa
 }
 
 // signal reports whether it has stored the message: the run may have it already.
-func (s *Store) signal(ctx context.Context, db DB, m Message) (out Signalled, stored bool, err error) {
+func (s *Store) signal(ctx context.Context, db pg.DB, m Message) (out Signalled, stored bool, err error) {
 	for range 10 { // a run that was over may be resumed between two statements
 		got, err := s.storeMessages(ctx, db, []Message{m})
 		if err != nil {
@@ -184,7 +187,7 @@ func (s *Store) signal(ctx context.Context, db DB, m Message) (out Signalled, st
 }
 
 // storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.
-func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]Signalled, error) {
+func (s *Store) storeMessages(ctx context.Context, db pg.DB, messages []Message) (map[uuid.UUID]Signalled, error) {
 	_, inTx := db.(pgx.Tx)
 	runs := make([]uuid.UUID, len(messages))
 	for i, m := range messages {
@@ -194,7 +197,7 @@ func (s *Store) storeMessages(ctx context.Context, db DB, messages []Message) (m
 	b.Queue(lockRuns, s.namespace, array(runs))
 	b.Queue(storeMessages, messageColumns.args(s.namespace, messages, inTx, MostUnread)...)
 	stored := map[uuid.UUID]Signalled{}
-	err := exchange(ctx, db, untimed, b, nil, func(rows pgx.Rows) error {
+	err := pg.Exchange(ctx, db, pg.Untimed, b, nil, func(rows pgx.Rows) error {
 		var g Signalled
 		_, err := pgx.ForEachRow(rows, []any{&g.RunID, &g.Queue, &g.Type, &g.Version, &g.Running, &g.Due},
 			func() error {
@@ -217,25 +220,26 @@ type messageState struct {
 // full reports whether the run cannot take the messages that it does not have.
 func (f messageState) full() bool { return f.unread+f.missing > MostUnread }
 
-func (s *Store) resolveMessages(ctx context.Context, db DB, messages []Message) (map[uuid.UUID]messageState, error) {
+func (s *Store) resolveMessages(ctx context.Context, db pg.DB, messages []Message) (map[uuid.UUID]messageState, error) {
 	runs, ids := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 	for i, m := range messages {
 		runs[i], ids[i] = m.RunID, m.ID
 	}
 	found := map[uuid.UUID]messageState{}
-	err := ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread}, func(rows pgx.Rows) error {
-		var f messageState
-		var status string
-		_, err := pgx.ForEachRow(rows, []any{
-			&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due,
-			&f.missing, &f.unread,
-		}, func() error {
-			f.over = status == Completed || status == Failed || status == Cancelled
-			found[f.RunID] = f
-			return nil
+	err := pg.Ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread},
+		func(rows pgx.Rows) error {
+			var f messageState
+			var status string
+			_, err := pgx.ForEachRow(rows, []any{
+				&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due,
+				&f.missing, &f.unread,
+			}, func() error {
+				f.over = status == Completed || status == Failed || status == Cancelled
+				found[f.RunID] = f
+				return nil
+			})
+			return err
 		})
-		return err
-	})
 	return found, err
 }
 
@@ -248,8 +252,8 @@ CROSS JOIN LATERAL (
 
 // Sent reports whether any run has a message with this ID. It reads in tx unless tx is nil.
 func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
-	read := func(ctx context.Context, db DB) error {
-		return ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {
+	read := func(ctx context.Context, db pg.DB) error {
+		return pg.Ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {
 			sent = rows.Next()
 			return nil
 		})
@@ -257,7 +261,7 @@ func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err 
 	if tx != nil {
 		err = read(ctx, tx)
 	} else {
-		err = do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
+		err = pg.Do(ctx, func(ctx context.Context) error { return read(ctx, s.pool) })
 	}
-	return sent, wrap("find message", err)
+	return sent, pg.Wrap("find message", err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 func messageTo(run uuid.UUID, id string) Message {
@@ -137,7 +138,7 @@ func TestSignal(t *testing.T) {
 		if _, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "2")); !errors.Is(err, ErrRunFinished) {
 			t.Errorf("error %v", err)
 		}
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+beingDeleted+`'`)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+clause.BeingDeleted+`'`)
 		for _, id := range []string{"1", "2"} {
 			if _, err := s.Signal(t.Context(), nil, messageTo(r.RunID, id)); !errors.Is(err, ErrRunNotFound) {
 				t.Errorf("of a run that is being deleted: %v", err)

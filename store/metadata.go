@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A metadataChange is what the records of a flush change in the metadata of one run.
@@ -102,7 +104,7 @@ WHERE r.run_id = $2 AND r.namespace_id = $1`
 // copyMetadata gives a fork the changes of metadata that its history has.
 func (s *Store) copyMetadata(ctx context.Context, tx pgx.Tx, fork uuid.UUID) error {
 	var outputs [][]byte
-	err := ask(ctx, tx, recordedMetadata, []any{s.namespace, fork}, collect(&outputs, pgx.RowTo[[]byte]))
+	err := pg.Ask(ctx, tx, recordedMetadata, []any{s.namespace, fork}, pg.Collect(&outputs, pgx.RowTo[[]byte]))
 	if err != nil || outputs == nil {
 		return err
 	}
@@ -114,5 +116,5 @@ func (s *Store) copyMetadata(ctx context.Context, tx pgx.Tx, fork uuid.UUID) err
 	if err != nil {
 		return err
 	}
-	return ask(ctx, tx, setMetadata, []any{s.namespace, fork, string(tags)}, nil)
+	return pg.Ask(ctx, tx, setMetadata, []any{s.namespace, fork, string(tags)}, nil)
 }

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // The statement searches the part of the claim's index that a claim with Since leaves out.
@@ -16,7 +19,7 @@ CROSS JOIN LATERAL (
 	SELECT q.available_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
-		AND ` + claimable + ` AND q.available_at <= now()
+		AND ` + clause.Claimable + ` AND q.available_at <= now()
 		AND q.available_at < timestamptz 'epoch' + w.since * interval '1 microsecond'
 		AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + unpausedHolder + `
@@ -35,16 +38,16 @@ func (s *Store) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Tim
 	ctx, cancel := context.WithTimeout(ctx, missedTimeout)
 	defer cancel()
 	missed := map[Pair]time.Time{}
-	err := ask(ctx, s.pool, missedRuns, s.missedArgs(req), func(rows pgx.Rows) error {
+	err := pg.Ask(ctx, s.pool, missedRuns, s.missedArgs(req), func(rows pgx.Rows) error {
 		var pair Pair
 		var due time.Time
-		_, err := pgx.ForEachRow(rows, []any{&pair.Type, &pair.Priority, utc(&due)}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&pair.Type, &pair.Priority, pg.UTC(&due)}, func() error {
 			missed[pair] = due
 			return nil
 		})
 		return err
 	})
-	return missed, wrap("find runs that claims missed", err)
+	return missed, pg.Wrap("find runs that claims missed", err)
 }
 
 func (s *Store) missedArgs(req ClaimRequest) []any {

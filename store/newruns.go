@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A NewRun is a run to insert.
@@ -174,11 +176,11 @@ func insertsOf(runs []*NewRun) string {
 var insertColumns = columnsOf(insertRuns, append(newRunColumns(func(r *NewRun) *NewRun { return r }),
 	shared(uuids, "locked_by", func(r *NewRun) uuid.UUID { return r.claim().Worker }),
 	shared(uuids, "lease", func(r *NewRun) uuid.UUID { return r.claim().Lease }),
-	shared(bigints, "lease_timeout", func(r *NewRun) int64 { return micros(r.claim().LeaseTimeout) }),
+	shared(bigints, "lease_timeout", func(r *NewRun) int64 { return pg.Micros(r.claim().LeaseTimeout) }),
 )...)
 
 // claim returns the run's claim, a zero one if it has none.
-func (r *NewRun) claim() NewClaim { return deref(r.Claim) }
+func (r *NewRun) claim() NewClaim { return pg.Deref(r.Claim) }
 
 // readInserted returns the IDs of the inserted runs, with the runs themselves if they were inserted as claimed. The
 // statement was sent at asked.
@@ -192,19 +194,20 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 	out := make(map[uuid.UUID]*ClaimedRun, len(runs))
 	var id uuid.UUID
 	var started, deadline, until time.Time
-	_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&started), utc(&deadline), utc(&until)}, func() error {
-		out[id] = nil
-		if r := claimed[id]; r != nil && !until.IsZero() {
-			out[id] = &ClaimedRun{
-				RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
-				Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-				RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
-				Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
-				Term: termOf(asked, started, until),
+	_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), pg.UTC(&started), pg.UTC(&deadline), pg.UTC(&until)},
+		func() error {
+			out[id] = nil
+			if r := claimed[id]; r != nil && !until.IsZero() {
+				out[id] = &ClaimedRun{
+					RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
+					Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
+					RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
+					Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
+					Term: termOf(asked, started, until),
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	return out, err
 }
 
@@ -218,9 +221,9 @@ func newRunColumns[T any](run func(T) *NewRun) columns[T] {
 		shared(texts, "workflow_type", func(t T) string { return run(t).Type }),
 		shared(ints, "version", func(t T) int { return cmp.Or(run(t).Version, run(t).claim().Version) }),
 		shared(smallints, "priority", func(t T) int16 { return int16(run(t).Priority) }),
-		shared(bigints, "delay", func(t T) int64 { return micros(run(t).Delay) }),
-		shared(bigints, "at", func(t T) int64 { return epoch(run(t).At) }),
-		shared(bigints, "timeout", func(t T) int64 { return micros(run(t).Timeout) }),
+		shared(bigints, "delay", func(t T) int64 { return pg.Micros(run(t).Delay) }),
+		shared(bigints, "at", func(t T) int64 { return pg.Epoch(run(t).At) }),
+		shared(bigints, "timeout", func(t T) int64 { return pg.Micros(run(t).Timeout) }),
 		shared(texts, "retry_policy", func(t T) string { return string(run(t).RetryPolicy) }),
 		shared(texts, "metadata", func(t T) string { return string(run(t).Metadata) }),
 		shared(uuids, "parent_run_id", func(t T) uuid.UUID { return run(t).Parent }),

@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A run that ends, or is about to end, is not paused: a cancel removes the pause, and so does the decision to run
@@ -33,11 +34,11 @@ var ErrRunEnding = errors.New("run is about to end")
 // about to end.
 func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
 	event := newEvent(id, EventPaused, why)
-	return wrap("pause", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	return pg.Wrap("pause", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
 		}
-		did, err := changed(ctx, tx, pauseRun, s.namespace, id)
+		did, err := pg.Changed(ctx, tx, pauseRun, s.namespace, id)
 		if err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) 
 
 // stateForPause returns whether a run is over, or about to end. It returns ErrRunNotFound.
 func (s *Store) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (over, ending bool, err error) {
-	err = askRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending)
+	err = pg.AskRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrRunNotFound
 	}
@@ -104,13 +105,13 @@ WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_que
 func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := ask(ctx, tx, noteRelease, []any{s.namespace, id}, nil); err != nil {
+		if err := pg.Ask(ctx, tx, noteRelease, []any{s.namespace, id}, nil); err != nil {
 			return err
 		}
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
 		}
-		err := askRow(ctx, tx, unpauseRun, []any{s.namespace, id}, uuidTo(&run.RunID), &run.Queue, &run.Type,
+		err := pg.AskRow(ctx, tx, unpauseRun, []any{s.namespace, id}, pg.UUIDTo(&run.RunID), &run.Queue, &run.Type,
 			&run.Version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			_, _, err = s.stateForPause(ctx, tx, id)
@@ -121,22 +122,5 @@ func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why
 		}
 		return err
 	})
-	return run, wrap("unpause", err)
-}
-
-const pausedRuns = `
-SELECT count(*), min(r.paused_at), (SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.namespace_id = $1
-	AND q.paused_at IS NOT NULL AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT 1)
-FROM (
-	SELECT q.paused_at FROM kagzi.workflow_runs q WHERE q.namespace_id = $1 AND q.paused_at IS NOT NULL
-		AND q.finished_at IS NULL ORDER BY q.paused_at LIMIT $2
-) r`
-
-// PausedRuns returns how many runs are paused themselves, counting at most limit, and the one that has been so for the
-// longest time.
-func (s *Store) PausedRuns(ctx context.Context, db DB, limit int) (n int, since time.Time, first uuid.UUID, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return askRow(ctx, db, pausedRuns, []any{s.namespace, limit}, &n, utc(&since), uuidTo(&first))
-	})
-	return n, since, first, wrap("find paused runs", err)
+	return run, pg.Wrap("unpause", err)
 }

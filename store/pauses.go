@@ -8,19 +8,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// The pauses of queues and workflows of the namespace $1. The columns have names of their own, because unstopped
-// compares them with those of a run.
-const pausesOfRuns = `pauses AS MATERIALIZED (
-	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.percent, p.releases, p.percent = 0
-		AND NOT p.releases AS whole, p.paused_at AS since
-	FROM kagzi.pauses p
-	WHERE p.run_key = '' AND p.namespace_id = $1
-)`
-
 // What is paused now, for the queue $2.
-const pausesNow = pausesOfRuns + `, paused AS MATERIALIZED (
+const pausesNow = clause.PausesOfRuns + `, paused AS MATERIALIZED (
 	SELECT count(*) > 0 AS some,
 		coalesce(bool_or(p.whole AND p.of_type = '' AND p.in_queue IN ('', $2::text)), false) AS everything,
 		ARRAY (SELECT t.of_type FROM pauses t WHERE t.whole AND t.in_queue IN ('', $2::text)) AS types,
@@ -49,33 +43,11 @@ const unpausedPair = `(SELECT NOT p.everything FROM paused p)
 
 // unpaused is the condition for a run to which no pause of a queue or workflow applies. Its columns are those of the
 // only table of the select around it.
-const unpaused = `((SELECT NOT p.some FROM paused p) OR ` + unstopped + `)`
-
-// unstopped is unpaused without a short cut if nothing is paused. It needs only pausesOfRuns.
-const unstopped = `(
-		SELECT count(*)
-		FROM pauses p
-		WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type) AND ` + applies + `
-	) = 0`
+const unpaused = `((SELECT NOT p.some FROM paused p) OR ` + clause.Unstopped + `)`
 
 // unpausedHolder is unpaused for the runs that claims find without their keys. Those among them that have a key hold a
 // slot of it. They stop if the key is paused, too.
-const unpausedHolder = unpaused + ` AND ((SELECT NOT p.keys FROM paused p) OR ` + keyUnpaused + `)`
-
-// keyUnpaused is the condition for a run whose key is not paused.
-const keyUnpaused = `(run_key IS NULL OR (
-		SELECT count(*)
-		FROM (SELECT p.run_key AS of_key, p.key_scope AS of_scope FROM kagzi.pauses p WHERE p.run_key > ''
-			AND p.namespace_id = $1) k
-		WHERE k.of_key = run_key AND k.of_scope = key_scope
-	) = 0)`
-
-// applies is the condition for a pause p of a run's queue or workflow to stop the run.
-const applies = passesAt + ` >= p.percent AND coalesce(released_at < p.since, true)`
-
-// passesAt is the percentage from which on a run passes: a larger one lets the runs of a smaller one pass, too. The
-// runs of a key pass together, because they begin in order. So a claim need not read those of a key that does not pass.
-const passesAt = `(CASE WHEN run_key IS NULL THEN pg_catalog.uuid_hash(run_id) ELSE pg_catalog.hashtext(run_key) END & 2147483647) % 100`
+const unpausedHolder = unpaused + ` AND ((SELECT NOT p.keys FROM paused p) OR ` + clause.KeyUnpaused + `)`
 
 // A Pause says what is paused: a key of a queue or a group, or the runs of a queue, of a workflow, or of both. Empty
 // names stand for any, so a Pause without names is of all runs of the namespace.
@@ -131,7 +103,8 @@ func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.U
 		if err != nil {
 			return err
 		}
-		if err := ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor), nil); err != nil {
+		if err := pg.Ask(ctx, tx, insertPause, append(p.args(s.namespace), p.Parks, p.Reason, p.Actor),
+			nil); err != nil {
 			return err
 		}
 		if entry != nil {
@@ -143,9 +116,9 @@ func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.U
 		if !p.Parks {
 			return nil
 		}
-		return ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, collect(&workers, pgx.RowTo[uuid.UUID]))
+		return pg.Ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, pg.Collect(&workers, pgx.RowTo[uuid.UUID]))
 	})
-	return workers, wrap("pause", err)
+	return workers, pg.Wrap("pause", err)
 }
 
 // pauseEntry returns what a pause changes; nil if nothing.
@@ -153,7 +126,7 @@ func (s *Store) pauseEntry(ctx context.Context, tx pgx.Tx, p Pause) (*AuditEntry
 	entry := p.entry(EventPaused)
 	var before Pause
 	var passes bool
-	err := askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason,
+	err := pg.AskRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason,
 		&before.Actor)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
@@ -224,19 +197,21 @@ func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (o
 		}
 		tried = true
 		if err == nil && p.Key.Name != "" {
-			err = ask(ctx, tx, leaveChange, []any{s.namespace, p.Key.scope(p.Queue), p.Key.Name}, nil)
+			err = pg.Ask(ctx, tx, leaveChange, []any{s.namespace, p.Key.scope(p.Queue), p.Key.Name}, nil)
 		} else if err == nil {
-			err = ask(ctx, tx, leaveAllChanges, []any{s.namespace, p.Queue}, nil)
+			err = pg.Ask(ctx, tx, leaveAllChanges, []any{s.namespace, p.Queue}, nil)
 		}
 		if err == nil {
-			err = ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, collect(&out.Workers, pgx.RowTo[uuid.UUID]))
+			err = pg.Ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, pg.Collect(&out.Workers,
+				pgx.RowTo[uuid.UUID]))
 		}
 		if err == nil {
-			err = ask(ctx, tx, queuesOfWorkers, []any{s.namespace, p.Queue}, collect(&out.Queues, pgx.RowTo[string]))
+			err = pg.Ask(ctx, tx, queuesOfWorkers, []any{s.namespace, p.Queue}, pg.Collect(&out.Queues,
+				pgx.RowTo[string]))
 		}
 		return err
 	})
-	return out, wrap("unpause", err)
+	return out, pg.Wrap("unpause", err)
 }
 
 // endPause deletes or loosens a pause, and writes the entry with this ID. did is false if there is none.
@@ -245,7 +220,7 @@ func (s *Store) endPause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause, 
 	entry.ID = id
 	var before Pause
 	var passes bool
-	err = askRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason,
+	err = pg.AskRow(ctx, tx, pauseBefore, p.args(s.namespace), &before.Percent, &passes, &before.Parks, &before.Reason,
 		&before.Actor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
@@ -254,10 +229,10 @@ func (s *Store) endPause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause, 
 		return false, err
 	}
 	if percent > 0 {
-		err = ask(ctx, tx, loosenPause, append(p.args(s.namespace), percent), nil)
+		err = pg.Ask(ctx, tx, loosenPause, append(p.args(s.namespace), percent), nil)
 		entry.Change("percent", before.Percent, percent)
 	} else {
-		err = ask(ctx, tx, deletePause, p.args(s.namespace), nil)
+		err = pg.Ask(ctx, tx, deletePause, p.args(s.namespace), nil)
 	}
 	if err == nil && (percent == 0 || percent != before.Percent) {
 		err = s.audit(ctx, tx, entry)
@@ -281,7 +256,7 @@ WITH RECURSIVE s (key_scope) AS (
 	(
 		SELECT r.key_scope
 		FROM kagzi.workflow_runs r
-		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope >= '' AND $2::text = ''
+		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope >= '' AND $2::text = ''
 		ORDER BY r.key_scope
 		LIMIT 1
 	)
@@ -291,7 +266,7 @@ WITH RECURSIVE s (key_scope) AS (
 	CROSS JOIN LATERAL (
 		SELECT r.key_scope
 		FROM kagzi.workflow_runs r
-		WHERE ` + waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
+		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
 		ORDER BY r.key_scope
 		LIMIT 1
 	) n
@@ -303,7 +278,7 @@ WITH RECURSIVE s (key_scope) AS (
 			(
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
-				WHERE ` + waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > ''
+				WHERE ` + clause.Waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > ''
 				ORDER BY r.run_key
 				LIMIT 1
 			)
@@ -313,7 +288,8 @@ WITH RECURSIVE s (key_scope) AS (
 			CROSS JOIN LATERAL (
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
-				WHERE ` + waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+				WHERE ` +
+	clause.Waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
 				ORDER BY r.run_key
 				LIMIT 1
 			) n
@@ -325,24 +301,3 @@ WITH RECURSIVE s (key_scope) AS (
 ), ` + insertChanges + ` k
 )
 SELECT count(*) FROM k`
-
-const listPauses = `
-SELECT CASE WHEN p.run_key <> '' THEN p.key_scope ELSE p.task_queue END, p.workflow_type, p.run_key, p.run_key <> ''
-	AND p.key_scope = '',
-	p.percent, p.parks, coalesce(p.reason, ''), coalesce(p.actor, ''), p.paused_at
-FROM kagzi.pauses p
-WHERE p.namespace_id = $1
-ORDER BY p.run_key, p.key_scope, p.task_queue, p.workflow_type
-LIMIT $2`
-
-// Pauses returns up to limit pauses, those of keys last.
-func (s *Store) Pauses(ctx context.Context, db DB, limit int) (out []Pause, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, db, listPauses, []any{s.namespace, limit},
-			collect(&out, func(row pgx.CollectableRow) (p Pause, err error) {
-				return p, row.Scan(&p.Queue, &p.Type, &p.Key.Name, &p.Key.Group, &p.Percent, &p.Parks, &p.Reason,
-					&p.Actor, utc(&p.At))
-			}))
-	})
-	return out, wrap("list pauses", err)
-}

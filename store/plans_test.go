@@ -15,6 +15,8 @@ import (
 
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A plan is the result of EXPLAIN.
@@ -63,7 +65,7 @@ func (p *plan) maxRows(relation string) (rows float64) {
 }
 
 // explain returns the plan of sql for args.
-func explain(t *testing.T, db DB, how, sql string, args ...any) *plan {
+func explain(t *testing.T, db pg.DB, how, sql string, args ...any) *plan {
 	t.Helper()
 	text := one[string](t, db, how+" "+sql, args...)
 	var out []struct{ Plan node }
@@ -139,7 +141,7 @@ func (p *plan) wrong(want planned) (wrong []string) {
 				}
 			}
 		case n.Type == "Sort" && n.reads("workflow_runs") && (strings.HasPrefix(want.name, "claimRuns") ||
-			strings.HasPrefix(want.name, "claimLimited") || want.sql == missedRuns):
+			strings.HasPrefix(want.name, "claimLimited") || want.name == "missedRuns"):
 			wrong = append(wrong, "the claim sorts")
 		}
 	})
@@ -219,13 +221,12 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			"namespace_id",
 		}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 	}
-	eventsByTopic, eventsByID := map[string][]string{}, map[string][]string{}
-	for i := range eventParts {
+	eventsByID := map[string][]string{}
+	for i := range clause.EventParts {
 		consuming[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{
 			"topic", "namespace_id",
 			"position",
 		}
-		eventsByTopic[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic"}
 		eventsByID[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
 	}
 	runs := array(ids)
@@ -240,7 +241,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	}
 	bySchedule := map[string][]string{scheduleKey: {"schedule_id", "namespace_id"}}
 	byEvent := map[string][]string{"event_parts_pkey": nil, "subscriptions_pkey": {"topic", "namespace_id"}}
-	for i := range eventParts {
+	for i := range clause.EventParts {
 		byEvent[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
 	}
 	ofLimit := []string{"limit_name", "namespace_id"}
@@ -275,11 +276,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		keysKey: {"namespace_id"}, queuesKey: {"namespace_id"},
 	})
 	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
-	listed := func(name string, f KeyFilter) planned {
-		f.Queue, f.Limit = "queue", 100
-		sql, args := f.statement(s.namespace)
-		return planned{name, sql, args, states}
-	}
 	return []planned{
 		{
 			"claimRunsUnpaused", claimsUnpaused.runs, s.claimArgs(req),
@@ -336,37 +332,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"unsettledQueues", unsettledQueues, []any{s.namespace, int64(5)}, states},
 		{"markSettled", markSettled, []any{s.namespace, "queue", int64(5)}, keyed},
 		{"deleteQueue", deleteQueue, []any{s.namespace, "queue"}, keyed},
-		{"queueStates", queueStates, []any{s.namespace, maxQueues, maxSlotsCounted}, states},
-		{
-			"dueKeys", dueKeys,
-			[]any{s.namespace, maxQueues, keysPerLine, runsPerKey, maxSlotsCounted},
-			withKey(map[string][]string{
-				pausesKey:  {"run_key", "namespace_id"},
-				keyedIndex: {"key_scope", "namespace_id", "run_key"}, "key_changes_pkey": {"namespace_id"},
-			}, states),
-		},
-		{
-			"idleSlots", idleSlots,
-			[]any{s.namespace, "queue", maxSlotsCounted},
-			map[string][]string{
-				slotsIndex:     {"task_queue", "namespace_id"},
-				"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"worker_id", "namespace_id"},
-			},
-		},
-		{
-			"obstacle", obstacle,
-			[]any{s.namespace, ids[0], maxSlotsCounted},
-			withKey(map[string][]string{pausesKey: {"namespace_id"}}, keyed),
-		},
 		{"pruneKeys", pruneKeys, []any{s.namespace, "", "", 1000}, states},
-		listed("listKeysByName", KeyFilter{}),
-		listed("listKeysByPrefix", KeyFilter{Prefix: "key-1"}),
-		listed("listKeysFullest", KeyFilter{Order: Fullest}),
-		listed("listKeysWaiting", KeyFilter{Order: LongestWaiting}),
 		{"missedRuns", missedRuns, s.missedArgs(req), withKey(both, pauses)},
 		{"runsOfClaim", runsOfClaim, []any{
 			s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)),
-			micros(time.Minute),
+			pg.Micros(time.Minute),
 		}, both},
 		{"recordSteps", recordSteps, recordColumns.args(s.namespace, records), byKey},
 		{
@@ -384,7 +354,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"compensationEnded", compensationEnded, []any{s.namespace, ids[0], "step", 1, Completed, "", ""}, byAttempt},
 		{"compensationStarted", compensationStarted, []any{s.namespace, ids[0], "step", 1, uuid.New()}, byAttempt},
 		{"compensationRefused", compensationRefused, []any{
-			s.namespace, ids[0], micros(refusedPause), "on", "step", 1,
+			s.namespace, ids[0], pg.Micros(refusedPause), "on", "step", 1,
 			"why",
 		}, withKey(byKey, byAttempt)},
 		{"compensationAwaited", compensationAwaited, []any{s.namespace, ids[0], 1, "children"}, byKey},
@@ -402,7 +372,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{"completeRuns", completeRuns, completeColumns.args(s.namespace, finishes), byKey},
 		{"finishRuns", finishRuns, finishColumns.args(s.namespace, finishes), withKey(byKey, byStep)},
-		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, micros(time.Minute)}, byKey},
+		{"extendLeases", extendLeases, []any{s.namespace, runs, leases, pg.Micros(time.Minute)}, byKey},
 		{
 			"heldStates", heldStates,
 			[]any{s.namespace, runs, leases},
@@ -423,7 +393,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			s.namespace, uuid.New(),
 			[]string{"queue"},
 			typeNames[:3],
-			micros(time.Minute), uuid.Nil, releaseBatch,
+			pg.Micros(time.Minute), uuid.Nil, releaseBatch,
 		}, both},
 		{"releaseRuns", releaseRuns, []any{s.namespace, uuid.New(), runs}, byKey},
 		{"endedRuns", endedRuns, []any{s.namespace, runs}, byKey},
@@ -447,11 +417,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"lockFamily", lockFamily, []any{s.namespace, runs, runs}, byKey},
 		{"endRuns", endRuns, []any{
 			s.namespace, runs, steps, steps, steps, make([]bool, len(ids)), true,
-			micros(time.Minute), false,
+			pg.Micros(time.Minute), false,
 		}, withKey(byKey, byStep)},
 		{
 			"overdueRuns", overdueRuns,
-			[]any{s.namespace, "-infinity", uuid.Nil, micros(time.Second), 500},
+			[]any{s.namespace, "-infinity", uuid.Nil, pg.Micros(time.Second), 500},
 			map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}},
 		},
 		{
@@ -471,7 +441,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			map[string][]string{runsKey: {"run_id", "namespace_id"}},
 		},
 		{"dueAmong", dueAmong, []any{s.namespace, ids[:2]}, byKey},
-		{"stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep},
 		{
 			"setProgress", setProgress,
 			progressColumns.args(s.namespace, []*Progress{{RunID: ids[0], Lease: lease, Text: "text"}}), byKey,
@@ -531,15 +500,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 				"namespace_id",
 			}},
 		},
-		{"setAside", setAside, []any{s.namespace, 10}, map[string][]string{
-			runsKey:             {"run_id", "namespace_id"},
-			"signals_set_aside": {"namespace_id"},
-		}},
-		{
-			"countSetAside", countSetAside,
-			[]any{s.namespace, ids[0]},
-			map[string][]string{"signals_set_aside": {"run_id", "namespace_id"}},
-		},
 		{
 			"removeMessage", removeMessage,
 			[]any{s.namespace, ids[0], "id", true},
@@ -549,25 +509,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			"messageReadBy", messageReadBy,
 			[]any{s.namespace, ids[0], "id"},
 			map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}},
-		},
-		{
-			"messagesOfRun", messagesOfRun,
-			[]any{s.namespace, ids[0], "", int64(-1), true, 100},
-			map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}},
-		},
-		{
-			"messagesOfName", messagesOfName,
-			[]any{s.namespace, ids[0], "signal", int64(-1), true, 100},
-			map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}},
-		},
-		// the latter reads the run's messages
-		{
-			"messagePlace", messagePlace,
-			[]any{s.namespace, ids[0], "id"},
-			map[string][]string{
-				"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
-				signalsKey:          {"run_id", "namespace_id"},
-			},
 		},
 		{"endedChildren", endedChildren, []any{s.namespace, runs, 1000}, withKey(byKey, byStep)},
 		{"runWakeups", runWakeups, []any{s.namespace, runs}, byKey},
@@ -603,7 +544,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{
 			"pruneDeletions", pruneDeletions,
-			[]any{s.namespace, micros(time.Hour), 500},
+			[]any{s.namespace, pg.Micros(time.Hour), 500},
 			map[string][]string{
 				"run_events_deleted": {"occurred_at", "namespace_id"},
 				eventsKey:            {"run_id", "namespace_id"},
@@ -618,27 +559,17 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{
 			"pruneAudit", pruneAudit,
-			[]any{s.namespace, micros(time.Hour), 500},
+			[]any{s.namespace, pg.Micros(time.Hour), 500},
 			map[string][]string{
 				"audit_log_time": {"occurred_at", "namespace_id"},
 				"audit_log_pkey": {"entry_id", "namespace_id"},
 			},
-		},
-		{
-			"entryTime", entryTime,
-			[]any{s.namespace, ids[0]},
-			map[string][]string{"audit_log_pkey": {"entry_id", "namespace_id"}},
 		},
 		{"pauseRun", pauseRun, []any{s.namespace, ids[0]}, byKey},
 		{"stateForPause", stateForPause, []any{s.namespace, ids[0]}, byKey},
 		{"unpauseRun", unpauseRun, []any{s.namespace, ids[0]}, withKey(byKey,
 			map[string][]string{"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"namespace_id"}})},
 		{"noteRelease", noteRelease, []any{s.namespace, ids[0]}, withKey(byKey, pauses)},
-		{
-			"pausedRuns", pausedRuns,
-			[]any{s.namespace, 1000},
-			map[string][]string{"workflow_runs_paused": {"namespace_id"}},
-		},
 		{"leaveAllChanges", leaveAllChanges, []any{s.namespace, ""}, map[string][]string{"consumers_key": {
 			"run_key",
 			"namespace_id",
@@ -730,13 +661,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			s.namespace, consumers, runs, int64(5),
 			[]int64{1},
 			[]int64{1},
-			micros(unsettledPause),
+			pg.Micros(unsettledPause),
 			[]string{},
 			false,
 		}, consuming},
 		{
 			"recheckConsumers", recheckConsumers,
-			[]any{s.namespace, maxQueues},
+			[]any{s.namespace, clause.MaxQueues},
 			withKey(map[string][]string{"consumers_pkey": {"consumer", "namespace_id"}}, consuming),
 		},
 		{"commitConsumers", commitConsumers, commitColumns.args(s.namespace, ends), consuming},
@@ -745,21 +676,6 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			"triggerConsumer", triggerConsumer,
 			[]any{s.namespace, "consumer-1", true},
 			withKey(map[string][]string{"workflow_runs_group_slot": {"run_key", "namespace_id"}}, consuming),
-		},
-		{
-			"consumerStates", consumerStates,
-			[]any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves},
-			withKey(map[string][]string{stepsKey: {"run_id", "namespace_id"}}, consuming),
-		},
-		{"topicStates", topicStates, []any{
-			s.namespace, 10 * mostListed, mostListed, mostEvents, mostEventsCounted,
-			mostNamed,
-		}, withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}})},
-		{"lateConsumers", lateConsumers, []any{s.namespace, mostListed, micros(time.Minute), 10}, consuming},
-		{
-			"topicsWithoutConsumers", topicsWithoutConsumers,
-			[]any{s.namespace, 10 * mostListed, 10},
-			withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}}),
 		},
 		{"partHolder", partHolder, []any{int16(1)}, withKey(map[string][]string{
 			"event_parts_pkey":   {"part"},
@@ -834,7 +750,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{
 			"pruneWindows", pruneWindows,
-			[]any{s.namespace, micros(time.Minute), 100},
+			[]any{s.namespace, pg.Micros(time.Minute), 100},
 			map[string][]string{
 				"start_windows_closed": {"closes_at", "namespace_id"},
 				windowsKey:             {"window_id", "namespace_id"},
@@ -842,152 +758,45 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		},
 		{"beginSuspect", beginSuspect, []any{s.namespace, ids[0], lease}, byKey},
 		{"resetRecoveries", resetRecoveries, []any{s.namespace, ids[0], lease}, byKey},
-		{"activeQueues", activeQueues, []any{maxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
 		{
-			"ownQueues", ownQueues,
-			[]any{s.namespace, maxQueues},
-			map[string][]string{claimIndex: {"task_queue", "namespace_id"}},
-		},
-		{
-			"activeTypes", activeTypes,
-			[]any{s.namespace, typeNames[:3], maxQueues},
+			"activeTypes", clause.ActiveTypes,
+			[]any{s.namespace, typeNames[:3], clause.MaxQueues},
 			map[string][]string{claimIndex: claimed[:3]},
 		},
 		{
 			"busyQueues", busyQueues,
-			[]any{s.namespace, micros(time.Minute)},
+			[]any{s.namespace, pg.Micros(time.Minute)},
 			withKey(map[string][]string{claimIndex: claimed, "workers_live": nil}, withKey(line, pauses)),
-		},
-		{
-			"dueWork", dueWork,
-			[]any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted},
-			withKey(pauses, map[string][]string{claimIndex: claimed}),
 		},
 		{
 			"leasesGiven", leasesGiven,
 			[]any{
 				s.namespace, uuid.New(), typeNames[:3], typeNames[:3], int64(0),
-				micros(LateClaims), micros(time.Minute), 1000,
+				pg.Micros(LateClaims), pg.Micros(time.Minute), 1000,
 			},
 			map[string][]string{claimIndex: claimed, deadlineIndex: {"namespace_id", "deadline_at"}},
 		},
-		{
-			"unextendedRuns", unextendedRuns,
-			[]any{s.namespace, typeNames[:3], typeNames[:3], dueSoonRead, 20},
-			map[string][]string{
-				claimIndex: claimed, "workers_live": {"namespace_id"},
-				"workers_pkey": {"worker_id", "namespace_id"},
-			},
-		},
-		{
-			"standingKeys", standingKeys,
-			[]any{
-				s.namespace, maxStandingKeys, maxSlotsCounted, micros(time.Minute),
-				runsBehind, 20,
-			},
-			withKey(pauses, withKey(map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}, keyed)),
-		},
-		{
-			"activeWork", activeWork,
-			[]any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead},
-			map[string][]string{claimIndex: claimed[:4]},
-		},
-		{
-			"activeKeyed", activeKeyed,
-			[]any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal},
-			map[string][]string{keyedIndex: {"key_scope", "namespace_id"}},
-		},
-		{
-			"routeCounts", routeCounts,
-			[]any{s.namespace, maxQueues, routeSample, mostOfRoutes},
-			withKey(pauses, map[string][]string{claimIndex: {"task_queue"}}),
-		},
-		{
-			"ownRouteCounts", ownRouteCounts,
-			[]any{s.namespace, maxQueues, routeSample, mostOfRoutes},
-			withKey(pauses, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}),
-		},
-		{
-			"keyedCounts", keyedCounts,
-			[]any{s.namespace, mostKeys, keySample, mostOfKeys},
-			withKey(pauses, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}),
-		},
-		{
-			"newestRuns", newestRuns,
-			[]any{s.namespace, newestWithin.Milliseconds(), mostNewest},
-			map[string][]string{runsKey: {"run_id"}},
-		},
-		{
-			"ownNewestRuns", ownNewestRuns,
-			[]any{s.namespace, newestWithin.Milliseconds(), mostNewest},
-			map[string][]string{runsKey: {"run_id", "namespace_id"}},
-		},
-		{
-			"activePaused", activePaused,
-			[]any{s.namespace, maxActiveRead},
-			map[string][]string{"workflow_runs_paused": {"namespace_id"}},
-		},
-		{"stuckLimits", stuckLimits, []any{s.namespace, maxQueues}, withKey(pauses, placed)},
-		{
-			"overdueSchedules", overdueSchedules,
-			[]any{s.namespace, micros(time.Minute), 10},
-			map[string][]string{dueIndex: {"next_at", "namespace_id"}},
-		},
-		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
 		{
 			"markedRuns", markedRuns,
 			[]any{s.namespace, uuid.Nil, 100},
 			map[string][]string{"workflow_runs_deleted": {"run_id", "namespace_id"}},
 		},
-		{
-			"suspects", suspects,
-			[]any{s.namespace, maxDueCounted},
-			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
-		},
-		{
-			"unreadRuns", unreadRuns,
-			[]any{s.namespace, maxDueCounted},
-			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
-		},
 		{"leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed},
-		{"freeSlots", freeSlots, []any{s.namespace, "limit", micros(limitOver)}, placed},
+		{"freeSlots", freeSlots, []any{s.namespace, "limit", pg.Micros(limitOver)}, placed},
 		{
 			"serveLimit", serveLimit,
 			append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...),
-				micros(LimitSoon), micros(limitKept), limitLate),
+				pg.Micros(LimitSoon), pg.Micros(limitKept), limitLate),
 			withKey(map[string][]string{pausesKey: {"run_key", "namespace_id"}}, placed),
 		},
 		{
 			"serveLimitUnpaused", serveLimitUnpaused,
 			append(append([]any{s.namespace, "limit"}, placeColumns.args(s.namespace, places)[1:]...),
-				micros(LimitSoon), micros(limitKept), limitLate), placed,
+				pg.Micros(LimitSoon), pg.Micros(limitKept), limitLate), placed,
 		},
-		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, micros(LimitSoon)}, placed},
+		{"hurryLimit", hurryLimit, []any{s.namespace, "limit", 0.5, true, pg.Micros(LimitSoon)}, placed},
 		{"stalledLimits", stalledLimits, []any{s.namespace}, placed},
 		{"usedLimit", usedLimit, []any{s.namespace, "limit"}, placed},
-		{
-			"recentFailures", recentFailures,
-			[]any{s.namespace, micros(time.Hour), maxKinds, maxFailedCounted},
-			map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}},
-		},
-		{
-			"uncompensatedRuns", uncompensatedRuns,
-			[]any{s.namespace, maxDueCounted},
-			map[string][]string{
-				"workflow_runs_failed": {"namespace_id", "error_kind"},
-				stepsKey:               {"run_id", "namespace_id"},
-			},
-		},
-		{
-			"refusedCompensations", refusedCompensations,
-			[]any{s.namespace, maxDueCounted, startRefused, endRefused},
-			map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}},
-		},
-		{
-			"quarantined", quarantined,
-			[]any{s.namespace, maxDueCounted, micros(time.Hour), 5},
-			map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}},
-		},
 	}
 }
 
@@ -1083,11 +892,17 @@ func forgetStatistics(t *testing.T, s *Store) {
 // The statements of the hot paths use the indexes that were made for them, whatever statistics the planner has.
 func TestPlansOfManyRows(t *testing.T) {
 	t.Parallel()
+	checkPlans(t, plannedStatements)
+}
+
+// checkPlans checks the plans of statements while the tables are small and large, with statistics and without.
+func checkPlans(t *testing.T, statements func(*Store, []uuid.UUID) []planned) {
+	t.Helper()
 	rows := campaign.Size(100_000, 300_000)
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := New(db.Pool, "test")
 	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.audit_log, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
-	for part := range eventParts {
+	for part := range clause.EventParts {
 		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.events_%d SET (autovacuum_enabled = off)`, part))
 	}
 	exec(t, s.pool, `TRUNCATE kagzi.events`)
@@ -1131,11 +946,11 @@ func TestPlansOfManyRows(t *testing.T) {
 		fake[i] = uuid.New()
 	}
 	if campaign.Long {
-		check("new tables", plannedStatements(s, fake))
+		check("new tables", statements(s, fake))
 	}
 	exec(t, s.pool, `VACUUM ANALYZE `+tables)
 	if campaign.Long {
-		check("empty tables", plannedStatements(s, fake))
+		check("empty tables", statements(s, fake))
 	}
 
 	// The planner's statistics now say that the tables are empty.
@@ -1149,7 +964,7 @@ func TestPlansOfManyRows(t *testing.T) {
 	ids := func(n int) []uuid.UUID {
 		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
 	}
-	few, most := plannedStatements(s, ids(20)), plannedStatements(s, ids(1000))
+	few, most := statements(s, ids(20)), statements(s, ids(1000))
 
 	check("stale statistics", few, most)
 	exec(t, s.pool, `ANALYZE `+tables)
@@ -1171,8 +986,8 @@ func TestPlansOfManyRows(t *testing.T) {
 	exec(t, s.pool, loadWindows)
 	exec(t, s.pool, loadConsumers)
 	exec(t, s.pool, `VACUUM ANALYZE `+tables)
-	few = plannedStatements(s, ids(20))
-	check("all runs over", few, plannedStatements(s, ids(1000)))
+	few = statements(s, ids(20))
+	check("all runs over", few, statements(s, ids(1000)))
 
 	for _, n := range []int{5, 100, 1000, 30000} {
 		exec(t, s.pool, `TRUNCATE `+tables)
@@ -1195,7 +1010,7 @@ func prepared(t *testing.T, conn *pgx.Conn) *pgx.Conn {
 	t.Helper()
 	exec(t, conn, `ROLLBACK`)
 	exec(t, conn, `BEGIN`)
-	exec(t, conn, applySettings)
+	exec(t, conn, pg.ApplySettings)
 	return conn
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Policies for a start whose external ID an active run has. With none, the start returns that run.
@@ -33,7 +35,7 @@ func byPolicy(runs []NewRun) bool {
 // external ID. The check comes after the insert: from then on no other run can become active under the ID, so none can
 // end. A check before the insert would miss a run that ends in between. A run that the start has replaced does not
 // count as ended.
-func (s *Store) refuseEnded(ctx context.Context, db DB, out []StartedRun, runs []NewRun,
+func (s *Store) refuseEnded(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
 	inserted map[uuid.UUID]bool,
 ) error {
 	var externals []string

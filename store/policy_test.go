@@ -15,13 +15,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func ifActive(policy string) func(*NewRun) { return func(r *NewRun) { r.IfActive = policy } }
-func ifEnded(policy string) func(*NewRun)  { return func(r *NewRun) { r.IfEnded = policy } }
+
+func ifEnded(policy string) func(*NewRun) { return func(r *NewRun) { r.IfEnded = policy } }
 
 // endAs ends an active run as a worker would.
-func endAs(t *testing.T, db DB, id uuid.UUID, status string) {
+func endAs(t *testing.T, db pg.DB, id uuid.UUID, status string) {
 	t.Helper()
 	exec(t, db, `
 		UPDATE kagzi.workflow_runs SET status = $2, finished_at = clock_timestamp(), available_at = NULL,
@@ -406,7 +408,7 @@ func TestIfEndedInAStricterTransaction(t *testing.T) {
 			t.Errorf("at %s: %v", level, err)
 		}
 		_, err = s.Start(t.Context(), tx, []NewRun{newRun(id, ifActive(ReplaceActive))})
-		if refused := errors.Is(err, ErrIsolation); refused != (level != pgx.ReadCommitted) {
+		if refused := errors.Is(err, pg.ErrIsolation); refused != (level != pgx.ReadCommitted) {
 			t.Errorf("at %s: %v", level, err)
 		}
 		if _, err = s.Start(t.Context(), tx, []NewRun{newRun(id)}); err != nil {

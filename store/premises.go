@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // ErrUnfounded reports that a row is missing on which the writes of a run build: see [Premise].
@@ -51,7 +53,7 @@ func witnessOf(ctx context.Context, conn *pgx.Conn) Witness {
 	known := conn.PgConn().CustomData()
 	w, ok := known[key].(Witness)
 	if !ok {
-		distributed, err := hasCitus(ctx, conn)
+		distributed, err := pg.HasCitus(ctx, conn)
 		var pid uint32
 		if err == nil {
 			err = conn.QueryRow(ctx, startOfServer).Scan(&w.server, &pid)
@@ -161,10 +163,10 @@ func (f *Flush) premises() []check {
 		case r.Signal != "":
 			checks = append(checks, check{
 				of: r.RunID, run: r.RunID, kind: messageThere, name: r.Signal,
-				number: r.Sequence, mark: epoch(r.Read),
+				number: r.Sequence, mark: pg.Epoch(r.Read),
 			})
 		default:
-			checks = append(checks, check{of: r.RunID, run: r.ChildRunID, kind: childEnded, mark: epoch(r.Read)})
+			checks = append(checks, check{of: r.RunID, run: r.ChildRunID, kind: childEnded, mark: pg.Epoch(r.Read)})
 		}
 	}
 	for _, p := range f.Suspensions {
@@ -181,7 +183,7 @@ func (s *Store) missing(ctx context.Context, tx pgx.Tx, checks []check) (map[uui
 	if len(checks) == 0 {
 		return runs, nil
 	}
-	err := ask(ctx, tx, findMissing, checkColumns.args(s.namespace, checks), func(rows pgx.Rows) error {
+	err := pg.Ask(ctx, tx, findMissing, checkColumns.args(s.namespace, checks), func(rows pgx.Rows) error {
 		var place int
 		_, err := pgx.ForEachRow(rows, []any{&place}, func() error {
 			runs[checks[place-1].of] = true

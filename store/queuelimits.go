@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Rate limits how often a run takes a slot; the zero Rate does not.
@@ -30,9 +33,6 @@ type QueueLimits struct {
 	EachKey    KeyLimits // without a weight
 	Held       bool      // a run holds its slot until it ends
 }
-
-// hasLimits is the condition of rows of kagzi.queues that say anything.
-const hasLimits = `(max_running > 0 OR rate_interval > 0 OR key_max_running > 0 OR key_interval > 0 OR held)`
 
 const setQueue = `
 INSERT INTO kagzi.queues AS x (task_queue, namespace_id, max_running, rate_interval, rate_burst, key_max_running,
@@ -75,8 +75,8 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		var before QueueLimits
 		if err := s.auditLimits(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, &entry, []any{
-			&before.MaxRunning, microsTo(&before.Rate.Interval), &before.Rate.Burst,
-			&before.EachKey.MaxRunning, microsTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst,
+			&before.MaxRunning, pg.MicrosTo(&before.Rate.Interval), &before.Rate.Burst,
+			&before.EachKey.MaxRunning, pg.MicrosTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst,
 			&before.Held,
 		}, func() {
 			entry.Change("max_running", before.MaxRunning, q.MaxRunning)
@@ -88,12 +88,12 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, micros(q.Rate.Interval), q.Rate.Burst,
+		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, pg.Micros(q.Rate.Interval), q.Rate.Burst,
 			q.EachKey.MaxRunning,
-			micros(q.EachKey.Rate.Interval), q.EachKey.Rate.Burst, q.Held)
-		b.Queue(capQueueRate, s.namespace, q.Queue, micros(q.Rate.Interval))
+			pg.Micros(q.EachKey.Rate.Interval), q.EachKey.Rate.Burst, q.Held)
+		b.Queue(capQueueRate, s.namespace, q.Queue, pg.Micros(q.Rate.Interval))
 		b.Queue(unsettled, s.namespace, q.Queue)
-		return exchange(ctx, tx, untimed, b, nil, nil, func(rows pgx.Rows) (err error) {
+		return pg.Exchange(ctx, tx, pg.Untimed, b, nil, nil, func(rows pgx.Rows) (err error) {
 			settle, err = pgx.CollectOneRow(rows, pgx.RowTo[bool])
 			return err
 		})
@@ -101,7 +101,7 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 	if err == nil && settle {
 		err = s.Settle(ctx, q.Queue)
 	}
-	return wrap("set the limits of a queue", err)
+	return pg.Wrap("set the limits of a queue", err)
 }
 
 // auditLimits reads the limits that are there, calls compare, which adds the changes to the entry, and writes the entry
@@ -110,7 +110,7 @@ func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args 
 	compare func(),
 ) error {
 	entry.Changes = nil
-	if err := askRow(ctx, tx, before, args, dest...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if err := pg.AskRow(ctx, tx, before, args, dest...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	compare()
@@ -158,7 +158,7 @@ func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits, why 
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		var before KeyLimits
 		if err := s.auditLimits(ctx, tx, keyBefore, []any{s.namespace, queue, key}, &entry, []any{
-			&before.Weight, &before.MaxRunning, microsTo(&before.Rate.Interval), &before.Rate.Burst,
+			&before.Weight, &before.MaxRunning, pg.MicrosTo(&before.Rate.Interval), &before.Rate.Burst,
 		}, func() {
 			entry.Change("max_running", before.MaxRunning, k.MaxRunning)
 			entry.changeRate("rate", before.Rate, k.Rate)
@@ -167,11 +167,11 @@ func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits, why 
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(setKey, s.namespace, queue, key, k.Weight, k.MaxRunning, micros(k.Rate.Interval), k.Rate.Burst)
-		b.Queue(capKeyRate, s.namespace, queue, key, micros(k.Rate.Interval))
-		return exchange(ctx, tx, untimed, b)
+		b.Queue(setKey, s.namespace, queue, key, k.Weight, k.MaxRunning, pg.Micros(k.Rate.Interval), k.Rate.Burst)
+		b.Queue(capKeyRate, s.namespace, queue, key, pg.Micros(k.Rate.Interval))
+		return pg.Exchange(ctx, tx, pg.Untimed, b)
 	})
-	return wrap("set the limits of a key", err)
+	return pg.Wrap("set the limits of a key", err)
 }
 
 // ---- settling ----
@@ -195,7 +195,7 @@ WITH l AS MATERIALIZED (
 		FROM kagzi.workflow_runs k
 		WHERE k.namespace_id = $1 AND k.task_queue = $2 AND k.workflow_type = w.workflow_type
 			AND k.priority = w.priority
-			AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + 2 * c.lease
+			AND ` + clause.Claimable + ` AND k.available_at > now() AND k.available_at <= now() + 2 * c.lease
 			AND k.status = 'RUNNING' AND k.slot IS NULL
 		ORDER BY k.available_at
 		LIMIT $4
@@ -246,7 +246,7 @@ WITH RECURSIVE w (run_key) AS (
 	(
 		SELECT r.run_key
 		FROM kagzi.workflow_runs r
-		WHERE ` + waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > $3
+		WHERE ` + clause.Waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > $3
 		ORDER BY r.run_key
 		LIMIT 1
 	)
@@ -256,7 +256,7 @@ WITH RECURSIVE w (run_key) AS (
 	CROSS JOIN LATERAL (
 		SELECT r.run_key
 		FROM kagzi.workflow_runs r
-		WHERE ` + waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > w.run_key
+		WHERE ` + clause.Waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > w.run_key
 		ORDER BY r.run_key
 		LIMIT 1
 	) n
@@ -285,18 +285,19 @@ const (
 // runs. It may be repeated at any time.
 func (s *Store) Settle(ctx context.Context, queue string) error {
 	var types []string
-	err := do(ctx, func(ctx context.Context) error {
+	err := pg.Do(ctx, func(ctx context.Context) error {
 		types = nil
-		return ask(ctx, s.pool, activeTypes, []any{s.namespace, []string{queue}, maxQueues}, func(rows pgx.Rows) error {
-			var typ string
-			_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
-			return err
-		})
+		return pg.Ask(ctx, s.pool, clause.ActiveTypes, []any{s.namespace, []string{queue}, clause.MaxQueues},
+			func(rows pgx.Rows) error {
+				var typ string
+				_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
+				return err
+			})
 	})
 	for n := settledRuns; err == nil && n == settledRuns; {
-		err = again(ctx, func(ctx context.Context) error {
+		err = pg.Again(ctx, func(ctx context.Context) error {
 			n = 0
-			return ask(ctx, s.pool, giveSlots, []any{s.namespace, queue, types, settledRuns},
+			return pg.Ask(ctx, s.pool, giveSlots, []any{s.namespace, queue, types, settledRuns},
 				func(rows pgx.Rows) error {
 					for rows.Next() {
 						n++
@@ -310,22 +311,22 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 			err = s.eachKey(ctx, s.pool, statement, queue)
 		}
 	}
-	return wrap("settle the limits of a queue", err)
+	return pg.Wrap("settle the limits of a queue", err)
 }
 
 // eachKey sends the statement for all keys of the scope, batch by batch. If an answer is lost, it sends the batch
 // again.
-func (s *Store) eachKey(ctx context.Context, db DB, statement, scope string) error {
+func (s *Store) eachKey(ctx context.Context, db pg.DB, statement, scope string) error {
 	after := ""
 	for n := settledKeys; n == settledKeys; {
 		send := func(ctx context.Context) error {
-			return askRow(ctx, db, statement, []any{s.namespace, scope, after, settledKeys}, &n, &after)
+			return pg.AskRow(ctx, db, statement, []any{s.namespace, scope, after, settledKeys}, &n, &after)
 		}
 		var err error
 		if _, inTx := db.(pgx.Tx); inTx {
 			err = send(ctx)
 		} else {
-			err = again(ctx, send)
+			err = pg.Again(ctx, send)
 		}
 		if err != nil {
 			return err
@@ -354,7 +355,7 @@ WHERE c.task_queue = $2 AND c.namespace_id = $1
 
 const deleteQueue = `
 DELETE FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.settled
-	AND NOT coalesce(` + hasLimits + `, false)`
+	AND NOT coalesce(` + clause.HasLimits + `, false)`
 
 // SettleQueues settles the queues whose limits were changed so long ago that all claims know them, and returns these
 // queues. It deletes the rows of those that have no limits any more.
@@ -364,9 +365,9 @@ func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) 
 		Changed int64
 	}
 	var queues []queue
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, unsettledQueues, []any{s.namespace, micros(settleAfter)},
-			collect(&queues, pgx.RowToStructByPos[queue]))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, unsettledQueues, []any{s.namespace, pg.Micros(settleAfter)},
+			pg.Collect(&queues, pgx.RowToStructByPos[queue]))
 	})
 	for _, q := range queues {
 		if err == nil {
@@ -375,15 +376,15 @@ func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) 
 		if err != nil {
 			break
 		}
-		err = do(ctx, func(ctx context.Context) error {
+		err = pg.Do(ctx, func(ctx context.Context) error {
 			b := &pgx.Batch{}
 			b.Queue(markSettled, s.namespace, q.Name, q.Changed)
 			b.Queue(deleteQueue, s.namespace, q.Name)
-			return exchange(ctx, s.pool, brief, b)
+			return pg.Exchange(ctx, s.pool, pg.Brief, b)
 		})
 		settled = append(settled, q.Name)
 	}
-	return settled, wrap("settle the limits of queues", err)
+	return settled, pg.Wrap("settle the limits of queues", err)
 }
 
 // changeRate adds a change of a rate.

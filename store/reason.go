@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -29,7 +30,7 @@ func Reason(err error) string {
 		return fmt.Sprintf("the server refused (SQLSTATE %s)", pe.Code)
 	case errors.As(err, &pe):
 		return fmt.Sprintf("%s (SQLSTATE %s)", text.OneLine(pe.Message), pe.Code)
-	case Closed(err):
+	case pg.Closed(err):
 		return "the pool was closed"
 	case errors.Is(err, context.Canceled):
 		return "the query was cancelled"
@@ -62,7 +63,7 @@ const (
 // errors it is empty.
 func Advice(err error) string {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	switch c := code(err); {
+	switch c := pg.Code(err); {
 	case c == noDatabase:
 		return "correct the database in the pool's connection string, or create it and call kagzi.Migrate"
 	case strings.HasPrefix(c, badLogin):
@@ -72,7 +73,7 @@ func Advice(err error) string {
 		return "GRANT CONNECT ON DATABASE to the user"
 	case c == "53300":
 		return "raise the server's max_connections, or lower pool_max_conns"
-	case Closed(err):
+	case pg.Closed(err):
 		return "give NewClient a pool that stays open until its workers have ended"
 	case unknownHost(err):
 		return "correct the host in the pool's connection string"

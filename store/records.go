@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A Record is one attempt of a step to write, under a lease.
@@ -123,11 +125,11 @@ var recordColumns = columnsOf(recordSteps,
 	shared(bigints, "wake", func(r *Record) int64 { return wakeIn(r.Wake) }),
 	bigints("position", func(r *Record) int64 { return r.Position }),
 	shared(uuids, "worker_id", func(r *Record) uuid.UUID { return r.Worker }),
-	bigints("elapsed", func(r *Record) int64 { return micros(r.Elapsed) }),
+	bigints("elapsed", func(r *Record) int64 { return pg.Micros(r.Elapsed) }),
 	shared(bools, "permanent", func(r *Record) bool { return r.Permanent }),
 	shared(uuids, "child_run_id", func(r *Record) uuid.UUID { return r.ChildRunID }),
 	shared(bigints, "sequence", func(r *Record) int64 { return r.Sequence }),
-	shared(bigints, "ended_at", func(r *Record) int64 { return epoch(r.EndedAt) }),
+	shared(bigints, "ended_at", func(r *Record) int64 { return pg.Epoch(r.EndedAt) }),
 	shared(bools, "starts", func(r *Record) bool { return r.Start != nil }),
 	byteas("input", func(r *Record) []byte { return r.Input }),
 	shared(bools, "unheard", func(r *Record) bool { return r.Unheard }),
@@ -141,7 +143,10 @@ func readRecorded(records []*Record) func(pgx.Rows) error {
 		var step string
 		var attempt int
 		var wake, started, finished time.Time
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), &step, &attempt, utc(&wake), utc(&started), utc(&finished)},
+		_, err := pgx.ForEachRow(rows, []any{
+			pg.UUIDTo(&id), &step, &attempt, pg.UTC(&wake), pg.UTC(&started),
+			pg.UTC(&finished),
+		},
 			func() error {
 				for range records {
 					r := records[i%len(records)]

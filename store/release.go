@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // An UnresponsiveWorker is a worker that may be dead.
@@ -27,18 +30,18 @@ ORDER BY w.worker_id`
 
 // SilentWorkers returns the workers that have sent no heartbeat for two thirds of their StaleAfter.
 func (s *Store) SilentWorkers(ctx context.Context) (silent []UnresponsiveWorker, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		silent = nil
-		return ask(ctx, s.pool, silentWorkers, []any{s.namespace},
-			collect(&silent, func(row pgx.CollectableRow) (w UnresponsiveWorker, err error) {
-				return w, row.Scan(&w.ID, utc(&w.HeartbeatAt), &w.Silent)
+		return pg.Ask(ctx, s.pool, silentWorkers, []any{s.namespace},
+			pg.Collect(&silent, func(row pgx.CollectableRow) (w UnresponsiveWorker, err error) {
+				return w, row.Scan(&w.ID, pg.UTC(&w.HeartbeatAt), &w.Silent)
 			}))
 	})
-	return silent, wrap("find silent workers", err)
+	return silent, pg.Wrap("find silent workers", err)
 }
 
 // Forbidden reports whether err says that the user lacks a right.
-func Forbidden(err error) bool { return code(err) == "42501" }
+func Forbidden(err error) bool { return pg.Code(err) == "42501" }
 
 // A LostWorker is a worker that was declared dead, and the result of releasing its runs.
 type LostWorker struct {
@@ -96,21 +99,24 @@ RETURNING ` + lostColumns
 // nil, if the worker has sent a heartbeat since w was read, or if somebody has locked its row.
 func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
-	err = do(ctx, func(ctx context.Context) error {
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 			lost = nil
 			var dead []LostWorker
-			err := ask(ctx, tx, declareDead, []any{s.namespace, w.ID, epoch(w.HeartbeatAt), micros(releaseLease)},
-				collect(&dead, readLost))
+			err := pg.Ask(ctx, tx, declareDead, []any{
+				s.namespace, w.ID, pg.Epoch(w.HeartbeatAt),
+				pg.Micros(releaseLease),
+			},
+				pg.Collect(&dead, readLost))
 			if err != nil || len(dead) == 0 {
 				return err
 			}
 			lost = &dead[0]
-			return ask(ctx, tx, workerEvent, []any{s.namespace, w.ID, event, "LOST", detail}, nil)
+			return pg.Ask(ctx, tx, workerEvent, []any{s.namespace, w.ID, event, "LOST", detail}, nil)
 		})
 	})
 	if err != nil {
-		return nil, wrap("declare worker lost", err)
+		return nil, pg.Wrap("declare worker lost", err)
 	}
 	return lost, nil
 }
@@ -133,10 +139,11 @@ RETURNING ` + lostColumns
 // Unreleased returns up to n lost workers for the caller to release: nobody has released them yet, somebody else had
 // locked one of their runs, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, unreleased, []any{s.namespace, micros(releaseLease), n}, collect(&lost, readLost))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, unreleased, []any{s.namespace, pg.Micros(releaseLease), n}, pg.Collect(&lost,
+			readLost))
 	})
-	return lost, wrap("find lost workers that hold runs", err)
+	return lost, pg.Wrap("find lost workers that hold runs", err)
 }
 
 // The dead worker's runs are in a known part of the claim's index: their leases end within one lease timeout, and two
@@ -152,7 +159,8 @@ CROSS JOIN LATERAL (
 	FROM kagzi.workflow_runs k
 	WHERE k.namespace_id = $1 AND k.task_queue = w.task_queue AND k.workflow_type = w.workflow_type
 		AND k.priority = w.priority
-		AND ` + claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
+		AND ` +
+	clause.Claimable + ` AND k.available_at > now() AND k.available_at <= now() + $5::bigint * interval '2 microseconds'
 		AND k.status = 'RUNNING' AND k.locked_by = $2 AND (k.run_id > $6) IS TRUE
 	ORDER BY k.available_at
 ) q
@@ -203,14 +211,14 @@ WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {
-		err = do(ctx, func(ctx context.Context) error { return s.setReleaseAt(ctx, s.pool, w.ID, w.Left > 0) })
+		err = pg.Do(ctx, func(ctx context.Context) error { return s.setReleaseAt(ctx, s.pool, w.ID, w.Left > 0) })
 	}
-	return wrap("release a lost worker's runs", err)
+	return pg.Wrap("release a lost worker's runs", err)
 }
 
 // releaseAll releases the runs, and leaves changes of the keys of whose runs the worker may have ended one without
 // handing on the slot: it may end one until its late writes can commit no more.
-func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
+func (s *Store) releaseAll(ctx context.Context, db pg.DB, w *LostWorker) error {
 	err := s.releaseRuns(ctx, db, w)
 	if w.RecheckKeys {
 		for _, scope := range append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope) {
@@ -223,16 +231,16 @@ func (s *Store) releaseAll(ctx context.Context, db DB, w *LostWorker) error {
 }
 
 // releaseRuns releases the runs in batches. Each batch is a transaction, or a part of db if that is one.
-func (s *Store) releaseRuns(ctx context.Context, db DB, w *LostWorker) error {
+func (s *Store) releaseRuns(ctx context.Context, db pg.DB, w *LostWorker) error {
 	w.Released, w.Left, w.Refused = 0, 0, nil
 	var after uuid.UUID
 	for {
 		var found []uuid.UUID
-		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, db, runsOfWorker, []any{
-				s.namespace, w.ID, w.Queues, w.Types, micros(w.LeaseTimeout),
+		err := pg.Do(ctx, func(ctx context.Context) error {
+			return pg.Ask(ctx, db, runsOfWorker, []any{
+				s.namespace, w.ID, w.Queues, w.Types, pg.Micros(w.LeaseTimeout),
 				after.String(), releaseBatch,
-			}, collect(&found, pgx.RowTo[uuid.UUID]))
+			}, pg.Collect(&found, pgx.RowTo[uuid.UUID]))
 		})
 		if err != nil || len(found) == 0 {
 			return err
@@ -250,11 +258,11 @@ func (s *Store) releaseRuns(ctx context.Context, db DB, w *LostWorker) error {
 }
 
 // makeDue makes runs of the lost worker due. A run that the database refuses to change does not hold up the others.
-func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.UUID) error {
+func (s *Store) makeDue(ctx context.Context, db pg.DB, w *LostWorker, runs []uuid.UUID) error {
 	return Isolate(runs, func(some []uuid.UUID) error {
 		released := 0
-		err := do(ctx, func(ctx context.Context) error {
-			return ask(ctx, db, releaseRuns, []any{s.namespace, w.ID, array(some)}, func(rows pgx.Rows) error {
+		err := pg.Do(ctx, func(ctx context.Context) error {
+			return pg.Ask(ctx, db, releaseRuns, []any{s.namespace, w.ID, array(some)}, func(rows pgx.Rows) error {
 				rows.Close()
 				released = int(rows.CommandTag().RowsAffected())
 				return rows.Err()
@@ -270,8 +278,8 @@ func (s *Store) makeDue(ctx context.Context, db DB, w *LostWorker, runs []uuid.U
 }
 
 // setReleaseAt writes when to look again for runs that the lost worker holds; left says that some were left.
-func (s *Store) setReleaseAt(ctx context.Context, db DB, id uuid.UUID, left bool) error {
-	return ask(ctx, db, setReleaseAt, []any{s.namespace, id, left, micros(LateClaims)}, nil)
+func (s *Store) setReleaseAt(ctx context.Context, db pg.DB, id uuid.UUID, left bool) error {
+	return pg.Ask(ctx, db, setReleaseAt, []any{s.namespace, id, left, pg.Micros(LateClaims)}, nil)
 }
 
 // ReleaseUnresponsive declares each of the workers dead, and releases its runs.
@@ -287,7 +295,7 @@ func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []Unresponsive
 			e = s.Release(ctx, w)
 			lost = append(lost, *w)
 		}
-		if err = errors.Join(err, e); Unavailable(e) || Closed(e) {
+		if err = errors.Join(err, e); pg.Unavailable(e) || pg.Closed(e) {
 			return lost, err
 		}
 	}
@@ -303,7 +311,7 @@ func (s *Store) ReleaseRemaining(ctx context.Context) (freed []LostWorker, err e
 	left, err := s.Unreleased(ctx, maxUnreleased)
 	for i := range left {
 		w := &left[i]
-		if err = errors.Join(err, s.Release(ctx, w)); Unavailable(err) || Closed(err) {
+		if err = errors.Join(err, s.Release(ctx, w)); pg.Unavailable(err) || pg.Closed(err) {
 			return freed, err
 		}
 		if w.Released > 0 || w.Refused != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Each dead worker has transactions of its own: one that cannot be declared dead does not delay the others.
@@ -35,7 +36,7 @@ func TestReleaseLostOneByOne(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.workers SET pid = 666 WHERE worker_id = (SELECT worker_id FROM kagzi.workers
 		ORDER BY 1 LIMIT 1)`)
 	lost, err := s.ReleaseLost(t.Context())
-	if !Refused(err) || len(lost) != 2 || lost[0].Released != 1 || lost[1].Released != 1 {
+	if !pg.Refused(err) || len(lost) != 2 || lost[0].Released != 1 || lost[1].Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE available_at <= now()`); n != 2 {
@@ -71,7 +72,7 @@ func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 	w, rs := fellSilent(t, s, n)
 	refuseUpdate(t, s, rs[3].RunID)
 	refused := func(w LostWorker) bool {
-		return code(w.Refused) == "XX001" && strings.Contains(w.Refused.Error(), rs[3].RunID.String())
+		return pg.Code(w.Refused) == "XX001" && strings.Contains(w.Refused.Error(), rs[3].RunID.String())
 	}
 	lost, err := s.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != n-1 || lost[0].Left != 1 || !refused(lost[0]) {
@@ -207,7 +208,7 @@ func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 	return w, conn
 }
 
-func terminate(t *testing.T, db DB, pid int32) {
+func terminate(t *testing.T, db pg.DB, pid int32) {
 	t.Helper()
 	exec(t, db, `SELECT pg_terminate_backend($1, 10000)`, pid) // returns once the backend has ended
 }

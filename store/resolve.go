@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // undecided holds the writes of a flush that its statements did not write.
@@ -73,7 +75,7 @@ func (s *Store) resolve(ctx context.Context, u undecided) error {
 	b.Queue(resolveRuns, s.namespace, array(runs))
 	b.Queue(resolveSteps, resolveColumns.args(s.namespace, u.records)...)
 	found, recorded := map[uuid.UUID]runState{}, map[stepKey]*StepRow{}
-	if err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) error {
+	if err := pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
 			var lease *uuid.UUID
@@ -81,7 +83,7 @@ func (s *Store) resolve(ctx context.Context, u undecided) error {
 			if err := rows.Scan(&id, &lease, &st.status, &st.cancelling, &st.paused, &st.compensated); err != nil {
 				return err
 			}
-			st.lease = deref(lease)
+			st.lease = pg.Deref(lease)
 			found[id] = st
 		}
 		return nil
@@ -101,8 +103,8 @@ func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string,
 ) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}
 	u := undecided{records: []*Record{r}}
-	if err := do(ctx, func(ctx context.Context) error { return s.resolve(ctx, u) }); err != nil {
-		return nil, false, wrap("resolve step", err)
+	if err := pg.Do(ctx, func(ctx context.Context) error { return s.resolve(ctx, u) }); err != nil {
+		return nil, false, pg.Wrap("resolve step", err)
 	}
 	if r.Outcome == Done {
 		row = &r.StepRow

@@ -7,6 +7,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Restart is a run to start like another one, which is over.
@@ -42,7 +45,7 @@ type Restarted struct {
 const lockOver = `
 SELECT q.status, coalesce(q.external_id, '')
 FROM kagzi.workflow_runs q
-WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
 FOR UPDATE`
 
 // The input and the options are copied in the database, because an input may be large. The tick is copied for FireTime,
@@ -106,7 +109,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		work = started
 		return s.writeEvents(ctx, tx, from, as)
 	})
-	return work, wrap("restart", err)
+	return work, pg.Wrap("restart", err)
 }
 
 // restart reads before it writes anything.
@@ -148,7 +151,7 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 		err = ErrIDConflict
 	}
 	if err == nil && consumer.name != "" {
-		err = ask(ctx, tx, adoptRun, []any{s.namespace, consumer.name, r.New}, nil)
+		err = pg.Ask(ctx, tx, adoptRun, []any{s.namespace, consumer.name, r.New}, nil)
 	}
 	if err == nil && at != nil {
 		err = s.copyHistory(ctx, tx, at, r.New, r.Compensations)
@@ -159,7 +162,7 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 // lockOver locks a run that is over until the end of tx, and returns its external ID.
 func (s *Store) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (externalID string, err error) {
 	var status string
-	err = ask(ctx, tx, lockOver, []any{s.namespace, id}, func(rows pgx.Rows) error {
+	err = pg.Ask(ctx, tx, lockOver, []any{s.namespace, id}, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&status, &externalID}, func() error { return nil })
 		return err
 	})
@@ -184,7 +187,7 @@ func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 	if r.Replace {
 		return nil
 	}
-	input, err := askOne[[]byte](ctx, tx, unhashedInput, s.namespace, r.Run)
+	input, err := pg.AskOne[[]byte](ctx, tx, unhashedInput, s.namespace, r.Run)
 	if err == nil {
 		r.InputHash, err = r.Hash(input)
 	}
@@ -199,7 +202,7 @@ func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work R
 		s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash,
 		string(r.Headers),
 	}
-	err = ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
+	err = pg.Ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
 		work, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (w Restarted, err error) {
 			return w, row.Scan(&w.Queue, &w.Type, &w.Version, &w.tells)
 		})

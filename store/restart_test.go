@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -408,7 +409,7 @@ func TestSafely(t *testing.T) {
 			exec(t, tx, `UPDATE kagzi.workflow_runs SET priority = 1`)
 			_, err := tx.Exec(ctx, `SELECT 1 / 0`)
 			return err
-		}); !Refused(err) {
+		}); !pg.Refused(err) {
 			t.Errorf("%s: error %v", name, err)
 		}
 		if n := one[int](t, tx, `SELECT priority FROM kagzi.workflow_runs`); n != 3 {

@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A new attempt keeps the whole history except the failures that the end of the last attempt forgot, and those that the
@@ -24,7 +27,7 @@ SET status = 'PENDING', slot = NULL, available_at = t.now, paused_at = NULL, fin
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
 	error_kind = NULL, error = NULL, waiting_on = NULL
 FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
 RETURNING r.task_queue, r.run_key, r.key_scope
 ), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
 )
@@ -54,7 +57,7 @@ SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, availab
 	wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
 FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + beingDeleted + `'
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
 RETURNING r.task_queue`
 )
 
@@ -73,7 +76,7 @@ WHERE q.run_id = $2 AND q.namespace_id = $1`
 SELECT x.run_key FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 FOR UPDATE`
 
 	takenOfKey = `
-SELECT coalesce(c.max_running, 0), ` + slotsOfKey + `
+SELECT coalesce(c.max_running, 0), ` + clause.SlotsOfKey + `
 FROM (
 	SELECT $2::text AS key_scope, $3::text AS run_key, coalesce(
 		(SELECT x.max_running FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1),
@@ -82,7 +85,7 @@ FROM (
 ) c`
 
 	holderOfGroup = `
-SELECT run_id FROM kagzi.workflow_runs WHERE run_key = $2 AND namespace_id = $1 AND ` + holdsGroup + ` LIMIT 1`
+SELECT run_id FROM kagzi.workflow_runs WHERE run_key = $2 AND namespace_id = $1 AND ` + clause.HoldsGroup + ` LIMIT 1`
 )
 
 // A GroupHeld reports that another run of the group has its slot.
@@ -100,7 +103,7 @@ func (e *GroupHeld) Error() string {
 // ErrPlaceInTx as takePlace does.
 func (s *Store) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (holds bool, err error) {
 	var queue, key, scope string
-	if err := askRow(ctx, tx, slotOfRun, []any{s.namespace, id}, &queue, &key, &scope, &holds); err != nil {
+	if err := pg.AskRow(ctx, tx, slotOfRun, []any{s.namespace, id}, &queue, &key, &scope, &holds); err != nil {
 		return false, err
 	}
 	group := key != "" && scope == groupScope
@@ -120,11 +123,11 @@ func (s *Store) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers 
 
 // takeKey is takeSlots for a key of a queue.
 func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error {
-	if err := ask(ctx, tx, lockKey, []any{s.namespace, queue, key}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, lockKey, []any{s.namespace, queue, key}, nil); err != nil {
 		return err
 	}
 	var most, taken int // of a further statement: it sees what the last claim has committed
-	err := askRow(ctx, tx, takenOfKey, []any{s.namespace, queue, key}, &most, &taken)
+	err := pg.AskRow(ctx, tx, takenOfKey, []any{s.namespace, queue, key}, &most, &taken)
 	if err == nil && most > 0 && taken >= most {
 		err = &QueueFull{queue, key, most}
 	}
@@ -133,11 +136,11 @@ func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error
 
 // takeGroup is takeSlots for a group.
 func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
-	if err := ask(ctx, tx, lockKey, []any{s.namespace, groupScope, group}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, lockKey, []any{s.namespace, groupScope, group}, nil); err != nil {
 		return err
 	}
 	// of its own: it sees what the last claim has committed
-	holder, err := askOne[uuid.UUID](ctx, tx, holderOfGroup, s.namespace, group)
+	holder, err := pg.AskOne[uuid.UUID](ctx, tx, holderOfGroup, s.namespace, group)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
@@ -190,7 +193,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 		if err != nil {
 			return err
 		}
-		taken, err := askOne[bool](ctx, tx, otherActive, s.namespace, id)
+		taken, err := pg.AskOne[bool](ctx, tx, otherActive, s.namespace, id)
 		if err != nil {
 			return err
 		}
@@ -207,7 +210,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 			}
 			return s.writeEvents(ctx, tx, event)
 		})
-		if code(err) == "23505" { // another run has got the ID since otherActive
+		if pg.Code(err) == "23505" { // another run has got the ID since otherActive
 			return ErrIDConflict
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -222,17 +225,17 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 			return ErrRunActive
 		}
 	})
-	return out, wrap("resume", err)
+	return out, pg.Wrap("resume", err)
 }
 
 // resume returns pgx.ErrNoRows if the run cannot be resumed.
 func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (out Resumed, err error) {
-	has, err := askOne[bool](ctx, tx, compensated, s.namespace, id)
+	has, err := pg.AskOne[bool](ctx, tx, compensated, s.namespace, id)
 	if err != nil {
 		return out, err
 	}
 	if !has {
-		out.Queue, err = askOne[string](ctx, tx, resumeRun, s.namespace, id)
+		out.Queue, err = pg.AskOne[string](ctx, tx, resumeRun, s.namespace, id)
 		return out, err
 	}
 	all, err := s.registrations(ctx, tx, id)
@@ -246,11 +249,11 @@ func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers boo
 	if err != nil {
 		return out, err
 	}
-	if out.Queue, err = askOne[string](ctx, tx, resumeCompensating, s.namespace, id, holds); err != nil {
+	if out.Queue, err = pg.AskOne[string](ctx, tx, resumeCompensating, s.namespace, id, holds); err != nil {
 		return out, err
 	}
 	out.Ends = &CancelledRuns{}
-	err = ask(ctx, tx, retryCompensations, []any{s.namespace, id}, nil)
+	err = pg.Ask(ctx, tx, retryCompensations, []any{s.namespace, id}, nil)
 	if err == nil {
 		err = s.compensateLocked(ctx, tx, id, out.Ends)
 	}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A Retention says how long runs are kept after they end.
@@ -31,9 +34,9 @@ func (r Retention) Shortest() time.Duration {
 func (r Retention) args() []any {
 	types, keeps := make([]string, 0, len(r.Workflows)), make([]int64, 0, len(r.Workflows))
 	for name, d := range r.Workflows {
-		types, keeps = append(types, name), append(keeps, micros(d))
+		types, keeps = append(types, name), append(keeps, pg.Micros(d))
 	}
-	return []any{micros(r.Completed), micros(r.Failed), types, keeps}
+	return []any{pg.Micros(r.Completed), pg.Micros(r.Failed), types, keeps}
 }
 
 // A Range is a part of the key that a walk still has to visit: the IDs above After, up to and including End.
@@ -60,10 +63,11 @@ SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AN
 // clock.
 func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
-	err = do(ctx, func(ctx context.Context) error {
-		return askRow(ctx, s.pool, beginWalk, []any{s.namespace}, utc(&now), &workers)
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.AskRow(ctx, s.pool, beginWalk, []any{s.namespace}, pg.UTC(&now), &workers)
 	})
-	return []Range{{End: idAt(now.Add(-keep))}, {After: idAt(now), End: uuid.Max}}, workers, wrap("begin walk", err)
+	return []Range{{End: pg.IDAt(now.Add(-keep))}, {After: pg.IDAt(now), End: uuid.Max}}, workers, pg.Wrap("begin walk",
+		err)
 }
 
 // The planner's statistics of the key: an estimate of the namespace's share of the runs, and IDs that divide the key
@@ -89,16 +93,10 @@ SELECT coalesce((
 // into parts of about equal size. They are as recent as the table's last ANALYZE. Without one, the share is 1 and there
 // are no IDs.
 func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return askRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.AskRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
 	})
-	return min(1, max(0, share)), bounds, wrap("read the table's statistics", err)
-}
-
-// idAt returns the lowest ID that a client can make at t.
-func idAt(t time.Time) (id uuid.UUID) {
-	binary.BigEndian.PutUint64(id[:], uint64(max(0, t.UnixMilli()))<<16)
-	return id
+	return min(1, max(0, share)), bounds, pg.Wrap("read the table's statistics", err)
 }
 
 // No index has the ends of runs, because every finish would pay for it. So the key is walked in portions.
@@ -111,7 +109,7 @@ FROM (
 			AND (q.finished_at <= now() - interval '1 microsecond' *
 			coalesce(($7::bigint[])[array_position($6::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED'
 				THEN $4::bigint ELSE $5::bigint END)
-			OR coalesce(q.waiting_on = '` + beingDeleted + `', false)) AS old
+			OR coalesce(q.waiting_on = '` + clause.BeingDeleted + `', false)) AS old
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id > $2 AND q.run_id <= $3 AND q.namespace_id = $1
 		ORDER BY q.run_id
@@ -128,12 +126,12 @@ func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
 	most time.Duration,
 ) (old []uuid.UUID, rest *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
-	limited := txMode{locks: most / 2, statements: most}
-	err = do(ctx, func(ctx context.Context) error {
+	limited := pg.Mode{Locks: most / 2, Statements: most}
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		old, rest = nil, nil
 		b := &pgx.Batch{}
 		b.Queue(expiredRuns, args...)
-		return exchange(ctx, s.pool, limited, b, func(rows pgx.Rows) error {
+		return pg.Exchange(ctx, s.pool, limited, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var isOld bool
 			var visited int
@@ -149,19 +147,14 @@ func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
 			return err
 		})
 	})
-	if code(err) == "57014" {
+	if pg.Code(err) == "57014" {
 		err = ErrTooLong
 	}
-	return old, rest, wrap("find expired runs", err)
+	return old, rest, pg.Wrap("find expired runs", err)
 }
 
 // ErrTooLong reports that a statement was cancelled because it took too long.
 var ErrTooLong = errors.New("it took too long")
-
-// beingDeleted is the waiting_on of a run whose steps are deleted in several transactions. The first of them sets it.
-// From then on the run cannot be resumed, because it would execute the deleted steps again. The run is deleted even if
-// the retention was extended since.
-const beingDeleted = "deletion"
 
 // A run is checked again under its lock, because it may have been resumed. It stays as long as its parent's row exists,
 // whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted
@@ -185,7 +178,7 @@ WITH k AS MATERIALIZED (
 				AND (q.finished_at <= now() - interval '1 microsecond' *
 				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED'
 					THEN $3::bigint ELSE $4::bigint END)
-				OR q.waiting_on = '` + beingDeleted + `')
+				OR q.waiting_on = '` + clause.BeingDeleted + `')
 			AND CASE WHEN q.parent_run_id IS NULL THEN true ELSE NOT EXISTS (
 				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END
 		FOR UPDATE SKIP LOCKED
@@ -224,7 +217,7 @@ WITH k AS MATERIALIZED (
 ), r AS (
 	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1
 ), m AS (
-	UPDATE kagzi.workflow_runs r SET waiting_on = '` + beingDeleted + `'
+	UPDATE kagzi.workflow_runs r SET waiting_on = '` + clause.BeingDeleted + `'
 	WHERE r.run_id = ANY (ARRAY (SELECT c.run_id FROM c WHERE c.rows >= $7)) AND r.namespace_id = $1
 )
 SELECT k.mine, c.run_id, c.total < $7, c.rows >= $7
@@ -243,7 +236,7 @@ type Pruned struct {
 // Prune deletes the runs past their retention, in one transaction of at most rows steps, signals and items.
 func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
 	args := append([]any{s.namespace, array(ids)}, append(keep.args(), rows)...)
-	err = s.prune(ctx, relaxed, pruneRuns, args, func(rows pgx.Rows) error {
+	err = s.prune(ctx, pg.Relaxed, pruneRuns, args, func(rows pgx.Rows) error {
 		out = Pruned{}
 		var mine bool
 		var id *uuid.UUID
@@ -264,7 +257,7 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 		return err
 	})
 	slices.SortFunc(out.Left, compareIDs)
-	return out, wrap("prune", err)
+	return out, pg.Wrap("prune", err)
 }
 
 // Only for a run that is marked: it cannot be resumed. The lock is for others that delete the run: they would delete
@@ -273,7 +266,8 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 // behind it.
 const pruneSteps = `
 WITH m AS MATERIALIZED (
-	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` + beingDeleted + `' FOR UPDATE
+	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` +
+	clause.BeingDeleted + `' FOR UPDATE
 ), s AS MATERIALIZED (
 	SELECT x.step_id, x.attempt_number
 	FROM (
@@ -307,23 +301,23 @@ SELECT GREATEST((SELECT count(*) FROM ds) + (SELECT count(*) FROM dg), (SELECT c
 // PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero
 // only if none remain. It does not wait for others that delete the run: then it returns an error that is Locked.
 func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
-	return s.pruneSteps(ctx, relaxed, id, n)
+	return s.pruneSteps(ctx, pg.Relaxed, id, n)
 }
 
-func (s *Store) pruneSteps(ctx context.Context, mode txMode, id uuid.UUID, n int) (deleted int, err error) {
+func (s *Store) pruneSteps(ctx context.Context, mode pg.Mode, id uuid.UUID, n int) (deleted int, err error) {
 	err = s.prune(ctx, mode, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
 		deleted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 		return err
 	})
-	return deleted, wrap("prune steps", err)
+	return deleted, pg.Wrap("prune steps", err)
 }
 
 // prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a
 // delete that a crash undoes is repeated.
-func (s *Store) prune(ctx context.Context, mode txMode, sql string, args []any, read func(pgx.Rows) error) error {
-	return do(ctx, func(ctx context.Context) error {
+func (s *Store) prune(ctx context.Context, mode pg.Mode, sql string, args []any, read func(pgx.Rows) error) error {
+	return pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		b.Queue(sql, args...)
-		return exchange(ctx, s.pool, mode, b, read)
+		return pg.Exchange(ctx, s.pool, mode, b, read)
 	})
 }

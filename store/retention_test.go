@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 const day = 24 * time.Hour
@@ -30,7 +31,7 @@ var everything = Range{End: uuid.Max}
 // madeAgo gives the run an ID that a client made so long ago.
 func madeAgo(d time.Duration) func(*NewRun) {
 	return func(r *NewRun) {
-		id := idAt(time.Now().Add(-d))
+		id := pg.IDAt(time.Now().Add(-d))
 		copy(r.RunID[:6], id[:6])
 	}
 }
@@ -249,7 +250,7 @@ func TestLookIsCutOff(t *testing.T) {
 	}
 	tx := begin(t, s)
 	exec(t, tx, `LOCK kagzi.workflow_runs`)
-	if err := scan(4 * time.Second); !Locked(err) {
+	if err := scan(4 * time.Second); !pg.Locked(err) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -374,7 +375,7 @@ func TestPruneElsewhere(t *testing.T) {
 	commit(t, tx)
 	tx = begin(t, s)
 	exec(t, tx, `LOCK kagzi.signals`)
-	if _, err := s.Prune(t.Context(), keepDays, []uuid.UUID{id}, 100); !Locked(err) {
+	if _, err := s.Prune(t.Context(), keepDays, []uuid.UUID{id}, 100); !pg.Locked(err) {
 		t.Errorf("error %v", err)
 	}
 	commit(t, tx)

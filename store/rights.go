@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // MissingRights reports the rights on schema kagzi that this user lacks.
@@ -177,8 +179,8 @@ type rights struct {
 	readOnly               bool   // the database takes no writes
 }
 
-func queryRights(ctx context.Context, db DB) (r rights, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+func queryRights(ctx context.Context, db pg.DB) (r rights, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		return db.QueryRow(ctx, missingRights).Scan(&r.user, &r.noSchema, &r.worker, &r.client, &r.reads, &r.writes,
 			&r.workerRole, &r.clientRole, &r.readOnly)
 	})
@@ -207,11 +209,11 @@ func (s *Store) CheckRights(ctx context.Context) error {
 // CheckRightsOn is CheckRights on the caller's connection, for a program that needs the rights of a client or of a
 // worker. It returns the rights that the user has. A user who may read every table and write to none is a viewer on
 // purpose: that is no error unless the program needs the rights of a worker.
-func (s *Store) CheckRightsOn(ctx context.Context, db DB, as Rights) (Rights, error) {
+func (s *Store) CheckRightsOn(ctx context.Context, db pg.DB, as Rights) (Rights, error) {
 	r, err := queryRights(ctx, db)
 	switch {
 	case err != nil:
-		return NoRights, wrap("check rights", err)
+		return NoRights, pg.Wrap("check rights", err)
 	case r.readOnly:
 		return NoRights, errors.New("the database is read-only, a standby for one: connect to the primary " +
 			"(target_session_attrs=read-write)")
@@ -234,8 +236,8 @@ func (s *Store) ExplainRights(ctx context.Context, err error) error {
 
 // ExplainRightsOn is ExplainRights on the caller's connection. It names the rights that a client needs. If the user has
 // these, it names those of a worker.
-func ExplainRightsOn(ctx context.Context, db DB, err error) error {
-	if code(err) != "42501" {
+func ExplainRightsOn(ctx context.Context, db pg.DB, err error) error {
+	if pg.Code(err) != "42501" {
 		return err
 	}
 	r, ask := queryRights(ctx, db)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // grantedRights returns the rights that a role has on the tables of the schema, as tableRights writes them.
@@ -100,7 +101,7 @@ func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
 	worker, _, _ := dbtest.Roles(t, db)
 	pool := dbtest.OpenPool(t, db.DSN, dbtest.Setting("role", worker), dbtest.Conns(1))
 	all := preparedStatements(t, pool)
-	all["lockEvents"] = lockEvents
+	all["lockEvents"] = `LOCK TABLE kagzi.events IN SHARE ROW EXCLUSIVE MODE`
 	for part := range 8 {
 		all[fmt.Sprint("truncate", part)] = fmt.Sprintf(`TRUNCATE kagzi.events_%d`, part)
 	}
@@ -111,7 +112,7 @@ func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
 		}
 		defer func() { _ = tx.Rollback(t.Context()) }()
 		_, err = tx.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
-		if err != nil && code(err) != "42501" {
+		if err != nil && pg.Code(err) != "42501" {
 			t.Errorf("%s: %v", sql, err)
 		}
 		return err != nil

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // RunsTopic is the topic of the starts and ends of runs that tell.
@@ -49,6 +51,6 @@ func (s *Store) runEvents(what bool, runs, leases []uuid.UUID) []any {
 // publishRuns publishes the starts or the ends of runs that tell, in the transaction that has written them. It returns
 // consumers, one of each queue.
 func (s *Store) publishRuns(ctx context.Context, tx pgx.Tx, what bool, runs ...uuid.UUID) (due []DueRun, err error) {
-	err = ask(ctx, tx, publishRuns, s.runEvents(what, runs, make([]uuid.UUID, len(runs))), readSubscribers(&due))
+	err = pg.Ask(ctx, tx, publishRuns, s.runEvents(what, runs, make([]uuid.UUID, len(runs))), readSubscribers(&due))
 	return due, err
 }

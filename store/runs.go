@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // ErrRunNotFound reports that the namespace has no such run.
@@ -53,35 +56,17 @@ type Run struct {
 	Output        []byte
 }
 
-const runColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
-	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
-	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), r.lease, r.cancel_requested_at, ` + silentSince
-
-// A worker that is not in the registry was pruned after its runs had been made due.
-const silentSince = `CASE WHEN r.status = 'RUNNING' AND r.locked_by IS NOT NULL THEN NULLIF(coalesce((
-		SELECT CASE WHEN w.status = 'OFFLINE' OR w.heartbeat_at < clock_timestamp() - w.stale_after THEN w.heartbeat_at
-			ELSE 'infinity' END
-		FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1
-	), LEAST(r.available_at, clock_timestamp())), 'infinity') END`
-
-// storedInput is the input of a run; the items of a batch, if it is that of one.
-const storedInput = `coalesce(r.input, (
-		SELECT string_agg(i.input, ''::bytea ORDER BY i.place) FROM kagzi.start_items i WHERE i.run_id = r.run_id
-			AND i.namespace_id = $1
-	))`
-
 const getRun = `
-SELECT ` + runColumns + `, ` + storedInput + `, r.output
+SELECT ` + clause.RunColumns + `, ` + clause.StoredInput + `, r.output
 FROM kagzi.workflow_runs r
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // Run returns one run.
 func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
 	var out []*Run
-	err := do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, getRun, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
-			out, err = readRuns(rows)
+	err := pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, getRun, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+			out, err = ReadRuns(rows)
 			return err
 		})
 	})
@@ -89,7 +74,7 @@ func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
 		err = ErrRunNotFound
 	}
 	if err != nil {
-		return nil, wrap("get run", err)
+		return nil, pg.Wrap("get run", err)
 	}
 	return out[0], nil
 }
@@ -103,26 +88,27 @@ WHERE external_id = $2 AND namespace_id = $1 AND status IN ('COMPLETED', 'FAILED
 ORDER BY run_id DESC LIMIT 1`
 
 // Find returns the run ID behind an external ID: the active run's, else the newest one's.
-func (s *Store) Find(ctx context.Context, db DB, externalID string) (uuid.UUID, error) {
+func (s *Store) Find(ctx context.Context, db pg.DB, externalID string) (uuid.UUID, error) {
 	if db == nil {
 		db = s.pool
 	}
 	var id uuid.UUID
-	err := do(ctx, func(ctx context.Context) (err error) {
+	err := pg.Do(ctx, func(ctx context.Context) (err error) {
 		// The order matters: a run that ends between the two statements is found by the second one.
-		id, err = askOne[uuid.UUID](ctx, db, findActive, s.namespace, externalID)
+		id, err = pg.AskOne[uuid.UUID](ctx, db, findActive, s.namespace, externalID)
 		if errors.Is(err, pgx.ErrNoRows) {
-			id, err = askOne[uuid.UUID](ctx, db, findEnded, s.namespace, externalID)
+			id, err = pg.AskOne[uuid.UUID](ctx, db, findEnded, s.namespace, externalID)
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrRunNotFound
 		}
 		return err
 	})
-	return id, wrap("find run", err)
+	return id, pg.Wrap("find run", err)
 }
 
-func readRuns(rows pgx.Rows) ([]*Run, error) {
+// ReadRuns reads rows of runColumns, the input and the output.
+func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 	defer rows.Close()
 	var out []*Run
 	for rows.Next() {
@@ -131,17 +117,20 @@ func readRuns(rows pgx.Rows) ([]*Run, error) {
 		var version *int
 		var parent, origin, locked, lease *uuid.UUID
 		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status,
-			utc(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &waiting, utc(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress, &kind,
-			&text, &parent, &step, &locked, utc(&r.CreatedAt), utc(&r.StartedAt),
-			utc(&r.FinishedAt), &schedule, utc(&r.FireAt), &origin, &r.Quarantined, utc(&r.PausedAt), &r.Outcome, &key,
-			&r.Key.Group, &lease, utc(&r.CancelledAt), utc(&r.SilentSince), &r.Input, &r.Output); err != nil {
+			pg.UTC(&r.AvailableAt), &r.Attempts,
+			&r.Recoveries, &waiting, pg.UTC(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress,
+			&kind,
+			&text, &parent, &step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt),
+			pg.UTC(&r.FinishedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined, pg.UTC(&r.PausedAt),
+			&r.Outcome, &key,
+			&r.Key.Group, &lease, pg.UTC(&r.CancelledAt), pg.UTC(&r.SilentSince), &r.Input, &r.Output); err != nil {
 			return nil, err
 		}
-		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = deref(external), deref(waiting), deref(kind), deref(text)
-		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = deref(version), deref(parent), deref(origin),
-			deref(locked), deref(lease)
-		r.ParentStep, r.Schedule, r.Key.Name = deref(step), deref(schedule), deref(key)
+		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = pg.Deref(external), pg.Deref(waiting), pg.Deref(kind),
+			pg.Deref(text)
+		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = pg.Deref(version), pg.Deref(parent), pg.Deref(origin),
+			pg.Deref(locked), pg.Deref(lease)
+		r.ParentStep, r.Schedule, r.Key.Name = pg.Deref(step), pg.Deref(schedule), pg.Deref(key)
 		out = append(out, r)
 	}
 	return out, rows.Err()
@@ -180,29 +169,32 @@ WHERE r.there IS NULL`
 func (s *Store) Ended(ctx context.Context, ids []uuid.UUID,
 	most time.Duration,
 ) (ended []Ended, missing []uuid.UUID, err error) {
-	mode := txMode{statements: most, locks: callTimeout} // a lock on the table is not an error before most has passed
+	mode := pg.Mode{
+		Statements: most,
+		Locks:      pg.CallTimeout,
+	} // a lock on the table is not an error before most has passed
 	if most == 0 {
-		mode = untimed
+		mode = pg.Untimed
 	}
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		ended, missing = nil, nil
 		b := &pgx.Batch{}
 		b.Queue(endedRuns, s.namespace, array(ids))
 		b.Queue(missingRuns, s.namespace, array(ids))
-		return exchange(ctx, s.pool, mode, b, func(rows pgx.Rows) error {
+		return pg.Exchange(ctx, s.pool, mode, b, func(rows pgx.Rows) error {
 			for rows.Next() {
 				var e Ended
 				var kind, text *string
 				if err := rows.Scan(&e.RunID, &e.Type, &e.Status, &e.Output, &kind, &text); err != nil {
 					return err
 				}
-				e.ErrorKind, e.Error = deref(kind), deref(text)
+				e.ErrorKind, e.Error = pg.Deref(kind), pg.Deref(text)
 				ended = append(ended, e)
 			}
 			return nil
-		}, collect(&missing, pgx.RowTo[uuid.UUID]))
+		}, pg.Collect(&missing, pgx.RowTo[uuid.UUID]))
 	})
-	return ended, missing, wrap("find ended runs", err)
+	return ended, missing, pg.Wrap("find ended runs", err)
 }
 
 // A DueRun is a run that became due.

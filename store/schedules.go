@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // ErrScheduleNotFound reports that the namespace has no such schedule.
@@ -100,11 +102,11 @@ func readTemplates(rows pgx.Rows) ([]*Template, error) {
 		var key, cron, zone, overlap, problem *string
 		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
 			&t.Headers, &key, &t.Group,
-			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, utc(&t.PausedAt), &t.PauseWhy.Actor,
-			&t.PauseWhy.Reason, &problem, utc(&t.Cursor),
-			utc(&t.Next), utc(&t.CreatedAt), utc(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
-		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = deref(version), deref(key), deref(cron),
-			deref(zone), deref(overlap), deref(problem)
+			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, pg.UTC(&t.PausedAt), &t.PauseWhy.Actor,
+			&t.PauseWhy.Reason, &problem, pg.UTC(&t.Cursor),
+			pg.UTC(&t.Next), pg.UTC(&t.CreatedAt), pg.UTC(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
+		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = pg.Deref(version), pg.Deref(key), pg.Deref(cron),
+			pg.Deref(zone), pg.Deref(overlap), pg.Deref(problem)
 		return t, err
 	})
 }
@@ -121,14 +123,14 @@ SELECT clock_timestamp(), (
 // NextDue returns the time until the next template is due; ok is false if none will be.
 func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
 	var now, next time.Time
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, nextTemplate, []any{s.namespace}, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{utc(&now), utc(&next)}, func() error { return nil })
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, nextTemplate, []any{s.namespace}, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{pg.UTC(&now), pg.UTC(&next)}, func() error { return nil })
 			return err
 		})
 	})
 	if err != nil || next.IsZero() {
-		return 0, false, wrap("find due schedules", err)
+		return 0, false, pg.Wrap("find due schedules", err)
 	}
 	return max(0, next.Sub(now)), true, nil
 }
@@ -157,9 +159,9 @@ type Decide func(now time.Time, due []*Template) []*Firing
 // FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that it
 // inserted, and the number of templates that it passed to decide: none if another coordinator is firing.
 func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, decided int, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		fired, decided = nil, 0
-		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 			now, due, err := s.lockDue(ctx, tx, limit)
 			if err != nil || len(due) == 0 {
 				return err
@@ -169,7 +171,7 @@ func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []
 			return err
 		})
 	})
-	return fired, decided, wrap("fire schedules", err)
+	return fired, decided, pg.Wrap("fire schedules", err)
 }
 
 // lockDue locks and returns templates that are due; none if another coordinator holds scheduleLock.
@@ -179,7 +181,7 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 	b.Queue(scheduleLock, s.namespace)
 	b.Queue(dueTemplates, s.namespace, limit)
 	b.Queue(databaseTime)
-	err = exchange(ctx, tx, brief, b, func(rows pgx.Rows) (err error) {
+	err = pg.Exchange(ctx, tx, pg.Brief, b, func(rows pgx.Rows) (err error) {
 		held, err = pgx.CollectOneRow(rows, pgx.RowTo[bool])
 		return err
 	}, func(rows pgx.Rows) (err error) {
@@ -272,8 +274,8 @@ WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`
 
 var advanceColumns = columnsOf(advanceTemplates,
 	uuids("schedule_id", func(f *Firing) uuid.UUID { return f.Template }),
-	bigints("cursor", func(f *Firing) int64 { return epoch(f.Cursor) }),
-	bigints("next", func(f *Firing) int64 { return epoch(f.Next) }),
+	bigints("cursor", func(f *Firing) int64 { return pg.Epoch(f.Cursor) }),
+	bigints("next", func(f *Firing) int64 { return pg.Epoch(f.Next) }),
 	texts("problem", func(f *Firing) string { return f.Problem }),
 	bools("pause", func(f *Firing) bool { return f.Pause }),
 )
@@ -292,16 +294,16 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
 		b.Queue(insertFired, firedColumns.args(s.namespace, runs)...)
-		reads = append(reads, collect(&fired, func(row pgx.CollectableRow) (r FiredRun, err error) {
+		reads = append(reads, pg.Collect(&fired, func(row pgx.CollectableRow) (r FiredRun, err error) {
 			var tells bool
-			if err = row.Scan(uuidTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &tells); tells {
+			if err = row.Scan(pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &tells); tells {
 				telling = append(telling, r.RunID)
 			}
 			return r, err
 		}))
 	}
 	b.Queue(advanceTemplates, advanceColumns.args(s.namespace, firings)...)
-	err := exchange(ctx, tx, untimed, b, reads...)
+	err := pg.Exchange(ctx, tx, pg.Untimed, b, reads...)
 	if err == nil && telling != nil {
 		// consumers are due with the next claim that looks at their keys
 		_, err = s.publishRuns(ctx, tx, started, telling...)
@@ -370,22 +372,22 @@ func (s *Store) ReleaseQueued(ctx context.Context,
 	alone func(QueuedRun, error),
 ) (released []FiredRun, blocking []uuid.UUID, err error) {
 	release := func(among any) (some []FiredRun, err error) {
-		err = do(ctx, func(ctx context.Context) error {
+		err = pg.Do(ctx, func(ctx context.Context) error {
 			b := &pgx.Batch{}
 			b.Queue(releaseQueued, s.namespace, among)
 			b.Queue(blockingRuns, s.namespace)
-			return exchange(ctx, s.pool, brief, b, collect(&some, pgx.RowToStructByPos[FiredRun]),
-				collect(&blocking, pgx.RowTo[uuid.UUID]))
+			return pg.Exchange(ctx, s.pool, pg.Brief, b, pg.Collect(&some, pgx.RowToStructByPos[FiredRun]),
+				pg.Collect(&blocking, pgx.RowTo[uuid.UUID]))
 		})
 		return some, err
 	}
 	if released, err = release(nil); err == nil || !MayBeRowError(err) {
-		return released, blocking, wrap("release queued runs", err)
+		return released, blocking, pg.Wrap("release queued runs", err)
 	}
 	released = nil // refused together
 	var queued []QueuedRun
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, queuedRuns, []any{s.namespace}, collect(&queued, pgx.RowToStructByPos[QueuedRun]))
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, queuedRuns, []any{s.namespace}, pg.Collect(&queued, pgx.RowToStructByPos[QueuedRun]))
 	})
 	if err == nil {
 		err = Isolate(queued, func(among []QueuedRun) error {
@@ -396,7 +398,7 @@ func (s *Store) ReleaseQueued(ctx context.Context,
 			return err
 		}, alone)
 	}
-	return released, blocking, wrap("release queued runs", err)
+	return released, blocking, pg.Wrap("release queued runs", err)
 }
 
 const activeFired = `
@@ -407,7 +409,7 @@ WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SL
 // cancelFired cancels the active runs of a schedule, in the transaction that has locked it.
 func (s *Store) cancelFired(ctx context.Context, tx pgx.Tx, schedule uuid.UUID) (*CancelledRuns, error) {
 	var ids []uuid.UUID
-	err := ask(ctx, tx, activeFired, []any{s.namespace, schedule}, collect(&ids, pgx.RowTo[uuid.UUID]))
+	err := pg.Ask(ctx, tx, activeFired, []any{s.namespace, schedule}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 	if err != nil || len(ids) == 0 {
 		return &CancelledRuns{}, err
 	}

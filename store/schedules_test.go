@@ -13,7 +13,7 @@ import (
 func saveTemplate(t *testing.T, s *Store, name string) *Template {
 	t.Helper()
 	template := &Template{
-		ID: newID(), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
+		ID: uuid.Must(uuid.NewV7()), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
 		Spec: []byte(`{"timeout": 60000000}`),
 		Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
 	}
@@ -28,35 +28,6 @@ func edit(t *testing.T, s *Store, tx pgx.Tx, id uuid.UUID, e *Edit) {
 		return e, nil
 	}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// A schedule is not a run: no statement about runs returns it, and deleting it leaves no run behind.
-func TestScheduleIsNoRun(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	template := saveTemplate(t, s, "s")
-	if list, err := s.List(t.Context(), nil, Filter{Limit: 10}); err != nil || len(list) != 0 {
-		t.Errorf("runs %v, error %v", list, err)
-	}
-	if c := claim(t, s, request(5)); len(c.Runs) != 0 {
-		t.Errorf("claimed %v", c.Runs)
-	}
-	_, err := s.Run(t.Context(), template.ID)
-	wantError(t, err, ErrRunNotFound)
-	_, err = New(s.pool, "other").Schedule(t.Context(), template.ID)
-	wantError(t, err, ErrScheduleNotFound)
-
-	edit(t, s, nil, template.ID, &Edit{Fire: &Firing{
-		Template: template.ID, Runs: []TickRun{{RunID: newID()}},
-		Cursor: template.Cursor, Next: template.Next,
-	}, Delete: true})
-	_, err = s.Schedule(t.Context(), template.ID)
-	wantError(t, err, ErrScheduleNotFound)
-	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Limit: 10, Payloads: true})
-	if err != nil || len(list) != 1 || string(list[0].Input) != "input" || list[0].Schedule != "s" ||
-		list[0].DeadlineAt.IsZero() {
-		t.Errorf("runs %+v, error %v", list, err)
 	}
 }
 

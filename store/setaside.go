@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A SetAside keeps a message that does not decode from being read again. A worker writes it under the run's lease. If
@@ -102,7 +103,7 @@ func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id st
 		event.Changes = []Changed{{"signal", m.Name, ""}, {"message", id, ""}}
 		return s.writeEvents(ctx, tx, event)
 	})
-	return wrap("drop message", err)
+	return pg.Wrap("drop message", err)
 }
 
 // RedeliverMessage stores a message that was set aside as if its sender had sent it again: behind all others. It
@@ -139,13 +140,13 @@ func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, 
 		event.Changes = []Changed{{"signal", "", m.Name}, {"message", "", id}}
 		return s.writeEvents(ctx, tx, event)
 	})
-	return out, wrap("redeliver message", err)
+	return out, pg.Wrap("redeliver message", err)
 }
 
 // lockForMessage locks the run of the event, and returns its status. done says that an earlier try, whose answer was
 // lost, has written the event.
 func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (done bool, status string, err error) {
-	if err := ask(ctx, tx, lockRuns, []any{s.namespace, array([]uuid.UUID{event.RunID})}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, lockRuns, []any{s.namespace, array([]uuid.UUID{event.RunID})}, nil); err != nil {
 		return false, "", err
 	}
 	if status, err = s.status(ctx, tx, event.RunID); err != nil {
@@ -160,15 +161,16 @@ func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (
 func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, unread bool) (Message, error) {
 	m := Message{RunID: run, ID: id}
 	var headers *json.RawMessage
-	err := askRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers, &m.SentBy)
+	err := pg.AskRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers,
+		&m.SentBy)
 	if err == nil {
-		m.Headers = deref(headers)
+		m.Headers = pg.Deref(headers)
 		return m, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return m, err
 	}
-	readBy, err := askOne[string](ctx, tx, messageReadBy, s.namespace, run, id)
+	readBy, err := pg.AskOne[string](ctx, tx, messageReadBy, s.namespace, run, id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return m, ErrMessageNotFound
@@ -176,52 +178,4 @@ func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id 
 		return m, err
 	}
 	return m, &MessageKept{ReadBy: readBy, Running: readBy == ""}
-}
-
-const countSetAside = `
-SELECT count(*) FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.set_aside_at IS NOT NULL
-	AND g.consumed_by IS NULL`
-
-// SetAsideOf returns how many messages of the run do not decode.
-func (s *Store) SetAsideOf(ctx context.Context, run uuid.UUID) (n int, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		n, err = askOne[int](ctx, s.pool, countSetAside, s.namespace, run)
-		return err
-	})
-	return n, wrap("count messages", err)
-}
-
-// A WaitingMessage is a message that was set aside, of a run that is not over.
-type WaitingMessage struct {
-	RunID uuid.UUID
-	Type  string // of the run
-	Name  string
-	ID    string
-	At    time.Time // when it was set aside
-}
-
-// The inner LIMIT bounds what the statement reads: messages of runs that are over stay until the runs are deleted.
-const setAside = `
-SELECT g.run_id, r.workflow_type, g.name, g.signal_id, g.set_aside_at
-FROM (
-	SELECT g.run_id, g.name, g.signal_id, g.set_aside_at
-	FROM kagzi.signals g
-	WHERE g.namespace_id = $1 AND g.set_aside_at IS NOT NULL
-	ORDER BY g.run_id DESC, g.name DESC, g.sequence DESC
-	LIMIT 10000
-) g
-CROSS JOIN LATERAL (
-	SELECT q.workflow_type FROM kagzi.workflow_runs q
-	WHERE q.run_id = g.run_id AND q.namespace_id = $1 AND q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	OFFSET 0
-) r
-LIMIT $2`
-
-// SetAside returns messages that do not decode, those of the newest runs first.
-func (s *Store) SetAside(ctx context.Context, db DB, most int) (out []WaitingMessage, err error) {
-	err = ask(ctx, db, setAside, []any{s.namespace, most},
-		collect(&out, func(row pgx.CollectableRow) (m WaitingMessage, err error) {
-			return m, row.Scan(&m.RunID, &m.Type, &m.Name, &m.ID, utc(&m.At))
-		}))
-	return out, wrap("find messages that do not decode", err)
 }

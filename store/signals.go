@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A Signal is a message to a run.
@@ -130,12 +132,12 @@ CROSS JOIN LATERAL (
 // before the rest: Wakeups does not count a message that arrives in between, so the message is read again.
 func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
 	var out map[uuid.UUID]*Inbox
-	err := within(ctx, bulkTimeout, func(ctx context.Context) error {
+	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID]*Inbox, len(runs))
 		b := &pgx.Batch{}
 		b.Queue(runWakeups, s.namespace, array(runs))
 		queueInbox(b, s.namespace, runs, NoLimit)
-		return exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) error {
+		return pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var wakeups int64
 			_, err := pgx.ForEachRow(rows, []any{&id, &wakeups}, func() error {
@@ -146,7 +148,7 @@ func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inb
 		}, readSignals(out), readEnds(out, nil))
 	})
 	if err != nil {
-		return nil, wrap("read messages", err) // without a partial result, which a caller would take for all
+		return nil, pg.Wrap("read messages", err) // without a partial result, which a caller would take for all
 	}
 	return out, nil
 }
@@ -177,7 +179,7 @@ func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 	var g Signal
 	var over bool
 	_, err := pgx.ForEachRow(rows, []any{
-		&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, utc(&g.ReceivedAt),
+		&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, pg.UTC(&g.ReceivedAt),
 		&over,
 	}, func() error {
 		signal := g
@@ -193,9 +195,9 @@ func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string,
 	after int64,
 ) (page []*Signal, more bool, err error) {
-	err = within(ctx, bulkTimeout, func(ctx context.Context) error {
+	err = pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		page, more = nil, false
-		return ask(ctx, s.pool, unreadOfName, []any{s.namespace, run, name, after, messagePage},
+		return pg.Ask(ctx, s.pool, unreadOfName, []any{s.namespace, run, name, after, messagePage},
 			func(rows pgx.Rows) error {
 				return eachSignal(rows, func(g *Signal, over bool) {
 					if over {
@@ -206,7 +208,7 @@ func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string,
 				})
 			})
 	})
-	return page, more, wrap("read messages", err)
+	return page, more, pg.Wrap("read messages", err)
 }
 
 // readEnds reads endedChildren into out, for the runs that are in out. It sets more for the runs that exceed the limit.
@@ -219,11 +221,11 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 		var over bool
 		_, err := pgx.ForEachRow(rows, []any{
 			&c.Parent, &c.Child, &c.Type, &c.Status, &c.Output, &kind, &text,
-			utc(&c.FinishedAt), &c.Ending, &of, &over,
+			pg.UTC(&c.FinishedAt), &c.Ending, &of, &over,
 		}, func() error {
 			end := c
 			c.Output = nil
-			end.ErrorKind, end.Error = deref(kind), deref(text)
+			end.ErrorKind, end.Error = pg.Deref(kind), pg.Deref(text)
 			if over {
 				more[of] = true
 			} else if n := out[c.Parent]; n != nil {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead,
@@ -30,7 +32,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		return err
 	})
 	if err != nil {
-		return nil, wrap("start", err)
+		return nil, pg.Wrap("start", err)
 	}
 	return out, nil
 }
@@ -40,14 +42,14 @@ func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedR
 	lost bool,
 ) (out []StartedRun, err error) {
 	chunks := startChunks(runs, everyRun(runs))
-	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
+	ctx, cancel := pg.Bound(ctx, pg.CallTimeout*time.Duration(len(chunks)))
 	defer cancel()
 	// no run can be refused after others were inserted
 	if len(chunks) == 1 && !byPolicy(runs) && (len(runs) == 1 || !anyExternalID(runs)) && !anyMessages(runs) &&
 		!anyWindow(runs) && !anyWhenFull(runs) {
 		return s.insert(ctx, s.pool, runs)
 	}
-	err = transact(ctx, s.pool, txMode{locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
+	err = pg.Transact(ctx, s.pool, pg.Mode{Locks: lockSlice(ctx, len(runs))}, func(tx pgx.Tx) error {
 		out, err = s.startAll(ctx, tx, runs, lost)
 		keepReplaced(out, replaced)
 		return err
@@ -71,8 +73,8 @@ func keepReplaced(out, replaced []StartedRun) {
 func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if byPolicy(runs) || anyWindow(runs) || anyWhenFull(runs) {
 		var err error
-		if tx, err = checkIsolation(ctx, tx); err != nil {
-			return nil, wrap("start", err)
+		if tx, err = pg.CheckIsolation(ctx, tx); err != nil {
+			return nil, pg.Wrap("start", err)
 		}
 	}
 	var out []StartedRun
@@ -81,10 +83,10 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 		out, err = s.startAll(ctx, tx, runs, false)
 		return err
 	})
-	if Locked(err) { // by the caller's lock_timeout
+	if pg.Locked(err) { // by the caller's lock_timeout
 		err = &HeldError{What: waitsFor(runs), Err: err}
 	}
-	return out, wrap("start", err)
+	return out, pg.Wrap("start", err)
 }
 
 // startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been

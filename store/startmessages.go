@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func anyMessages(runs []NewRun) bool {
@@ -101,7 +103,7 @@ func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 		}
 	}
 	got := map[string][]uuid.UUID{}
-	if err := ask(ctx, tx, messageRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
+	if err := pg.Ask(ctx, tx, messageRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
 		var id string
 		var run uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id, &run}, func() error {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func anyWindow(runs []NewRun) bool {
@@ -119,18 +121,19 @@ func (s *Store) readWindows(ctx context.Context, tx pgx.Tx, runs []NewRun) (*win
 	b.Queue(lockWindows, windowColumns.args(s.namespace, p.windows)...)
 	b.Queue(lockWaiting, s.namespace, array(ids))
 	b.Queue(windowStates, s.namespace, array(ids))
-	err := exchange(ctx, tx, untimed, b, nil, nil, func(rows pgx.Rows) error {
+	err := pg.Exchange(ctx, tx, pg.Untimed, b, nil, nil, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
 			var found openWindow
 			var typ *string
-			if err := rows.Scan(&id, uuidTo(&found.run), uuidTo(&found.start), &found.items, &found.bytes, &found.most,
+			if err := rows.Scan(&id, pg.UUIDTo(&found.run), pg.UUIDTo(&found.start), &found.items, &found.bytes,
+				&found.most,
 				&found.open, &found.closing, &typ, &found.waits); err != nil {
 				return err
 			}
 			w := p.byID[id]
 			w.run, w.start, w.items, w.bytes, w.most = found.run, found.start, found.items, found.bytes, found.most
-			w.open, w.closing, w.waits, w.runType = found.open, found.closing, found.waits, deref(typ)
+			w.open, w.closing, w.waits, w.runType = found.open, found.closing, found.waits, pg.Deref(typ)
 		}
 		return rows.Err()
 	})
@@ -155,9 +158,9 @@ func (s *Store) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map
 		}
 	}
 	items := map[uuid.UUID]uuid.UUID{}
-	err := ask(ctx, tx, itemsOfStarts, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
+	err := pg.Ask(ctx, tx, itemsOfStarts, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		var item, run uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&item), uuidTo(&run)}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&item), pg.UUIDTo(&run)}, func() error {
 			items[item] = run
 			return nil
 		})
@@ -213,7 +216,7 @@ var updateColumns = columnsOf(updateWindows,
 	ints("items", func(w *openWindow) int { return w.items }),
 	bigints("bytes", func(w *openWindow) int64 { return w.bytes }),
 	ints("most", func(w *openWindow) int { return w.most }),
-	bigints("length", func(w *openWindow) int64 { return micros(w.length) }),
+	bigints("length", func(w *openWindow) int64 { return pg.Micros(w.length) }),
 )
 
 const insertItems = `
@@ -259,7 +262,7 @@ SELECT count(*) FROM r`
 var changeColumns = columnsOf(changeWaiting,
 	uuids("run_id", func(c *waitingChange) uuid.UUID { return c.run }),
 	uuids("window_id", func(c *waitingChange) uuid.UUID { return c.window }),
-	bigints("delay", func(c *waitingChange) int64 { return micros(c.delay) }),
+	bigints("delay", func(c *waitingChange) int64 { return pg.Micros(c.delay) }),
 	byteas("input", func(c *waitingChange) []byte { return c.input }),
 )
 
@@ -279,7 +282,7 @@ func (s *Store) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) erro
 	if b.Len() == 0 {
 		return nil
 	}
-	return exchange(ctx, tx, untimed, b)
+	return pg.Exchange(ctx, tx, pg.Untimed, b)
 }
 
 // Only for windows that have closed: the next start opens another one in any case. A row stays some time longer, for a
@@ -302,9 +305,9 @@ SELECT count(*) FROM d`
 // PruneWindows deletes up to limit windows that have been closed for longer than keep, and returns how many it has
 // deleted.
 func (s *Store) PruneWindows(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		n, err = askOne[int64](ctx, s.pool, pruneWindows, s.namespace, micros(keep), limit)
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		n, err = pg.AskOne[int64](ctx, s.pool, pruneWindows, s.namespace, pg.Micros(keep), limit)
 		return err
 	})
-	return n, wrap("prune windows", err)
+	return n, pg.Wrap("prune windows", err)
 }

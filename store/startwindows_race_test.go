@@ -17,6 +17,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -96,7 +97,7 @@ func (w *windowRace) start(ctx context.Context) error {
 		}
 		_, err := w.lossy.Start(ctx, nil, runs)
 		w.note(runs, err == nil)
-		if Unavailable(err) { // nobody knows: it may have been lost too often
+		if pg.Unavailable(err) { // nobody knows: it may have been lost too often
 			return nil
 		}
 		return err
@@ -257,7 +258,7 @@ func (w *windowRace) check(pool *pgxpool.Pool) {
 		SELECT count(*) FROM (
 			SELECT created_at - lag(created_at) OVER (PARTITION BY external_id ORDER BY created_at) AS apart
 				FROM kagzi.workflow_runs WHERE external_id IS NOT NULL
-		) p WHERE p.apart < $1 * interval '1 microsecond'`, micros(racePeriod))
+		) p WHERE p.apart < $1 * interval '1 microsecond'`, pg.Micros(racePeriod))
 	if close > 0 {
 		t.Errorf("%d times two runs were started in one period", close)
 	}

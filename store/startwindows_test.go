@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -395,7 +396,7 @@ func TestHeldWindow(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		_, err = s.Start(t.Context(), tx, []NewRun{newRun(batched("key", 5))})
-		wantError(t, err, ErrIsolation)
+		wantError(t, err, pg.ErrIsolation)
 	})
 }
 

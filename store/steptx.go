@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // The setting lasts until the end of the step's transaction. So RecordIn notices if the step's function has ended
@@ -40,7 +42,7 @@ var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout or an i
 	"that is too short")
 
 // WasIdle reports whether err says that a transaction was ended because it had been idle for too long.
-func WasIdle(err error) bool { return code(err) == "25P03" }
+func WasIdle(err error) bool { return pg.Code(err) == "25P03" }
 
 // A StepCommit says what RecordIn found.
 type StepCommit struct {
@@ -62,7 +64,7 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise,
 	compensations, steps := part(records, (*Record).isCompensation)
 	checks := append(checksOf(premises), check{of: records[0].RunID, run: records[0].RunID, kind: hasNews})
 	b := &pgx.Batch{}
-	b.Queue(lastTimeouts, untimed.prologueArgs(ctx)[:2]...)
+	b.Queue(lastTimeouts, pg.Untimed.PrologueArgs(ctx)[:2]...)
 	b.Queue(checkPremises, checkColumns.args(s.namespace, checks)...)
 	timed := false
 	reads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
@@ -77,14 +79,14 @@ func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise,
 		reads = append(reads, readRecorded(compensations))
 	}
 	b.Queue(recordSteps, recordColumns.args(s.namespace, steps)...)
-	err = exchange(ctx, tx, untimed, b, append(reads, readRecorded(steps))...)
+	err = pg.Exchange(ctx, tx, pg.Untimed, b, append(reads, readRecorded(steps))...)
 	switch {
 	case isUnfounded(err):
 		err = ErrUnfounded
-	case !timed && (code(err) == "57014" || WasIdle(err)):
+	case !timed && (pg.Code(err) == "57014" || WasIdle(err)):
 		err = ErrTimeoutLeft
 	}
 	refused := slices.ContainsFunc(records, func(r *Record) bool { return r.Outcome != Done })
 	c.Written = err == nil && !refused
-	return c, wrap("record step", err)
+	return c, pg.Wrap("record step", err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -35,12 +36,18 @@ func newRun(change ...func(*NewRun)) NewRun {
 	return r
 }
 
-func ofType(name string) func(*NewRun)        { return func(r *NewRun) { r.Type = name } }
-func ofVersion(v int) func(*NewRun)           { return func(r *NewRun) { r.Version = v } }
-func withPriority(p int) func(*NewRun)        { return func(r *NewRun) { r.Priority = p } }
-func withID(id string) func(*NewRun)          { return func(r *NewRun) { r.ExternalID = id } }
-func withHash(hash string) func(*NewRun)      { return func(r *NewRun) { r.InputHash = []byte(hash) } }
+func ofType(name string) func(*NewRun) { return func(r *NewRun) { r.Type = name } }
+
+func ofVersion(v int) func(*NewRun) { return func(r *NewRun) { r.Version = v } }
+
+func withPriority(p int) func(*NewRun) { return func(r *NewRun) { r.Priority = p } }
+
+func withID(id string) func(*NewRun) { return func(r *NewRun) { r.ExternalID = id } }
+
+func withHash(hash string) func(*NewRun) { return func(r *NewRun) { r.InputHash = []byte(hash) } }
+
 func withDelay(d time.Duration) func(*NewRun) { return func(r *NewRun) { r.Delay = d } }
+
 func withTimeout(d time.Duration) func(*NewRun) {
 	return func(r *NewRun) { r.Timeout = d }
 }
@@ -180,7 +187,7 @@ type tableRow struct {
 }
 
 // readRow reads a run's row.
-func readRow(t *testing.T, db DB, id uuid.UUID) tableRow {
+func readRow(t *testing.T, db pg.DB, id uuid.UUID) tableRow {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
 		SELECT status, lease, locked_by, coalesce(available_at <= clock_timestamp(), false),
@@ -199,7 +206,7 @@ func readRow(t *testing.T, db DB, id uuid.UUID) tableRow {
 }
 
 // exec runs a statement of the test's own.
-func exec(t *testing.T, db DB, sql string, args ...any) {
+func exec(t *testing.T, db pg.DB, sql string, args ...any) {
 	t.Helper()
 	if _, err := ofOwner(t, db).Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
@@ -208,7 +215,7 @@ func exec(t *testing.T, db DB, sql string, args ...any) {
 
 // ofOwner returns the owner's pool for a pool, because these statements are the test's own. Transactions stay as they
 // are.
-func ofOwner(t *testing.T, db DB) DB {
+func ofOwner(t *testing.T, db pg.DB) pg.DB {
 	if pool, ok := db.(*pgxpool.Pool); ok {
 		return dbtest.Owner(t, pool)
 	}
@@ -216,7 +223,7 @@ func ofOwner(t *testing.T, db DB) DB {
 }
 
 // one reads a single value.
-func one[T any](t *testing.T, db DB, sql string, args ...any) (v T) {
+func one[T any](t *testing.T, db pg.DB, sql string, args ...any) (v T) {
 	t.Helper()
 	if err := ofOwner(t, db).QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
 		t.Fatal(err)
@@ -225,7 +232,7 @@ func one[T any](t *testing.T, db DB, sql string, args ...any) (v T) {
 }
 
 // column reads a column of values.
-func column[T any](t *testing.T, db DB, sql string, args ...any) []T {
+func column[T any](t *testing.T, db pg.DB, sql string, args ...any) []T {
 	t.Helper()
 	rows, _ := ofOwner(t, db).Query(t.Context(), sql, args...) // the error comes with the rows
 	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
@@ -348,13 +355,14 @@ func TestErrorClasses(t *testing.T) {
 		`SELECT 'x'::text || U&'\0041' || convert_from('\xff', 'UTF8')`: {refused: true},
 	} {
 		err := fails(sql)
-		if Refused(err) != want.refused || Unavailable(err) != want.away || Repeatable(err) != want.repeatable ||
-			want.away && Answered(err) != want.answered {
-			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, Refused(err),
-				Unavailable(err), Repeatable(err), Answered(err), want)
+		if pg.Refused(err) != want.refused || pg.Unavailable(err) != want.away ||
+			pg.Repeatable(err) != want.repeatable ||
+			want.away && pg.Answered(err) != want.answered {
+			t.Errorf("%s: %v: refused %t, away %t, repeatable %t, answered %t; want %+v", sql, err, pg.Refused(err),
+				pg.Unavailable(err), pg.Repeatable(err), pg.Answered(err), want)
 		}
 	}
-	if Unavailable(nil) || Refused(nil) || Repeatable(nil) {
+	if pg.Unavailable(nil) || pg.Refused(nil) || pg.Repeatable(nil) {
 		t.Error("nil is in a class")
 	}
 }

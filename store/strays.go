@@ -6,6 +6,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A LeasedRun is a run that is RUNNING under a lease of a worker.
@@ -45,7 +48,7 @@ LEFT JOIN LATERAL (
 		FROM kagzi.workflow_runs x
 		WHERE x.namespace_id = $1 AND x.task_queue = w.task_queue AND x.workflow_type = w.workflow_type
 			AND x.priority = w.priority
-			AND ` + claimable + ` AND x.available_at > now()
+			AND ` + clause.Claimable + ` AND x.available_at > now()
 			AND x.available_at > timestamptz 'epoch' + ($5::bigint + $7::bigint) * interval '1 microsecond'
 			AND x.available_at <= now() + ($7::bigint - $6::bigint) * interval '1 microsecond'
 			AND x.status = 'RUNNING' AND x.locked_by = $2 AND (x.deadline_at IS NULL OR x.available_at <= x.deadline_at)
@@ -71,21 +74,21 @@ const deadlinesRead = 1000 // runs with a near deadline that leasesGiven reads
 // returns the worker's runs whose leases end with their deadlines, whenever these were given: of very many runs with
 // near deadlines, those that end first.
 func (s *Store) LeasesGiven(ctx context.Context, g LeasesGiven) (found []LeasedRun, until time.Time, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		found = nil
 		args := []any{
-			s.namespace, g.Worker, g.Queues, g.Types, epoch(g.After), micros(g.Age), micros(g.LeaseTimeout),
+			s.namespace, g.Worker, g.Queues, g.Types, pg.Epoch(g.After), pg.Micros(g.Age), pg.Micros(g.LeaseTimeout),
 			deadlinesRead,
 		}
-		return ask(ctx, s.pool, leasesGiven, args, func(rows pgx.Rows) error {
+		return pg.Ask(ctx, s.pool, leasesGiven, args, func(rows pgx.Rows) error {
 			var r LeasedRun
 			var queue, key *string
 			_, err := pgx.ForEachRow(rows, []any{
-				utc(&until), uuidTo(&r.RunID), uuidTo(&r.Lease), &queue, &key,
+				pg.UTC(&until), pg.UUIDTo(&r.RunID), pg.UUIDTo(&r.Lease), &queue, &key,
 				&r.Key.Group, &r.Cut,
 			}, func() error {
 				if r.RunID != uuid.Nil {
-					r.Queue, r.Key.Name = deref(queue), deref(key)
+					r.Queue, r.Key.Name = pg.Deref(queue), pg.Deref(key)
 					found = append(found, r)
 				}
 				return nil
@@ -93,65 +96,5 @@ func (s *Store) LeasesGiven(ctx context.Context, g LeasesGiven) (found []LeasedR
 			return err
 		})
 	})
-	return found, until.Add(-g.Age), wrap("find leases of this worker", err)
-}
-
-// An UnextendedRun is a run that is RUNNING under a worker that lives and has not extended its lease.
-type UnextendedRun struct {
-	RunID  uuid.UUID
-	Type   string
-	Queue  string
-	Worker uuid.UUID
-	Ends   time.Time // the end of the lease
-}
-
-// A worker extends a lease in the first heartbeat in which less than half of it is left, but not beyond the run's
-// deadline. $4 bounds the runs that are read of each pair and priority: among very many that become due within half a
-// lease, some are missed.
-const unextendedRuns = `
-SELECT k.run_id, u.workflow_type, u.task_queue, k.locked_by, k.available_at
-FROM (
-	SELECT max(w.lease_timeout) / 2 AS half FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE'
-		AND NOT w.fixed_lease
-) l
-CROSS JOIN (
-	SELECT * FROM unnest($2::text[], $3::text[]) AS u (task_queue, workflow_type)
-		CROSS JOIN generate_series(1, 4) AS p (priority) OFFSET 0
-) u
-CROSS JOIN LATERAL (
-	SELECT q.run_id, q.status, q.locked_by, q.available_at, q.deadline_at
-	FROM kagzi.workflow_runs q
-	WHERE q.namespace_id = $1 AND q.task_queue = u.task_queue AND q.workflow_type = u.workflow_type
-		AND q.priority = u.priority
-		AND ` + claimable + ` AND q.available_at > now() AND q.available_at < now() + l.half
-	ORDER BY q.available_at
-	LIMIT $4
-) k
-CROSS JOIN LATERAL (
-	SELECT w.lease_timeout / 2 - w.stale_after AS late
-	FROM kagzi.workers w
-	WHERE w.worker_id = k.locked_by AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND NOT w.fixed_lease
-		AND w.heartbeat_at >= clock_timestamp() - w.stale_after
-	OFFSET 0
-) w
-WHERE k.status = 'RUNNING' AND k.available_at < now() + w.late
-	AND (k.deadline_at IS NULL OR k.available_at < k.deadline_at)
-ORDER BY k.available_at
-LIMIT $5`
-
-const dueSoonRead = 100 // runs of one workflow and priority that unextendedRuns reads
-
-// UnextendedRuns returns up to n runs of these pairs of queue and workflow that a live worker holds by the table, and
-// does not report: it would have extended their leases.
-func (s *Store) UnextendedRuns(ctx context.Context, db DB, queues, types []string,
-	n int,
-) (out []UnextendedRun, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		args := []any{s.namespace, queues, types, dueSoonRead, n}
-		return ask(ctx, db, unextendedRuns, args,
-			collect(&out, func(row pgx.CollectableRow) (r UnextendedRun, err error) {
-				return r, row.Scan(uuidTo(&r.RunID), &r.Type, &r.Queue, uuidTo(&r.Worker), utc(&r.Ends))
-			}))
-	})
-	return out, wrap("find runs that no worker reports", err)
+	return found, until.Add(-g.Age), pg.Wrap("find leases of this worker", err)
 }

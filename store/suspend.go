@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A Suspension ends the execution of a run, but not the run. The run sleeps, waits for its next attempt, or is yielded
@@ -89,7 +91,7 @@ var suspendColumns = columnsOf(suspendRuns,
 	uuids("lease", func(p *Suspension) uuid.UUID { return p.Lease }),
 	texts("status", func(p *Suspension) string { return p.Status }),
 	bigints("wake", func(p *Suspension) int64 { return wakeIn(p.Wake) }),
-	bigints("wake_at", func(p *Suspension) int64 { return epoch(p.WakeAt) }),
+	bigints("wake_at", func(p *Suspension) int64 { return pg.Epoch(p.WakeAt) }),
 	bigints("awaited", (*Suspension).awaited),
 	texts("waiting_on", func(p *Suspension) string { return p.WaitingOn }),
 	bools("failed", func(p *Suspension) bool { return p.Failed }),
@@ -115,7 +117,7 @@ func readSuspended(suspensions []*Suspension) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var available time.Time
-		_, err := pgx.ForEachRow(rows, []any{uuidTo(&id), utc(&available)}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), pg.UTC(&available)}, func() error {
 			if p, ok := ofRun(suspensions, id); ok {
 				p.Outcome, p.AvailableAt = Done, available
 			}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 const lockTemplate = `SELECT t.schedule_id FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1
@@ -21,20 +24,20 @@ WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
 // Schedule returns one template.
 func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (t *Template, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		t, err = s.template(ctx, s.pool, id)
 		return err
 	})
 	if err == nil && t == nil {
 		err = ErrScheduleNotFound
 	}
-	return t, wrap("get schedule", err)
+	return t, pg.Wrap("get schedule", err)
 }
 
 // template returns the template; nil if there is none.
-func (s *Store) template(ctx context.Context, db DB, id uuid.UUID) (*Template, error) {
+func (s *Store) template(ctx context.Context, db pg.DB, id uuid.UUID) (*Template, error) {
 	var found []*Template
-	err := ask(ctx, db, getTemplate, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
+	err := pg.Ask(ctx, db, getTemplate, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
 		found, err = readTemplates(rows)
 		return err
 	})
@@ -55,13 +58,14 @@ LIMIT $3`
 // Schedules returns up to limit templates in order of their names, those after the name given. If workflow is not
 // empty, it returns only the templates of that workflow.
 func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		return ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow}, func(rows pgx.Rows) error {
-			out, err = readTemplates(rows)
-			return err
-		})
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow},
+			func(rows pgx.Rows) error {
+				out, err = readTemplates(rows)
+				return err
+			})
 	})
-	return out, wrap("list schedules", err)
+	return out, pg.Wrap("list schedules", err)
 }
 
 // An Edit is a change of a template. Fire is applied first, and to a new template last.
@@ -100,7 +104,7 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 	if refusal != nil {
 		return nil, refusal
 	}
-	return fired, wrap("edit schedule", err)
+	return fired, pg.Wrap("edit schedule", err)
 }
 
 // A Ticked is what TickSchedule has changed.
@@ -116,9 +120,9 @@ type Ticked struct {
 func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Duration,
 	edit func(now time.Time, t *Template) (*Edit, error),
 ) (out Ticked, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		out = Ticked{}
-		return transact(ctx, s.pool, txMode{locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {
+		return pg.Transact(ctx, s.pool, pg.Mode{Locks: max(time.Millisecond, wait)}, func(tx pgx.Tx) error {
 			_, err := s.editOnce(ctx, tx, id, func(now time.Time, t *Template) (*Edit, error) {
 				e, err := edit(now, t)
 				if err != nil || e == nil || e.Fire == nil || !e.Fire.Replace {
@@ -137,7 +141,7 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Durati
 			return err
 		})
 	})
-	return out, wrap("fire schedule", err)
+	return out, pg.Wrap("fire schedule", err)
 }
 
 // editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries
@@ -146,7 +150,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	fired *[]FiredRun,
 ) (done bool, err error) {
 	locked := false
-	if err := ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error {
+	if err := pg.Ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error {
 		locked = rows.Next()
 		return nil
 	}); err != nil {
@@ -168,7 +172,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 		return true, err
 	}
 	if e.UnlessActive {
-		if active, err := askOne[bool](ctx, tx, templateActive, s.namespace, id, fireIDs(e.Fire)); err != nil ||
+		if active, err := pg.AskOne[bool](ctx, tx, templateActive, s.namespace, id, fireIDs(e.Fire)); err != nil ||
 			active {
 			return false, cmp.Or(err, ErrRunActive)
 		}
@@ -189,7 +193,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 	}
 	switch {
 	case e.Delete:
-		err = ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, nil)
+		err = pg.Ask(ctx, tx, deleteTemplate, []any{s.namespace, id}, nil)
 	case t != nil && e.Save != nil:
 		done, err = s.save(ctx, tx, e.Save, false)
 	}
@@ -225,7 +229,7 @@ SELECT EXISTS (
 		AND t.key_scope = '' OFFSET 0) t
 	CROSS JOIN LATERAL (
 		SELECT FROM kagzi.workflow_runs WHERE run_key = t.run_key AND namespace_id = $1
-			AND ` + holdsGroup + ` AND run_id <> ALL ($3::uuid[])
+			AND ` + clause.HoldsGroup + ` AND run_id <> ALL ($3::uuid[])
 		OFFSET 0
 	) r
 )`
@@ -256,7 +260,7 @@ func (s *Store) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun
 	for id := range missing {
 		ids = append(ids, id)
 	}
-	return fired, ask(ctx, tx, firedRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
+	return fired, pg.Ask(ctx, tx, firedRuns, []any{s.namespace, array(ids)}, func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[FiredRun])
 		fired = append(fired, found...)
 		return err
@@ -316,7 +320,7 @@ func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (b
 	if isNew {
 		statement = insertTemplate
 	}
-	_, err := askOne[uuid.UUID](ctx, tx, statement, s.templateArgs(t)...)
+	_, err := pg.AskOne[uuid.UUID](ctx, tx, statement, s.templateArgs(t)...)
 	if errors.Is(err, pgx.ErrNoRows) && isNew {
 		return false, nil
 	}
@@ -325,10 +329,10 @@ func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (b
 
 func (s *Store) templateArgs(t *Template) []any {
 	return []any{
-		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, epoch(t.Next),
+		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, pg.Epoch(t.Next),
 		string(t.RetryPolicy), string(t.Metadata),
-		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), epoch(t.Cursor), t.Key,
+		t.Cron, t.TimeZone, t.CatchUp, t.Overlap, string(t.Spec), pg.Epoch(t.Cursor), t.Key,
 		Key{t.Key, t.Group}.scope(t.Queue), t.Input, string(t.Headers),
-		epoch(t.PausedAt), t.PauseWhy.Actor, t.PauseWhy.Reason,
+		pg.Epoch(t.PausedAt), t.PauseWhy.Actor, t.PauseWhy.Reason,
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // StartTogether inserts runs of several callers with one statement, and returns the IDs of those that it inserted. With
@@ -16,11 +18,11 @@ import (
 func (s *Store) StartTogether(ctx context.Context,
 	take func() []*NewRun,
 ) (inserted map[uuid.UUID]*ClaimedRun, due []DueRun, err error) {
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := pg.Bound(ctx, pg.CallTimeout)
 	defer cancel()
-	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
+	conn, err := pg.AcquireWithin(ctx, s.pool, pg.BriefLockWait)
 	if err != nil {
-		return nil, nil, wrap("start", err)
+		return nil, nil, pg.Wrap("start", err)
 	}
 	defer conn.Release()
 	runs := take()
@@ -34,7 +36,7 @@ func (s *Store) StartTogether(ctx context.Context,
 		inserted, err = readInserted(rows, runs, asked)
 		return err
 	}}
-	err = exchange(ctx, conn, brief, b, append(reads, s.tellStarts(b, runs, &due)...)...)
-	DropReadOnly(conn.Conn(), err)
-	return inserted, due, wrap("start", err)
+	err = pg.Exchange(ctx, conn, pg.Brief, b, append(reads, s.tellStarts(b, runs, &due)...)...)
+	pg.DropReadOnly(conn.Conn(), err)
+	return inserted, due, pg.Wrap("start", err)
 }

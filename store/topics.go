@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A NewEvent is an event to publish.
@@ -84,7 +86,7 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due
 		return err
 	})
 	if err != nil {
-		return nil, wrap("publish", err)
+		return nil, pg.Wrap("publish", err)
 	}
 	return due, nil
 }
@@ -93,31 +95,31 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due
 // Publish does that for a single event. take is called when there is a connection. It returns the events; if there are
 // none, nothing is sent.
 func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) (due []DueRun, err error) {
-	ctx, cancel := bound(ctx, callTimeout)
+	ctx, cancel := pg.Bound(ctx, pg.CallTimeout)
 	defer cancel()
-	conn, err := acquireWithin(ctx, s.pool, briefLockWait)
+	conn, err := pg.AcquireWithin(ctx, s.pool, pg.BriefLockWait)
 	if err != nil {
-		return nil, wrap("publish", err)
+		return nil, pg.Wrap("publish", err)
 	}
 	defer conn.Release()
 	events := take()
 	if len(events) == 0 {
 		return nil, nil
 	}
-	due, err = s.publishChunk(ctx, conn.Conn(), brief, events)
-	DropReadOnly(conn.Conn(), err)
-	return due, wrap("publish", err)
+	due, err = s.publishChunk(ctx, conn.Conn(), pg.Brief, events)
+	pg.DropReadOnly(conn.Conn(), err)
+	return due, pg.Wrap("publish", err)
 }
 
 func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (due []DueRun, err error) {
 	chunks := eventChunks(events)
-	ctx, cancel := bound(ctx, callTimeout*time.Duration(len(chunks)))
+	ctx, cancel := pg.Bound(ctx, pg.CallTimeout*time.Duration(len(chunks)))
 	defer cancel()
-	mode := txMode{locks: lockSlice(ctx, len(events))}
+	mode := pg.Mode{Locks: lockSlice(ctx, len(events))}
 	if len(chunks) == 1 {
 		return s.publishChunk(ctx, s.pool, mode, events)
 	}
-	err = transact(ctx, s.pool, mode, func(tx pgx.Tx) error {
+	err = pg.Transact(ctx, s.pool, mode, func(tx pgx.Tx) error {
 		due, err = s.publishAll(ctx, tx, chunks)
 		return err
 	})
@@ -125,22 +127,22 @@ func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (due []DueRu
 }
 
 func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
-	if tx, err = checkIsolation(ctx, tx); err == nil {
+	if tx, err = pg.CheckIsolation(ctx, tx); err == nil {
 		// At a lock that takes too long, the savepoint rolls back the inserts before it.
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
 			due, err = s.publishAll(ctx, tx, eventChunks(events))
 			return err
 		})
 	}
-	if Locked(err) { // by the caller's lock_timeout
+	if pg.Locked(err) { // by the caller's lock_timeout
 		err = &HeldError{What: heldEvents, Events: true, Err: err}
 	}
-	return due, wrap("publish", err)
+	return due, pg.Wrap("publish", err)
 }
 
 func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent) (due []DueRun, err error) {
 	for _, chunk := range chunks {
-		some, err := s.publishChunk(ctx, tx, untimed, chunk)
+		some, err := s.publishChunk(ctx, tx, pg.Untimed, chunk)
 		if err != nil {
 			return nil, err
 		}
@@ -149,10 +151,10 @@ func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent)
 	return due, nil
 }
 
-func (s *Store) publishChunk(ctx context.Context, db DB, m txMode, events []*NewEvent) (due []DueRun, err error) {
+func (s *Store) publishChunk(ctx context.Context, db pg.DB, m pg.Mode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
-	err = exchange(ctx, db, m, b, readSubscribers(&due))
+	err = pg.Exchange(ctx, db, m, b, readSubscribers(&due))
 	return due, err
 }
 
@@ -197,16 +199,16 @@ var errStandby = errors.New("the database is a standby, which does not know whos
 // ReadEvents returns the next events of the topic after a position, at most n. An event is not returned before all
 // transactions have ended that have published in the topic earlier.
 func (s *Store) ReadEvents(ctx context.Context, topic string, after int64, n int) (events []Event, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		var settled *int64
 		b := &pgx.Batch{}
 		b.Queue(settledEvents, s.namespace, topic)
 		b.Queue(readEvents, s.namespace, topic, after, n, mostReadBytes)
-		err := exchange(ctx, s.pool, untimed, b, func(rows pgx.Rows) (err error) {
+		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) (err error) {
 			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[*int64])
 			return err
-		}, collect(&events, func(row pgx.CollectableRow) (e Event, err error) {
-			return e, row.Scan(&e.ID, &e.Title, &e.Payload, utc(&e.PublishedAt), &e.Position)
+		}, pg.Collect(&events, func(row pgx.CollectableRow) (e Event, err error) {
+			return e, row.Scan(&e.ID, &e.Title, &e.Payload, pg.UTC(&e.PublishedAt), &e.Position)
 		}))
 		switch {
 		case err != nil:
@@ -220,7 +222,7 @@ func (s *Store) ReadEvents(ctx context.Context, topic string, after int64, n int
 		return nil
 	})
 	if err != nil {
-		return nil, wrap("read events", err)
+		return nil, pg.Wrap("read events", err)
 	}
 	return events, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -169,7 +170,7 @@ func TestPositionsGrow(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 30 {
-				n, err := askOne[int](t.Context(), s.pool, `
+				n, err := pg.AskOne[int](t.Context(), s.pool, `
 WITH x AS MATERIALIZED (SELECT g FROM generate_series(1, 20000) g),
 y AS MATERIALIZED (SELECT CASE WHEN g > 0 THEN `+lastPosition+` END AS last, nextval('kagzi.event_positions') AS drawn FROM x)
 SELECT count(*) FROM y WHERE y.drawn <= y.last`)
@@ -518,7 +519,7 @@ func TestRotateEventsWaitsForPublishers(t *testing.T) {
 	ageEvents(t, s, 11)
 	tx := begin(t, s)
 	publishIn(t, s, tx, named("a", "x")...)
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !Locked(err) {
+	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	exec(t, tx, "COMMIT")
@@ -558,7 +559,7 @@ func TestPublishersRaceWithRotations(t *testing.T) {
 				WHERE closed_at IS NULL`)
 			if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err == nil {
 				rotations++
-			} else if !Locked(err) {
+			} else if !pg.Locked(err) {
 				t.Error(err)
 			}
 		}
@@ -595,7 +596,7 @@ func TestRotateEventsBesidePublishers(t *testing.T) {
 		return one[bool](t, s.pool, `SELECT EXISTS (SELECT FROM kagzi.events WHERE topic = 'b')`)
 	})
 	await.True(t, "both are done", func() bool {
-		if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil && !Locked(err) {
+		if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil && !pg.Locked(err) {
 			t.Error(err)
 		}
 		return one[string](t, s.pool, `SELECT string_agg(part || ' ' || (closed_at IS NULL), ', ' ORDER BY part)
@@ -615,7 +616,7 @@ func TestRotateEventsBesideALongReader(t *testing.T) {
 	ageEvents(t, s, 61)
 	tx := begin(t, s)
 	exec(t, tx, `SELECT FROM kagzi.events`)
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !Locked(err) {
+	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {
@@ -648,7 +649,7 @@ func TestRotateEventsWithoutTheRight(t *testing.T) {
 			return err
 		}
 	}), "test")
-	if err := poor.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); Classify(err) != ClassForbidden {
+	if err := poor.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); pg.Classify(err) != pg.ClassForbidden {
 		t.Errorf("got %v", err)
 	}
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {

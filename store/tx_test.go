@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // strictly returns a store whose connections have level as their default isolation level.
@@ -47,13 +48,13 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 			current_setting('enable_seqscan'), current_setting('synchronous_commit'),
 				current_setting('statement_timeout')::interval BETWEEN '40s' AND '54s')`
 		for _, mode := range []struct {
-			txMode
+			pg.Mode
 			want string
 		}{
-			{untimed, "read committed long 5s off on t"},
-			{brief, "read committed 100ms 5s off on t"},
-			{relaxed, "read committed 100ms 5s off off t"},
-			{listing, "read committed long 5s on on t"},
+			{pg.Untimed, "read committed long 5s off on t"},
+			{pg.Brief, "read committed 100ms 5s off on t"},
+			{pg.Relaxed, "read committed 100ms 5s off off t"},
+			{pg.Listing, "read committed long 5s on on t"},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			var got [2]string
@@ -65,11 +66,11 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 			}
 			b := &pgx.Batch{}
 			b.Queue(settings)
-			if err := exchange(ctx, pool, mode.txMode, b, read(0)); err != nil {
+			if err := pg.Exchange(ctx, pool, mode.Mode, b, read(0)); err != nil {
 				t.Error(err)
 			}
-			if err := transact(ctx, pool, mode.txMode, func(tx pgx.Tx) error {
-				return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return ask(ctx, tx, settings, nil, read(1)) })
+			if err := pg.Transact(ctx, pool, mode.Mode, func(tx pgx.Tx) error {
+				return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return pg.Ask(ctx, tx, settings, nil, read(1)) })
 			}); err != nil {
 				t.Error(err)
 			}
@@ -81,7 +82,7 @@ func TestOurTransactionsBeginAlike(t *testing.T) {
 			cancel()
 		}
 		before := one[int](t, pool, `SELECT pg_backend_pid()`)
-		if err := ask(t.Context(), pool, `SELECT 1 / 0`, nil, nil); code(err) != "22012" {
+		if err := pg.Ask(t.Context(), pool, `SELECT 1 / 0`, nil, nil); pg.Code(err) != "22012" {
 			t.Errorf("error %v", err)
 		}
 		after := one[string](t, pool, `SELECT concat_ws(' ', pg_backend_pid(), current_setting('transaction_isolation'),
@@ -184,7 +185,7 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = act(t.Context(), tx)
-			if refused := errors.Is(err, ErrIsolation); refused != (level != pgx.ReadCommitted) || !refused &&
+			if refused := errors.Is(err, pg.ErrIsolation); refused != (level != pgx.ReadCommitted) || !refused &&
 				err != nil {
 				t.Errorf("%s at %s: %v", name, level, err)
 			}
@@ -235,12 +236,12 @@ func TestOurTransactionsOnCitus(t *testing.T) {
 	pool := poolWith(t, db.DSN, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["citus.version"] = "13.2" })
 	for _, p := range []*pgxpool.Pool{pool, db.Pool} {
 		want := map[time.Duration]string{
-			0: "long, force_custom_plan", briefLockWait: "100ms, force_custom_plan, local",
+			0: "long, force_custom_plan", pg.BriefLockWait: "100ms, force_custom_plan, local",
 			time.Minute: "1s, force_custom_plan, local",
 		}
 		if p == db.Pool {
 			want = map[time.Duration]string{
-				0: "long, force_generic_plan", briefLockWait: "100ms, force_generic_plan",
+				0: "long, force_generic_plan", pg.BriefLockWait: "100ms, force_generic_plan",
 				time.Minute: "1min, force_generic_plan",
 			}
 		}
@@ -257,11 +258,11 @@ func TestOurTransactionsOnCitus(t *testing.T) {
 					return err
 				}
 			}
-			if err := exchange(t.Context(), p, txMode{locks: locks}, b, read(0)); err != nil {
+			if err := pg.Exchange(t.Context(), p, pg.Mode{Locks: locks}, b, read(0)); err != nil {
 				t.Error(err)
 			}
-			if err := transact(t.Context(), p, txMode{locks: locks}, func(tx pgx.Tx) error {
-				return ask(t.Context(), tx, settings, nil, read(1))
+			if err := pg.Transact(t.Context(), p, pg.Mode{Locks: locks}, func(tx pgx.Tx) error {
+				return pg.Ask(t.Context(), tx, settings, nil, read(1))
 			}); err != nil {
 				t.Error(err)
 			}
@@ -284,8 +285,8 @@ func TestABusyPool(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := s.Run(ctx, uuid.New())
-	if Classify(err) != ClassBusy || !strings.Contains(err.Error(), "all 2 are in use") {
-		t.Errorf("class %d, error %v", Classify(err), err)
+	if pg.Classify(err) != pg.ClassBusy || !strings.Contains(err.Error(), "all 2 are in use") {
+		t.Errorf("class %d, error %v", pg.Classify(err), err)
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A RunUpdate is what to change of a run that waits. What is not set stays.
@@ -71,20 +74,20 @@ SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace
 
 const takenPlaces = `
 SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
-	AND ` + holds + ` LIMIT $3) x`
+	AND ` + clause.Holds + ` LIMIT $3) x`
 
 // takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one
 // free until tx ends, and with it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the
 // queue has no limit.
 func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bool) error {
 	if callers {
-		limited, err := askOne[bool](ctx, tx, hasPlaces, s.namespace, queue)
+		limited, err := pg.AskOne[bool](ctx, tx, hasPlaces, s.namespace, queue)
 		if err == nil && limited {
 			err = ErrPlaceInTx
 		}
 		return err
 	}
-	most, err := askOne[int](ctx, tx, lockPlaces, s.namespace, queue)
+	most, err := pg.AskOne[int](ctx, tx, lockPlaces, s.namespace, queue)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -92,7 +95,7 @@ func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers 
 		return err
 	}
 	// of its own: it sees what the last claim has committed
-	taken, err := askOne[int](ctx, tx, takenPlaces, s.namespace, queue, most)
+	taken, err := pg.AskOne[int](ctx, tx, takenPlaces, s.namespace, queue, most)
 	if err == nil && taken >= most {
 		err = &QueueFull{queue, "", most}
 	}
@@ -163,7 +166,7 @@ func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var status, waitingOn, queue string
 		var ending, holds bool
-		err := askRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &status, &ending, &waitingOn, &queue, &holds)
+		err := pg.AskRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &status, &ending, &waitingOn, &queue, &holds)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrRunNotFound
 		}
@@ -197,7 +200,7 @@ func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate
 		}
 		return s.writeEvents(ctx, tx, event)
 	})
-	return due, wrap("update", err)
+	return due, pg.Wrap("update", err)
 }
 
 // previousRun is the waiting_on of a run that waits until no other run of its schedule is active.
@@ -214,11 +217,11 @@ func (s *Store) update(ctx context.Context, tx pgx.Tx, id uuid.UUID,
 	var frees bool
 	args := []any{
 		s.namespace, id, u.Queue, u.Priority, u.SetVersion, u.Version, u.SetMetadata, string(u.Metadata),
-		u.SetDue, micros(u.Delay), epoch(u.At),
+		u.SetDue, pg.Micros(u.Delay), pg.Epoch(u.At),
 	}
-	err = askRow(ctx, tx, updateRun, args, uuidTo(&run.RunID), &run.Type, &queue, &run.Queue, &oldPriority,
+	err = pg.AskRow(ctx, tx, updateRun, args, pg.UUIDTo(&run.RunID), &run.Type, &queue, &run.Queue, &oldPriority,
 		&newPriority, &oldVersion, &run.Version,
-		&oldMetadata, &newMetadata, utc(&oldAt), utc(&newAt), &frees)
+		&oldMetadata, &newMetadata, pg.UTC(&oldAt), pg.UTC(&newAt), &frees)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // Policies for a start whose key has no free slot. With none, its run waits for one.
@@ -68,7 +71,7 @@ func (s *Store) lockFullKeys(ctx context.Context, tx pgx.Tx, runs []NewRun) erro
 	if locked == nil {
 		return nil
 	}
-	return ask(ctx, tx, lockWindows, windowColumns.args(s.namespace, planWindows(locked).windows), nil)
+	return pg.Ask(ctx, tx, lockWindows, windowColumns.args(s.namespace, planWindows(locked).windows), nil)
 }
 
 // The limit of the key u. The columns of the CTE or the function u are key_scope and run_key.
@@ -89,11 +92,11 @@ const (
 		SELECT x.run_id, x.created_at, x.outcome IS NOT NULL OR x.cancel_requested_at IS NOT NULL AS leaving
 			FROM kagzi.workflow_runs x
 		WHERE u.key_scope <> '' AND x.task_queue = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key
-			AND ` + holds + ` AND x.key_scope <> ''
+			AND ` + clause.Holds + ` AND x.key_scope <> ''
 		UNION ALL
 		SELECT x.run_id, x.created_at, x.outcome IS NOT NULL OR x.cancel_requested_at IS NOT NULL
 			FROM kagzi.workflow_runs x
-		WHERE u.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1 AND ` + holdsGroup + `
+		WHERE u.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1 AND ` + clause.HoldsGroup + `
 	)`
 
 	waitersOfKey = `(
@@ -103,7 +106,8 @@ const (
 			SELECT x.run_id, x.created_at FROM kagzi.workflow_runs x
 			WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key
 				AND x.priority = p.priority
-				AND ` + waits + ` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL AND x.run_id <> ALL ($4::uuid[])
+				AND ` +
+		clause.Waits + ` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL AND x.run_id <> ALL ($4::uuid[])
 			ORDER BY x.available_at, x.run_id`
 )
 
@@ -186,7 +190,9 @@ func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (
 // lockFullKeys. The statements come after the lock, so they see what all earlier starts with a policy have inserted.
 // They come after the insert, because only that decides whether a start begins a run of its own or returns one that
 // exists.
-func (s *Store) admit(ctx context.Context, db DB, out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) error {
+func (s *Store) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
+	inserted map[uuid.UUID]bool,
+) error {
 	keys := keysToAdmit(out, runs, inserted)
 	if keys == nil {
 		return nil
@@ -198,7 +204,7 @@ func (s *Store) admit(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 		own = append(own, k.own...)
 	}
 	over := false
-	err := ask(ctx, db, fullKeys, []any{s.namespace, scopes, names, array(own)}, func(rows pgx.Rows) error {
+	err := pg.Ask(ctx, db, fullKeys, []any{s.namespace, scopes, names, array(own)}, func(rows pgx.Rows) error {
 		var place, limit, running, waiting int
 		_, err := pgx.ForEachRow(rows, []any{&place, &limit, &running, &waiting}, func() error {
 			k := keys[place-1]
@@ -215,8 +221,8 @@ func (s *Store) admit(ctx context.Context, db DB, out []StartedRun, runs []NewRu
 		return err
 	}
 	var oldest []uuid.UUID
-	err = ask(ctx, db, oldestOfKeys, []any{s.namespace, scopes, names, array(own), starts, mostCancelled},
-		collect(&oldest, pgx.RowTo[uuid.UUID]))
+	err = pg.Ask(ctx, db, oldestOfKeys, []any{s.namespace, scopes, names, array(own), starts, mostCancelled},
+		pg.Collect(&oldest, pgx.RowTo[uuid.UUID]))
 	if err != nil || len(oldest) == 0 {
 		return err
 	}

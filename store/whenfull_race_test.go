@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
@@ -72,7 +73,7 @@ func (f *fullRace) start(ctx context.Context) error {
 func (f *fullRace) note(runs []NewRun, out []StartedRun, err error, rolledBack bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if Unavailable(err) { // nobody knows: it may have been lost too often
+	if pg.Unavailable(err) { // nobody knows: it may have been lost too often
 		return nil
 	}
 	for i := range runs {

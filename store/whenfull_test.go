@@ -11,10 +11,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-func rejecting(r *NewRun)  { r.WhenFull = RejectNew }
+func rejecting(r *NewRun) { r.WhenFull = RejectNew }
+
 func cancelling(r *NewRun) { r.WhenFull = CancelOldest }
 
 // limitKeys limits each key of the queue to n runs, with held until their ends.
@@ -204,7 +206,7 @@ func TestRejectNew(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		_, err = s.Start(t.Context(), tx, []NewRun{keyed()})
-		wantError(t, err, ErrIsolation)
+		wantError(t, err, pg.ErrIsolation)
 	})
 
 	t.Run("AClaimDoesNotWait", func(t *testing.T) {

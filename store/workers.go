@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // ErrWorkerOffline reports that the worker's row is OFFLINE: the worker was declared dead, and its runs were released.
@@ -59,39 +62,42 @@ const lockSoonOrFail = `SELECT set_config('lock_timeout', '250ms', true)`
 func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	known := false
 	read := func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{utc(&b.Start), utc(&b.Server)}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{pg.UTC(&b.Start), pg.UTC(&b.Server)}, func() error {
 			b.PID = int32(conn.PgConn().PID())
 			return nil
 		})
 		known = err == nil
 		return err
 	}
-	err = do(ctx, func(ctx context.Context) error {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		b, known = Backend{}, false
 		batch := &pgx.Batch{}
 		batch.Queue(backendOf, int32(conn.PgConn().PID())) // sent by the server when the connection began
 		batch.Queue(lockSoonOrFail)
-		return converse(ctx, conn, untimed, exchangeStep{batch, []func(pgx.Rows) error{read, nil}, s.prepareHeartbeats})
+		return pg.Converse(ctx, conn, pg.Untimed, pg.Step{
+			Batch: batch, Reads: []func(pgx.Rows) error{read, nil},
+			Then: s.prepareHeartbeats,
+		})
 	})
 	switch {
-	case known && code(err) != "":
+	case known && pg.Code(err) != "":
 		return b, nil
-	case code(err) == "42501":
+	case pg.Code(err) == "42501":
 		return Backend{}, nil
 	}
-	return b, wrap("prepare heartbeats", err)
+	return b, pg.Wrap("prepare heartbeats", err)
 }
 
 // prepareHeartbeats returns all statements of a heartbeat. They change nothing: there is no such worker and no such
 // run.
-func (s *Store) prepareHeartbeats() exchangeStep {
+func (s *Store) prepareHeartbeats() pg.Step {
 	b := &pgx.Batch{}
 	queueHeartbeat(b, s.namespace, Heartbeat{})
 	b.Queue(askedToDrain, s.namespace, uuid.Nil)
 	none := []HeldRun{{}}
 	b.Queue(heldStates, heldColumns.args(s.namespace, none)...)
-	b.Queue(extendLeases, extendColumns.args(s.namespace, none, micros(time.Second))...)
-	return exchangeStep{batch: b}
+	b.Queue(extendLeases, extendColumns.args(s.namespace, none, pg.Micros(time.Second))...)
+	return pg.Step{Batch: b}
 }
 
 const hasBackend = `
@@ -101,8 +107,8 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1
 
 // HasBackend reports whether conn leads to the server of b, and the backend is still there.
 func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
-	yes, err = askOne[bool](ctx, conn, hasBackend, b.PID, epoch(b.Start), epoch(b.Server))
-	return yes, wrap("find the connection's backend", err)
+	yes, err = pg.AskOne[bool](ctx, conn, hasBackend, b.PID, pg.Epoch(b.Start), pg.Epoch(b.Server))
+	return yes, pg.Wrap("find the connection's backend", err)
 }
 
 const registerWorker = `
@@ -130,16 +136,16 @@ WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid
 ON CONFLICT DO NOTHING`
 
 // RegisterWorker adds w to the registry. db is the connection that its heartbeats use.
-func (s *Store) RegisterWorker(ctx context.Context, db DB, w Worker) error {
+func (s *Store) RegisterWorker(ctx context.Context, db pg.DB, w Worker) error {
 	event := uuid.New()
-	return wrap("register worker", do(ctx, func(ctx context.Context) error {
+	return pg.Wrap("register worker", pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		b.Queue(registerWorker, s.namespace, w.ID, w.Queues, orEmpty(w.Types), w.Hostname, w.PID, w.Build,
-			string(w.Labels), w.MaxConcurrent, micros(w.LeaseTimeout), micros(w.StaleAfter),
-			w.Backend.PID, epoch(w.Backend.Start), epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number,
+			string(w.Labels), w.MaxConcurrent, pg.Micros(w.LeaseTimeout), pg.Micros(w.StaleAfter),
+			w.Backend.PID, pg.Epoch(w.Backend.Start), pg.Epoch(w.Backend.Server), w.Handlers, w.Schema, w.Number,
 			orEmpty(w.LeftQueues), w.FixedLease, w.Sealed)
 		b.Queue(workerEvent, s.namespace, w.ID, event, "STARTED", "")
-		return exchange(ctx, db, untimed, b)
+		return pg.Exchange(ctx, db, pg.Untimed, b)
 	}))
 }
 
@@ -148,11 +154,11 @@ const anySealed = `SELECT EXISTS (SELECT FROM kagzi.workers w WHERE w.namespace_
 // Sealed reports whether a registered worker of the namespace has a Sealer. Workers stay registered for a week after
 // their end.
 func (s *Store) Sealed(ctx context.Context) (sealed bool, err error) {
-	err = do(ctx, func(ctx context.Context) error {
-		sealed, err = askOne[bool](ctx, s.pool, anySealed, s.namespace)
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		sealed, err = pg.AskOne[bool](ctx, s.pool, anySealed, s.namespace)
 		return err
 	})
-	return sealed, wrap("find a Sealer", err)
+	return sealed, pg.Wrap("find a Sealer", err)
 }
 
 // orEmpty returns names, which must not be NULL in the table.
@@ -215,34 +221,35 @@ const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.w
 
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
-func (s *Store) Heartbeat(ctx context.Context, db DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
-	err = do(ctx, func(ctx context.Context) error {
+func (s *Store) Heartbeat(ctx context.Context, db pg.DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		queueHeartbeat(b, s.namespace, h)
 		answer = HeartbeatAnswer{Asked: time.Now()}
 		// The prologue asks for the backend: in a distributed Postgres the heartbeat runs on the server that has the
 		// row.
 		var pid int32
-		err := exchange(ctx, db, txMode{backend: &pid}, b, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{utc(&answer.Now), &answer.Drain}, func() error { return nil })
+		err := pg.Exchange(ctx, db, pg.Mode{Backend: &pid}, b, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{pg.UTC(&answer.Now), &answer.Drain}, func() error { return nil })
 			return err
 		})
 		answer.Own = pid == h.Backend.PID
 		if err != nil || !answer.Now.IsZero() {
 			return err
 		}
-		if answer.Drain, err = askOne[bool](ctx, db, askedToDrain, s.namespace, h.Worker); err == nil {
+		if answer.Drain, err = pg.AskOne[bool](ctx, db, askedToDrain, s.namespace, h.Worker); err == nil {
 			err = ErrWorkerOffline
 		}
 		return err
 	})
-	return answer, wrap("heartbeat", err)
+	return answer, pg.Wrap("heartbeat", err)
 }
 
 func queueHeartbeat(b *pgx.Batch, namespace string, h Heartbeat) {
 	b.Queue(heartbeat, namespace, h.Worker, h.Active, h.Counts.Completed, h.Counts.Failed, h.Backend.PID,
-		epoch(h.Backend.Start),
-		epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps, h.Rates.Completed,
+		pg.Epoch(h.Backend.Start),
+		pg.Epoch(h.Backend.Server), h.Number, orEmpty(h.Queues), orEmpty(h.LeftQueues), h.Counts.Steps,
+		h.Rates.Completed,
 		h.Rates.Failed,
 		h.Rates.Steps, h.Hung.stored())
 }
@@ -307,7 +314,7 @@ LEFT JOIN LATERAL (
 			FROM pauses p
 			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type)
 				AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
-				AND (p.of_key <> '' OR ` + applies + `)
+				AND (p.of_key <> '' OR ` + clause.Applies + `)
 		) > 0 AS paused
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1
@@ -323,7 +330,7 @@ var extendColumns = columnsOf(extendLeases, heldColumns...)
 
 // HeldStates returns the state of each of held. It passes a run whose row cannot be read to alone, and reads the
 // others.
-func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun,
+func (s *Store) HeldStates(ctx context.Context, db pg.DB, held []HeldRun,
 	alone func(HeldRun, error),
 ) (states []HeldRunState, err error) {
 	if len(held) == 0 {
@@ -331,14 +338,14 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun,
 	}
 	err = Isolate(held, func(some []HeldRun) error {
 		var found []HeldRunState
-		err := do(ctx, func(ctx context.Context) error {
+		err := pg.Do(ctx, func(ctx context.Context) error {
 			asked := time.Now()
-			return ask(ctx, db, heldStates, heldColumns.args(s.namespace, some),
-				collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
+			return pg.Ask(ctx, db, heldStates, heldColumns.args(s.namespace, some),
+				pg.Collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
 					var until *time.Time
 					var now time.Time
 					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel,
-						utc(&st.Deadline), &until, &now, &st.Paused)
+						pg.UTC(&st.Deadline), &until, &now, &st.Paused)
 					if st.Holds && until != nil {
 						st.Term = termOf(asked, now, *until)
 					}
@@ -348,14 +355,14 @@ func (s *Store) HeldStates(ctx context.Context, db DB, held []HeldRun,
 		if err == nil {
 			states = append(states, found...)
 		}
-		return wrap("read held runs", err)
+		return pg.Wrap("read held runs", err)
 	}, alone)
 	return states, err
 }
 
 // ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. It passes a run
 // whose lease cannot be extended to alone, and extends the others.
-func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout time.Duration,
+func (s *Store) ExtendLeases(ctx context.Context, db pg.DB, held []HeldRun, timeout time.Duration,
 	alone func(HeldRun, error),
 ) (map[HeldRun]Term, error) {
 	terms := map[HeldRun]Term{}
@@ -364,10 +371,10 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout
 	}
 	err := Isolate(held, func(some []HeldRun) error {
 		extended := map[HeldRun]Term{}
-		err := do(ctx, func(ctx context.Context) error {
+		err := pg.Do(ctx, func(ctx context.Context) error {
 			clear(extended)
 			asked := time.Now()
-			return ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, micros(timeout)),
+			return pg.Ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, pg.Micros(timeout)),
 				func(rows pgx.Rows) error {
 					var h HeldRun
 					var until, now time.Time
@@ -381,7 +388,7 @@ func (s *Store) ExtendLeases(ctx context.Context, db DB, held []HeldRun, timeout
 		if err == nil { // committed
 			maps.Copy(terms, extended)
 		}
-		return wrap("extend leases", err)
+		return pg.Wrap("extend leases", err)
 	}, alone)
 	return terms, err
 }
@@ -398,27 +405,27 @@ WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
 // DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log
 // has a request to drain.
-func (s *Store) DrainingWorker(ctx context.Context, db DB, id uuid.UUID) error {
+func (s *Store) DrainingWorker(ctx context.Context, db pg.DB, id uuid.UUID) error {
 	return s.setWorkerStatus(ctx, db, drainWorker, []any{s.namespace, id}, "DRAINING", id, "Run's context ended")
 }
 
 // StoppedWorker records that the worker has ended, and what it has done.
-func (s *Store) StoppedWorker(ctx context.Context, db DB, id uuid.UUID, c Counts) error {
+func (s *Store) StoppedWorker(ctx context.Context, db pg.DB, id uuid.UUID, c Counts) error {
 	return s.setWorkerStatus(ctx, db, stopWorker, []any{s.namespace, id, c.Completed, c.Failed, c.Steps},
 		"STOPPED", id, "")
 }
 
-func (s *Store) setWorkerStatus(ctx context.Context, db DB, statement string, args []any, event string, id uuid.UUID,
+func (s *Store) setWorkerStatus(ctx context.Context, db pg.DB, statement string, args []any, event string, id uuid.UUID,
 	detail string,
 ) error {
 	eventID := uuid.New()
-	return wrap("worker "+event, do(ctx, func(ctx context.Context) error {
-		return transact(ctx, db, untimed, func(tx pgx.Tx) error {
-			did, err := changed(ctx, tx, statement, args...)
+	return pg.Wrap("worker "+event, pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Transact(ctx, db, pg.Untimed, func(tx pgx.Tx) error {
+			did, err := pg.Changed(ctx, tx, statement, args...)
 			if err != nil || !did {
 				return err
 			}
-			return ask(ctx, tx, workerEvent, []any{s.namespace, id, eventID, event, detail}, nil)
+			return pg.Ask(ctx, tx, workerEvent, []any{s.namespace, id, eventID, event, detail}, nil)
 		})
 	}))
 }
@@ -433,8 +440,8 @@ WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 func (s *Store) BeginSuspect(ctx context.Context, h HeldRun) error {
 	b := &pgx.Batch{}
 	b.Queue(beginSuspect, s.namespace, h.RunID, h.Lease)
-	return wrap("note the begin of a crash-loop suspect", do(ctx, func(ctx context.Context) error {
-		return exchange(ctx, s.pool, brief, b)
+	return pg.Wrap("note the begin of a crash-loop suspect", pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Exchange(ctx, s.pool, pg.Brief, b)
 	}))
 }
 
@@ -447,7 +454,7 @@ WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 func (s *Store) ResetRecoveries(ctx context.Context, h HeldRun) error {
 	b := &pgx.Batch{}
 	b.Queue(resetRecoveries, s.namespace, h.RunID, h.Lease)
-	return wrap("reset recoveries", do(ctx, func(ctx context.Context) error {
-		return exchange(ctx, s.pool, brief, b)
+	return pg.Wrap("reset recoveries", pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Exchange(ctx, s.pool, pg.Brief, b)
 	}))
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func worker() Worker {
@@ -294,7 +296,7 @@ func TestExtendLeasesApart(t *testing.T) {
 	}
 	terms, err := s.ExtendLeases(t.Context(), s.pool, all, time.Minute, func(h HeldRun, err error) {
 		apart = append(apart, h)
-		if code(err) != "XX001" {
+		if pg.Code(err) != "XX001" {
 			t.Error(err)
 		}
 	})
@@ -315,50 +317,4 @@ func refuseUpdate(t *testing.T, s *Store, id uuid.UUID) {
 		USING ERRCODE = 'XX001'; END $$`)
 	exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER damaged BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
 		WHEN (new.run_id = '%s') EXECUTE FUNCTION damaged()`, id))
-}
-
-// A dead worker's runs are released in all of its queues, also in one that it had left before.
-func TestReleaseInSeveralQueues(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	w := worker()
-	w.Queues = []string{"queue", "other"}
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
-		t.Fatal(err)
-	}
-	var held []uuid.UUID
-	for _, queue := range w.Queues {
-		start(t, s, newRun(func(r *NewRun) { r.Queue = queue }))
-		runs := claim(t, s, request(1, func(r *ClaimRequest) { r.Worker, r.Queue = w.ID, queue })).Runs
-		if len(runs) != 1 || runs[0].Queue != queue {
-			t.Fatalf("claimed %+v of queue %q", runs, queue)
-		}
-		held = append(held, runs[0].RunID)
-	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{
-		Number: 1, Worker: w.ID, Queues: w.Queues[:1],
-		LeftQueues: w.Queues[1:],
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for queue, want := range map[string]int{"queue": 1, "other": 0} {
-		if page, total, err := s.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil ||
-			len(page) != want || total != want {
-			t.Errorf("workers of queue %q: %+v, %d, %v", queue, page, total, err)
-		}
-		if asked, err := s.DrainQueue(t.Context(), nil, queue, Why{}); err != nil || len(asked) != want {
-			t.Errorf("draining of queue %q asked %v, %v", queue, asked, err)
-		}
-	}
-	silence(t, s, w.ID, time.Hour)
-	lost, err := s.ReleaseLost(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].Released != 2 || !slices.Equal(lost[0].Queues, w.Queues) ||
-		len(lost[0].Due()) != 2 {
-		t.Errorf("lost %+v, %v", lost, err)
-	}
-	for _, id := range held {
-		if row := readRow(t, s.pool, id); !row.Due {
-			t.Errorf("the dead worker's run %+v is not due", row)
-		}
-	}
 }

@@ -124,8 +124,8 @@ var claimMutants = []Mutant{
 	{
 		Name: "claims take paused runs", Breaks: "nobody claims a paused run",
 		Edits: []Edit{{
-			"store/slots.go", "OR slot = 2) AND paused_at IS NULL`\n\n	// waits is",
-			"OR slot = 2)`\n\n	// waits is",
+			"store/internal/clause/slots.go", "OR slot = 2) AND paused_at IS NULL`\n\n	// Waits is",
+			"OR slot = 2)`\n\n	// Waits is",
 		}},
 		Shown: calm("verbs", 1, 2, 3),
 	},
@@ -184,17 +184,20 @@ var timeMutants = []Mutant{
 				"			decided = len(due)\n			firings = decide(now, due)\n			return " +
 					"s.advance(ctx, tx, firings)\n",
 			},
-			{"store/schedules.go", "		fired, decided = nil, 0\n		return transact(ctx, s.pool, brief, " +
+			{"store/schedules.go", "		fired, decided = nil, 0\n		return pg.Transact(ctx, s.pool, " +
+				"pg.Brief, " +
 				"func(tx pgx.Tx) error {", "		fired, decided = nil, 0\n		var firings " +
-				"[]*Firing\n		err := transact(ctx, s.pool, brief, func(tx pgx.Tx) error {"},
+				"[]*Firing\n		err := pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {"},
 			{
-				"store/schedules.go", "		})\n	})\n	return fired, decided, wrap(\"fire schedules\", " +
+				"store/schedules.go", "		})\n	})\n	return fired, decided, pg.Wrap(\"fire schedules\", " +
 					"err)\n}\n",
 				"		})\n		if err != nil || decided == 0 {\n			return " +
-					"err\n		}\n		return transact(ctx, s.pool, brief, func(tx pgx.Tx) error " +
+					"err\n		}\n		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error " +
 					"{\n			fired, err = s.fire(ctx, tx, firings)\n			return " +
-					"err\n		})\n	})\n	return fired, decided, wrap(\"fire schedules\", err)\n}\n\nfunc (s " +
-					"*Store) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return ask(ctx, " +
+					"err\n		})\n	})\n	return fired, decided, pg.Wrap(\"fire schedules\", " +
+					"err)\n}\n\nfunc (s " +
+					"*Store) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return " +
+					"pg.Ask(ctx, " +
 					"tx, advanceTemplates, advanceColumns.args(s.namespace, firings), nil)\n}\n",
 			},
 		},
@@ -321,9 +324,9 @@ var retryMutants = []Mutant{
 	{
 		Name:   "a claim without an answer counts as one that took nothing",
 		Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{{"internal/engine/orphans.go", "	if store.Unsent(err) || store.Answered(err) || " +
-			"store.Repeatable(err) {", "	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) || " +
-			"store.Unavailable(err) {"}},
+		Edits: []Edit{{"internal/engine/orphans.go", "	if pg.Unsent(err) || pg.Answered(err) || " +
+			"pg.Repeatable(err) {", "	if pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err) || " +
+			"pg.Unavailable(err) {"}},
 		Shown: rounds("L1|L2|L4", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes
 	},
 	{
@@ -331,17 +334,17 @@ var retryMutants = []Mutant{
 		Breaks: "a write whose outcome is unknown is not repeated blindly",
 		Edits: []Edit{
 			{
-				"store/tx.go", "	return onConn(ctx, db, func(conn *pgx.Conn) error " +
+				"internal/pg/tx.go", "	return OnConn(ctx, db, func(conn *pgx.Conn) error " +
 					"{\n		whole.Queue(beginTx)\n",
 				"	send := func(conn *pgx.Conn) error {\n		whole, reads := &pgx.Batch{}, " +
 					"reads\n		whole.Queue(beginTx)\n",
 			},
 			{
-				"store/tx.go", "		if err = sendAll(ctx, conn, whole, reads); err != nil " +
+				"internal/pg/tx.go", "		if err = SendAll(ctx, conn, whole, reads); err != nil " +
 					"{\n			abort(conn)\n		}\n		return err\n	})\n}",
-				"		if err = sendAll(ctx, conn, whole, reads); err != nil " +
-					"{\n			abort(conn)\n		}\n		return err\n	}\n	err := onConn(ctx, db, " +
-					"send)\n	if Classify(err) == ClassAway {\n		err = onConn(ctx, db, " +
+				"		if err = SendAll(ctx, conn, whole, reads); err != nil " +
+					"{\n			abort(conn)\n		}\n		return err\n	}\n	err := OnConn(ctx, db, " +
+					"send)\n	if Classify(err) == ClassAway {\n		err = OnConn(ctx, db, " +
 					"send)\n	}\n	return err\n}",
 			},
 		},

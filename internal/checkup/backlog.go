@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // A backlog sums up due work, and compares it with the live workers.
@@ -30,7 +31,7 @@ type lateWork struct {
 }
 
 // add adds the due runs of a workflow in a queue, or of one key.
-func (b *backlog) add(d store.DueWork) {
+func (b *backlog) add(d inspect.DueWork) {
 	q := health.Queue{Queue: d.Queue, Workflow: d.Type, More: d.More}
 	uncovered := q // the runs that no live worker can execute
 	var stuck, late, holding time.Duration

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -108,7 +109,7 @@ func (p Process) examine(ctx context.Context, check func(context.Context, *exami
 
 // connection returns a connection of the pool. If all of these are in use, it opens another one, because a full pool
 // does not mean that the database is unhealthy.
-func (e *examination) connection(ctx context.Context) (db store.DB, release func(), err error) {
+func (e *examination) connection(ctx context.Context) (db pg.DB, release func(), err error) {
 	pool := e.process.Store.Pool()
 	wait := acquireTimeout
 	if t, ok := ctx.Deadline(); ok {
@@ -160,7 +161,7 @@ func (e *examination) essentials(ctx context.Context) (usable bool) {
 	case err == nil:
 		e.add("writable", health.Healthy, "Takes writes, and this user may make them.")
 		return true
-	case store.Unavailable(err):
+	case pg.Unavailable(err):
 		e.addAway(err)
 		return false
 	default:
@@ -183,7 +184,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 		errors.Is(err, migrations.ErrNewer):
 		e.add("schema", health.Unhealthy, "%s.", text.Sentence(err.Error()))
 		return false
-	case store.Unavailable(err):
+	case pg.Unavailable(err):
 		e.addAway(err)
 		return false
 	default:

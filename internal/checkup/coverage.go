@@ -9,16 +9,17 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // Stranded returns the active work whose version no live worker of its queue has a handler for.
-func Stranded(ctx context.Context, s *store.Store) ([]store.ActiveWork, error) {
-	active, err := s.ActiveWork(ctx)
+func Stranded(ctx context.Context, v *inspect.View, db pg.DB) ([]inspect.ActiveWork, error) {
+	active, err := v.ActiveWork(ctx)
 	if err != nil || len(active) == 0 {
 		return nil, err
 	}
-	workers, err := s.LiveWorkers(ctx, s.Pool(), math.MaxInt32)
+	workers, err := v.LiveWorkers(ctx, db, math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +29,7 @@ func Stranded(ctx context.Context, s *store.Store) ([]store.ActiveWork, error) {
 			live.add(w)
 		}
 	}
-	var stranded []store.ActiveWork
+	var stranded []inspect.ActiveWork
 	for _, a := range active {
 		if !live[route{a.Queue, a.Type}].has(a.Version) {
 			stranded = append(stranded, a)
@@ -54,13 +55,13 @@ func (c *coverage) has(version int) bool {
 	return c != nil && (version == 0 || c.versions[version])
 }
 
-func (f fleet) add(w store.LiveWorker) {
+func (f fleet) add(w inspect.LiveWorker) {
 	for _, queue := range w.Queues {
 		f.addTo(queue, w)
 	}
 }
 
-func (f fleet) addTo(queue string, w store.LiveWorker) {
+func (f fleet) addTo(queue string, w inspect.LiveWorker) {
 	for _, t := range w.Types {
 		r := route{queue, t}
 		if f[r] == nil {

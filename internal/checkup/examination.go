@@ -6,13 +6,16 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // A Process is the part of a client that a checkup uses.
 type Process struct {
 	Store     *store.Store
+	Inspect   *inspect.View
 	Namespace string
 
 	// Ready is true once this program was found to work with the schema. The client and each checkup that finds it set
@@ -32,7 +35,7 @@ type Process struct {
 // An examination is the state of one checkup.
 type examination struct {
 	process Process
-	db      store.DB
+	db      pg.DB
 	report  health.Report
 	live    fleet // set by work
 }
@@ -57,7 +60,7 @@ func (e *examination) addAway(err error) {
 	if advice != "" {
 		advice = " " + text.Sentence(advice) + "."
 	}
-	if store.Unavailable(err) {
+	if pg.Unavailable(err) {
 		advice += " Workers go on by themselves when it does again."
 	}
 	e.add("database", health.Unhealthy, "The database does not serve this client: %s.%s", store.Reason(err), advice)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // failedRuns checks how many runs failed within the last hour.
 func (e *examination) failedRuns(ctx context.Context) {
-	found, err := e.process.Store.RecentFailures(ctx, e.db, recentFailures)
+	found, err := e.process.Inspect.RecentFailures(ctx, e.db, recentFailures)
 	if err != nil {
 		e.addFailed("failures", err)
 		return
@@ -51,7 +51,7 @@ func (e *examination) failedRuns(ctx context.Context) {
 		e.add("failures", health.Healthy, "%s failed within the last hour: %s.", number, which)
 		return
 	}
-	ended, failed, err := e.process.Store.RecentEnds(ctx, e.db, recentFailures)
+	ended, failed, err := e.process.Inspect.RecentEnds(ctx, e.db, recentFailures)
 	if err != nil {
 		e.addFailed("failures", err)
 		return
@@ -70,9 +70,9 @@ func (e *examination) failedRuns(ctx context.Context) {
 }
 
 // byWorkflow sums up the failures of all queues by workflow and kind, the most frequent first.
-func byWorkflow(found []store.FailureCount) (out []store.FailureCount) {
+func byWorkflow(found []inspect.FailureCount) (out []inspect.FailureCount) {
 	for _, f := range found {
-		i := slices.IndexFunc(out, func(o store.FailureCount) bool { return o.Type == f.Type && o.Kind == f.Kind })
+		i := slices.IndexFunc(out, func(o inspect.FailureCount) bool { return o.Type == f.Type && o.Kind == f.Kind })
 		if i < 0 {
 			out = append(out, f)
 			continue
@@ -82,7 +82,7 @@ func byWorkflow(found []store.FailureCount) (out []store.FailureCount) {
 			out[i].Last = f.Last
 		}
 	}
-	slices.SortStableFunc(out, func(a, b store.FailureCount) int {
+	slices.SortStableFunc(out, func(a, b inspect.FailureCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Type, b.Type))
 	})
 	return out
@@ -91,10 +91,10 @@ func byWorkflow(found []store.FailureCount) (out []store.FailureCount) {
 // compensations checks for runs of which a compensation failed for good, so that what they did is undone only in part,
 // and for those whose compensations do not go on because the database refuses that.
 func (e *examination) compensations(ctx context.Context) {
-	failed, err := e.process.Store.UncompensatedRuns(ctx, e.db, maxCounted+1)
-	var refused []store.RefusedCompensation
+	failed, err := e.process.Inspect.UncompensatedRuns(ctx, e.db, maxCounted+1)
+	var refused []inspect.RefusedCompensation
 	if err == nil {
-		refused, err = e.process.Store.RefusedCompensations(ctx, e.db, maxCounted+1)
+		refused, err = e.process.Inspect.RefusedCompensations(ctx, e.db, maxCounted+1)
 	}
 	if err != nil {
 		e.addFailed("compensations", err)

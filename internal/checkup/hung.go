@@ -11,10 +11,11 @@ import (
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // nested adds a check if steps that wait for the results of runs hold all slots of their workers.
-func (e *examination) nested(workers []store.LiveWorker) {
+func (e *examination) nested(workers []inspect.LiveWorker) {
 	var parts []string
 	for _, w := range workers {
 		if w.Silent || w.Hung == nil {
@@ -37,7 +38,7 @@ func (e *examination) nested(workers []store.LiveWorker) {
 }
 
 // hung adds a check if code hangs in the workers.
-func (e *examination) hung(workers []store.LiveWorker) {
+func (e *examination) hung(workers []inspect.LiveWorker) {
 	type found struct {
 		store.HungCode
 		text string

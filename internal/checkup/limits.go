@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // mostLimits is how many queues, and how many limits of steps, have a check of their own.
@@ -24,11 +24,11 @@ func (e *examination) overdue(ctx context.Context, late []lateWork) (texts []str
 	if len(late) == 0 {
 		return nil
 	}
-	list, err := e.process.Store.QueueStates(ctx, e.db)
+	list, err := e.process.Inspect.QueueStates(ctx, e.db)
 	if err != nil {
 		e.addFailed("limits", err)
 	}
-	states := map[string]store.QueueState{}
+	states := map[string]inspect.QueueState{}
 	for _, s := range list {
 		if full(s) || s.RateUsed {
 			states[s.Queue] = s
@@ -55,10 +55,10 @@ func (e *examination) overdue(ctx context.Context, late []lateWork) (texts []str
 }
 
 // full reports whether all slots of the queue are taken.
-func full(s store.QueueState) bool { return s.MaxRunning > 0 && s.Running >= s.MaxRunning }
+func full(s inspect.QueueState) bool { return s.MaxRunning > 0 && s.Running >= s.MaxRunning }
 
 // addLimited adds that the limits of a queue let due runs wait for so long.
-func (e *examination) addLimited(ctx context.Context, s store.QueueState, waiting time.Duration) {
+func (e *examination) addLimited(ctx context.Context, s inspect.QueueState, waiting time.Duration) {
 	since := fmt.Sprintf("its first due run has waited for %s", duration.About(waiting))
 	if !full(s) {
 		e.add("limits", health.Degraded, "The rate of queue %q lets one run start every %s, and %s: set a higher "+
@@ -66,7 +66,7 @@ func (e *examination) addLimited(ctx context.Context, s store.QueueState, waitin
 			s.Queue, duration.Format(s.Rate.Interval), since)
 		return
 	}
-	idle, err := e.process.Store.IdleSlots(ctx, e.db, s.Queue)
+	idle, err := e.process.Inspect.IdleSlots(ctx, e.db, s.Queue)
 	if err != nil {
 		e.addFailed("limits", err)
 		return
@@ -90,7 +90,7 @@ func (e *examination) addLimited(ctx context.Context, s store.QueueState, waitin
 
 // limits adds a check for each limit of steps whose line does not move.
 func (e *examination) limits(ctx context.Context) {
-	stuck, err := e.process.Store.StuckLimits(ctx, e.db, overdueAfter)
+	stuck, err := e.process.Inspect.StuckLimits(ctx, e.db, overdueAfter)
 	if err != nil {
 		e.addFailed("limits", err)
 		return

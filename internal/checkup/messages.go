@@ -12,7 +12,7 @@ import (
 
 // messages checks for messages that do not decode: their runs wait as if they had not come.
 func (e *examination) messages(ctx context.Context) {
-	found, err := e.process.Store.SetAside(ctx, e.db, maxCounted+1)
+	found, err := e.process.Inspect.SetAside(ctx, e.db, maxCounted+1)
 	if err != nil {
 		e.addFailed("messages", err)
 		return

@@ -12,7 +12,7 @@ import (
 // paused names what is paused, and warns of each.
 func (e *examination) paused(ctx context.Context) {
 	const most = 20
-	pauses, err := e.process.Store.Pauses(ctx, e.db, most)
+	pauses, err := e.process.Inspect.Pauses(ctx, e.db, most)
 	if err != nil {
 		e.addFailed("pauses", err)
 		return
@@ -33,7 +33,7 @@ func (e *examination) paused(ctx context.Context) {
 	if len(pauses) == most {
 		e.add("pauses", health.Degraded, "There may be more pauses.")
 	}
-	n, since, first, err := e.process.Store.PausedRuns(ctx, e.db, maxCounted)
+	n, since, first, err := e.process.Inspect.PausedRuns(ctx, e.db, maxCounted)
 	if err != nil {
 		e.addFailed("pauses", err)
 	} else if n > 0 {

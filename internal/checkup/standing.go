@@ -16,7 +16,7 @@ const mostStanding = 20
 
 // standing adds a check for each key behind whose holder runs have waited for long, and reports whether there is one.
 func (e *examination) standing(ctx context.Context) bool {
-	found, err := e.process.Store.StandingKeys(ctx, e.db, overdueAfter, mostStanding)
+	found, err := e.process.Inspect.StandingKeys(ctx, e.db, overdueAfter, mostStanding)
 	if err != nil {
 		e.addFailed("keys", err)
 		return false
@@ -58,7 +58,7 @@ func (e *examination) strays(ctx context.Context) {
 	if queues == nil {
 		return
 	}
-	found, err := e.process.Store.UnextendedRuns(ctx, e.db, queues, types, namedAtMost+1)
+	found, err := e.process.Inspect.UnextendedRuns(ctx, e.db, queues, types, namedAtMost+1)
 	if err != nil {
 		e.addFailed("strays", err)
 		return

@@ -42,7 +42,7 @@ func (e *examination) topics(ctx context.Context) {
 			"needed any more.",
 			text.List(holders, namedAtMost))
 	}
-	unread, err := e.process.Store.TopicsWithoutConsumers(ctx, e.db, maxCounted)
+	unread, err := e.process.Inspect.TopicsWithoutConsumers(ctx, e.db, maxCounted)
 	if err != nil {
 		e.addFailed("topics", err)
 		return
@@ -56,7 +56,7 @@ func (e *examination) topics(ctx context.Context) {
 // consumers checks that consumers that are due have runs. Whether somebody executes the runs is checked with the
 // queues.
 func (e *examination) consumers(ctx context.Context) {
-	late, err := e.process.Store.LateConsumers(ctx, e.db, overdueAfter, maxCounted)
+	late, err := e.process.Inspect.LateConsumers(ctx, e.db, overdueAfter, maxCounted)
 	if err != nil {
 		e.addFailed("consumers", err)
 		return

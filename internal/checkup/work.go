@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 const (
@@ -37,17 +38,17 @@ const (
 
 // work checks the workers, and the runs that wait for them.
 func (e *examination) work(ctx context.Context) {
-	workers, err := e.process.Store.LiveWorkers(ctx, e.db, maxWorkers)
+	workers, err := e.process.Inspect.LiveWorkers(ctx, e.db, maxWorkers)
 	if err != nil {
 		e.addFailed("workers", err)
 		return
 	}
 	e.live = e.countWorkers(workers)
 	b := backlog{live: e.live}
-	due, err := e.process.Store.DueWork(ctx, e.db)
+	due, err := e.process.Inspect.DueWork(ctx, e.db)
 	if err == nil {
-		var keyed []store.DueWork
-		keyed, err = e.process.Store.DueKeys(ctx, e.db)
+		var keyed []inspect.DueWork
+		keyed, err = e.process.Inspect.DueKeys(ctx, e.db)
 		due = append(due, keyed...)
 	}
 	if err != nil {
@@ -68,7 +69,7 @@ func (e *examination) work(ctx context.Context) {
 }
 
 // countWorkers sums up the workers, and returns the live ones.
-func (e *examination) countWorkers(workers []store.LiveWorker) fleet {
+func (e *examination) countWorkers(workers []inspect.LiveWorker) fleet {
 	e.report.Workers = CountWorkers(workers)
 	live := fleet{}
 	for _, w := range workers {
@@ -80,7 +81,7 @@ func (e *examination) countWorkers(workers []store.LiveWorker) fleet {
 }
 
 // CountWorkers sums up the workers.
-func CountWorkers(workers []store.LiveWorker) (sum health.Workers) {
+func CountWorkers(workers []inspect.LiveWorker) (sum health.Workers) {
 	for _, w := range workers {
 		if w.Silent {
 			sum.Silent++
@@ -155,10 +156,10 @@ func (e *examination) addQueues(b backlog, overdue []string, standing bool) {
 
 // schedules checks that schedules fire.
 func (e *examination) schedules(ctx context.Context) {
-	late, err := e.process.Store.OverdueSchedules(ctx, e.db, scheduleLate, maxCounted+1)
-	var broken []store.TroubledSchedule
+	late, err := e.process.Inspect.OverdueSchedules(ctx, e.db, scheduleLate, maxCounted+1)
+	var broken []inspect.TroubledSchedule
 	if err == nil {
-		broken, err = e.process.Store.BrokenSchedules(ctx, e.db, maxCounted+1)
+		broken, err = e.process.Inspect.BrokenSchedules(ctx, e.db, maxCounted+1)
 	}
 	if err != nil {
 		e.addFailed("schedules", err)
@@ -166,8 +167,8 @@ func (e *examination) schedules(ctx context.Context) {
 	}
 	var parts []string
 	failing, waiting := slices.Clone(late), slices.Clone(late)
-	failing = slices.DeleteFunc(failing, func(t store.TroubledSchedule) bool { return t.Error == "" })
-	waiting = slices.DeleteFunc(waiting, func(t store.TroubledSchedule) bool { return t.Error != "" })
+	failing = slices.DeleteFunc(failing, func(t inspect.TroubledSchedule) bool { return t.Error == "" })
+	waiting = slices.DeleteFunc(waiting, func(t inspect.TroubledSchedule) bool { return t.Error != "" })
 	if n := len(failing); n > 0 {
 		parts = append(parts, fmt.Sprintf("%s more than a minute late because the last try to fire failed, as when "+
 			"an interceptor refuses the start: %s. It is tried again: remove the cause.",
@@ -191,7 +192,7 @@ func (e *examination) schedules(ctx context.Context) {
 
 // quarantined checks whether runs were quarantined lately.
 func (e *examination) quarantined(ctx context.Context) {
-	all, lately, newest, err := e.process.Store.Quarantined(ctx, e.db, quarantinedLately, maxCounted+1, namedAtMost)
+	all, lately, newest, err := e.process.Inspect.Quarantined(ctx, e.db, quarantinedLately, maxCounted+1, namedAtMost)
 	if err != nil {
 		e.addFailed("quarantined", err)
 		return
@@ -216,7 +217,7 @@ func (e *examination) quarantined(ctx context.Context) {
 
 // suspects checks for runs that were under way when their workers died.
 func (e *examination) suspects(ctx context.Context) {
-	found, err := e.process.Store.Suspects(ctx, e.db, maxCounted+1)
+	found, err := e.process.Inspect.Suspects(ctx, e.db, maxCounted+1)
 	if err != nil {
 		e.addFailed("suspects", err)
 		return
@@ -240,7 +241,7 @@ func (e *examination) suspects(ctx context.Context) {
 
 // histories checks for runs that wait because their histories cannot be read.
 func (e *examination) histories(ctx context.Context) {
-	found, err := e.process.Store.UnreadRuns(ctx, e.db, maxCounted+1)
+	found, err := e.process.Inspect.UnreadRuns(ctx, e.db, maxCounted+1)
 	if err != nil {
 		e.addFailed("histories", err)
 		return
@@ -259,7 +260,7 @@ func (e *examination) histories(ctx context.Context) {
 }
 
 // troubles returns the schedules' names, quoted, with their errors.
-func troubles(list []store.TroubledSchedule) (out []string) {
+func troubles(list []inspect.TroubledSchedule) (out []string) {
 	for _, t := range list {
 		name := fmt.Sprintf("%q", t.Name)
 		if t.Error != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
@@ -80,10 +81,10 @@ func (env *environment) pause(d time.Duration) {
 // databaseTrouble notes an error of the database: that it does not answer, or that it refuses an operation. If the
 // application has closed the pool, the database will never answer again, and the worker ends.
 func (env *environment) databaseTrouble(err error) {
-	switch store.Classify(err) {
-	case store.ClassClosed:
+	switch pg.Classify(err) {
+	case pg.ClassClosed:
 		env.onPoolClosed()
-	case store.ClassAway, store.ClassLate, store.ClassBusy:
+	case pg.ClassAway, pg.ClassLate, pg.ClassBusy:
 		env.outage.Begin(err)
 		env.troubled.Store(new(time.Now()))
 	default:

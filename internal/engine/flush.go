@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -90,10 +91,10 @@ const (
 // maySplit reports whether a flush that has failed with err, after so many failures, goes on in parts: it would fail
 // again as a whole, and the reason may lie with one of the executions.
 func maySplit(err error, failures int) bool {
-	switch store.Classify(err) {
-	case store.ClassLocked, store.ClassConflict:
+	switch pg.Classify(err) {
+	case pg.ClassLocked, pg.ClassConflict:
 		return failures+1 >= mostWholeFlushes
-	case store.ClassUnable, store.ClassRefused, store.ClassForbidden, store.ClassOther, store.ClassLate:
+	case pg.ClassUnable, pg.ClassRefused, pg.ClassForbidden, pg.ClassOther, pg.ClassLate:
 		return true
 	}
 	return false
@@ -114,7 +115,7 @@ func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*exe
 			rest = append(rest, es[n/2:], es[:n/2])
 		case es[0].takeFewer():
 			continue
-		case store.Refused(err) && s.refused(es[0], err):
+		case pg.Refused(err) && s.refused(es[0], err):
 			loneFailures = 0
 		default:
 			s.requeueFailed(es[0], err)
@@ -141,7 +142,7 @@ func leftOf(first []*execution, rest [][]*execution) []*execution {
 // requeueFailed requeues an execution that has failed alone, after a growing pause. It reports the failure as one of
 // some runs, unless the database does not answer.
 func (s *Session) requeueFailed(e *execution, err error) {
-	if store.Unavailable(err) && !store.Answered(err) {
+	if pg.Unavailable(err) && !pg.Answered(err) {
 		s.databaseTrouble(err)
 	} else {
 		s.databaseTroubleWith(flushingAlone, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -55,7 +56,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 		}
 		h.abandonOpening()
 		h.close()
-		if ctx.Err() != nil || !store.Unavailable(err) && !store.Locked(err) {
+		if ctx.Err() != nil || !pg.Unavailable(err) && !pg.Locked(err) {
 			return err
 		}
 		h.s.databaseTrouble(err)
@@ -94,7 +95,7 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 }
 
 // registerRow writes the worker's row.
-func (h *heartbeater) registerRow(ctx context.Context, db store.DB, id uuid.UUID) (store.Worker, error) {
+func (h *heartbeater) registerRow(ctx context.Context, db pg.DB, id uuid.UUID) (store.Worker, error) {
 	h.number++
 	reg := h.s.cfg.Registration(id)
 	reg.Number, reg.Backend = h.number, h.backend
@@ -193,7 +194,7 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 			return
 		}
 		h.s.databaseTrouble(err)
-		if !store.Answered(err) {
+		if !pg.Answered(err) {
 			h.close()
 		}
 		select {
@@ -229,7 +230,7 @@ func (h *heartbeater) heartbeat() error {
 		return nil
 	}
 	var states []store.HeldRunState
-	if err := h.ask(conn, func(ctx context.Context, db store.DB) (err error) {
+	if err := h.ask(conn, func(ctx context.Context, db pg.DB) (err error) {
 		states, err = s.store.HeldStates(ctx, db, held, s.refusesOne)
 		return err
 	}); err != nil {
@@ -242,14 +243,14 @@ func (h *heartbeater) heartbeat() error {
 	if len(late) == 0 {
 		return nil
 	}
-	return h.ask(conn, func(ctx context.Context, db store.DB) error { return s.extend(ctx, db, late) })
+	return h.ask(conn, func(ctx context.Context, db pg.DB) error { return s.extend(ctx, db, late) })
 }
 
 // report updates the worker's row. The answer counts at once.
 func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err error) {
 	s := h.s
 	var sent store.Heartbeat
-	send := func(ctx context.Context, db store.DB) (err error) {
+	send := func(ctx context.Context, db pg.DB) (err error) {
 		sent = h.newHeartbeat()
 		answer, err = s.store.Heartbeat(ctx, db, sent)
 		return err
@@ -296,7 +297,7 @@ func (h *heartbeater) drain() {
 }
 
 // reregister gives up all runs, because the worker was declared dead, and registers the worker under a new ID.
-func (h *heartbeater) reregister(db store.DB) error {
+func (h *heartbeater) reregister(db pg.DB) error {
 	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), longestOpening)
 	defer cancel()
@@ -339,7 +340,7 @@ func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
 // returned. If slots could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
 	if h.s.freedKeys.wait() {
-		h.updateRegistry(func(ctx context.Context, db store.DB, id uuid.UUID) error {
+		h.updateRegistry(func(ctx context.Context, db pg.DB, id uuid.UUID) error {
 			return h.s.store.StoppedWorker(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
 		})
 	}
@@ -352,7 +353,7 @@ func (h *heartbeater) end() {
 
 // updateRegistry calls f, unless the database is away: f would only delay the worker's end, and the failure detector
 // will notice the worker's silence.
-func (h *heartbeater) updateRegistry(f func(context.Context, store.DB, uuid.UUID) error) {
+func (h *heartbeater) updateRegistry(f func(context.Context, pg.DB, uuid.UUID) error) {
 	if h.s.outage.UnderWay() {
 		return
 	}
@@ -381,7 +382,7 @@ func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
 
 // extend extends the leases of the runs. If one lease cannot be extended, its run goes on until it ends, and the others
 // are extended.
-func (s *Session) extend(ctx context.Context, db store.DB, late []store.HeldRun) error {
+func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) error {
 	all := true
 	terms, err := s.store.ExtendLeases(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
 		all = false

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -120,7 +121,7 @@ func (h *heartbeater) patience() time.Duration {
 }
 
 // dbOf returns conn, or the pool if conn is nil.
-func (h *heartbeater) dbOf(conn *pgx.Conn) store.DB {
+func (h *heartbeater) dbOf(conn *pgx.Conn) pg.DB {
 	if conn == nil {
 		return h.s.store.Pool()
 	}
@@ -129,7 +130,7 @@ func (h *heartbeater) dbOf(conn *pgx.Conn) store.DB {
 
 // ask calls f, which sends statements over conn, or over the pool if conn is nil, and returns when they are answered.
 // An answer over conn proves that the server has it.
-func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, store.DB) error) error {
+func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, pg.DB) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), h.patience())
 	defer cancel()
 	over := h.watchConnection()
@@ -169,7 +170,7 @@ func (h *heartbeater) watchConnection() (over func()) {
 				return
 			case there:
 				h.s.standing.hear(sent)
-			case store.Classify(err) != store.ClassBusy:
+			case pg.Classify(err) != pg.ClassBusy:
 				h.connectionLost(err)
 				return
 			}

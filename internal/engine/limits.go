@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/batch"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -180,7 +181,7 @@ func (l *limitLine) serve(tasks []limitTask) {
 			return
 		}
 		tasks = tasks[done:]
-		if !store.Locked(err) {
+		if !pg.Locked(err) {
 			l.env.databaseTrouble(err)
 		}
 		l.env.pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
@@ -221,7 +222,7 @@ func (l *limitLine) serveSome(tasks []limitTask) error {
 func (l *limitLine) failed(t limitTask, err error) {
 	l.env.databaseTrouble(err)
 	switch {
-	case !store.Refused(err):
+	case !pg.Refused(err):
 		time.AfterFunc(time.Second, func() { l.add(t) })
 	case t.ask != nil:
 		l.refuse(t.ask, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -67,8 +68,8 @@ func (l *loader) readAlone(e *execution) {
 		if err == nil {
 			return
 		}
-		switch class := store.Classify(err); {
-		case class != store.ClassBusy && class != store.ClassConflict && l.env.readable():
+		switch class := pg.Classify(err); {
+		case class != pg.ClassBusy && class != pg.ClassConflict && l.env.readable():
 			e.unreadable(err)
 			return
 		case !l.wait(err, []*execution{e}, failures):

@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -284,7 +285,7 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 		return claim
 	}
 	s.databaseTrouble(err)
-	if store.Unsent(err) || store.Answered(err) || store.Repeatable(err) {
+	if pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err) {
 		return store.Claim{}
 	}
 	for ctx.Err() == nil {
@@ -296,7 +297,7 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 			break
 		}
 		s.databaseTrouble(err)
-		if !store.Unavailable(err) || !s.waitForDatabase(ctx) {
+		if !pg.Unavailable(err) || !s.waitForDatabase(ctx) {
 			break
 		}
 	}

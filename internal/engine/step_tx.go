@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -190,9 +191,9 @@ func (s *stepCall) retryAfterOutage(err error) {
 func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) bool {
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
-	class := store.Classify(err)
+	class := pg.Classify(err)
 	return hit && ctx.Err() == nil && !s.b.e.errors.Classify(err).Permanent &&
-		(class == store.ClassAway || class == store.ClassUnable) &&
+		(class == pg.ClassAway || class == pg.ClassUnable) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
 
@@ -201,7 +202,7 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 func madeReadOnly(tx pgx.Tx, err error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return store.MadeReadOnly(ctx, tx.Conn(), err)
+	return pg.MadeReadOnly(ctx, tx.Conn(), err)
 }
 
 // isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is
@@ -210,8 +211,8 @@ func isDatabaseFault(err error) bool {
 	if errors.Is(err, store.ErrTimeoutLeft) {
 		return false
 	}
-	switch store.Classify(err) {
-	case store.ClassAway, store.ClassUnable, store.ClassLocked, store.ClassLate:
+	switch pg.Classify(err) {
+	case pg.ClassAway, pg.ClassUnable, pg.ClassLocked, pg.ClassLate:
 		return true
 	}
 	return false
@@ -258,7 +259,7 @@ func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx p
 	var once sync.Once
 	return tx, func(err error) {
 		once.Do(func() {
-			store.DropReadOnly(tx.Conn(), err)
+			pg.DropReadOnly(tx.Conn(), err)
 			rollback(tx)
 			<-env.txSlots
 		})

@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Compensate starts the next compensations of the runs. A coordinator repeats it for those that fail.
 func (h *Hints) Compensate(ctx context.Context, ids []uuid.UUID) {
-	if err := h.CompensateAll(ctx, ids); err != nil && !store.Closed(err) {
+	if err := h.CompensateAll(ctx, ids); err != nil && !pg.Closed(err) {
 		h.log.Warn("kagzi: the next compensation of a run could not be started, or the run not ended: a coordinator "+
 			"tries again", "error", err)
 	}
@@ -25,7 +25,7 @@ func (h *Hints) CompensateAll(ctx context.Context, ids []uuid.UUID) (err error) 
 		id := ids[0]
 		ids = ids[1:]
 		out, e := h.store.Compensate(ctx, id)
-		if store.Locked(e) { // somebody's open transaction has locked the run: a coordinator tries again
+		if pg.Locked(e) { // somebody's open transaction has locked the run: a coordinator tries again
 			continue
 		}
 		if e != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -71,7 +72,7 @@ func (q *query) fetchAll(ids []uuid.UUID) {
 			q.outage.End()
 			q.since, q.limit = time.Time{}, min(2*q.limit, maxQueried)
 			ids = ids[n:]
-		case store.Classify(err) == store.ClassLate && !store.MayBeRowError(err):
+		case pg.Classify(err) == pg.ClassLate && !store.MayBeRowError(err):
 			// no answer came: n may be too many for one query
 			q.outage.Begin(err)
 			q.limit = max(1, n/2)
@@ -167,7 +168,7 @@ func (q *query) isolate(id uuid.UUID, err error) {
 	x.failures++
 	lasts := time.Since(x.since) >= refusalTolerance
 	q.isolatedMu.Unlock()
-	if store.Closed(err) || lasts && (!store.Unavailable(err) || store.Answered(err)) {
+	if pg.Closed(err) || lasts && (!pg.Unavailable(err) || pg.Answered(err)) {
 		q.deliverError([]uuid.UUID{id}, last, err)
 	}
 }
@@ -175,10 +176,10 @@ func (q *query) isolate(id uuid.UUID, err error) {
 // failed handles the error of a query that did not fail because of a single run: it may succeed later, or the waiters
 // get the error.
 func (q *query) failed(ids []uuid.UUID, last uint64, err error) {
-	deliver := store.Closed(err)
+	deliver := pg.Closed(err)
 	switch {
 	case deliver:
-	case store.Unavailable(err):
+	case pg.Unavailable(err):
 		q.outage.Begin(err)
 	default:
 		if q.since.IsZero() {

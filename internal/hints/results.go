@@ -12,6 +12,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -103,7 +104,7 @@ func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
 func (r *results) awaitReady(ctx context.Context) error {
 	for {
 		err := r.ready(ctx)
-		if err == nil || ctx.Err() != nil || !store.Unavailable(err) {
+		if err == nil || ctx.Err() != nil || !pg.Unavailable(err) {
 			return err
 		}
 		select {

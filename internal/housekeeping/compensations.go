@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // maxCompensated is the most runs that one pass reads.
@@ -17,7 +17,7 @@ func (k *Coordinator) Compensate(ctx context.Context) (time.Duration, error) {
 	if err == nil {
 		err = k.cfg.Hints.CompensateAll(ctx, ids)
 	}
-	if store.Refused(err) { // the run says so, and is due again later
+	if pg.Refused(err) { // the run says so, and is due again later
 		k.failing.Note(k.cfg.Log, "continue the compensations of some runs", err)
 		err = nil
 	}

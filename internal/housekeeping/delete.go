@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -22,7 +23,7 @@ func (k *Coordinator) FinishDeletions(ctx context.Context) (time.Duration, error
 		if err == nil {
 			err = store.Isolate(ids, func(ids []uuid.UUID) error { return k.cfg.Store.FinishDeletions(ctx, ids) },
 				func(_ uuid.UUID, err error) {
-					if !store.Locked(err) {
+					if !pg.Locked(err) {
 						failure = err
 					}
 				})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -14,7 +15,7 @@ func (k *Coordinator) ServeLimits(ctx context.Context) (time.Duration, error) {
 	names, err := k.cfg.Store.WaitingLimits(ctx)
 	for _, name := range names {
 		out, e := k.cfg.Store.ServeLimit(ctx, name, store.LimitRequest{})
-		if !store.Locked(e) { // otherwise somebody serves it
+		if !pg.Locked(e) { // otherwise somebody serves it
 			err = errors.Join(err, e)
 		}
 		_ = k.cfg.Hints.Signalled(ctx, nil, out.Called...) // fails only in a transaction

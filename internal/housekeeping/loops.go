@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/outage"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Run does the housekeeping until ctx ends, and then returns nil. If the pool is closed first, it returns the store's
@@ -33,7 +33,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 	}
 	retention.Wait()
 	k.resign(ctx)
-	if cause := context.Cause(ctx); store.Closed(cause) {
+	if cause := context.Cause(ctx); pg.Closed(cause) {
 		return cause
 	}
 	return nil
@@ -90,10 +90,10 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 		switch {
 		case ctx.Err() != nil:
 			return
-		case store.Closed(err):
+		case pg.Closed(err):
 			stop(err)
 			return
-		case store.Unavailable(err) && !store.Answered(err):
+		case pg.Unavailable(err) && !pg.Answered(err):
 			k.cfg.Outage.Begin(err)
 			k.leadership.failed(what)
 			pause = outage.Pause

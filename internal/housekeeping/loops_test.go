@@ -9,8 +9,8 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/testlog"
-	"github.com/kagzi/kagzi/store"
 )
 
 // A pass that fails again and again is logged once when it begins to fail, and once when it succeeds again.
@@ -63,7 +63,7 @@ func TestRunEndsWithThePool(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.OpenPool(t, dbtest.Database(t).DSN)
 	pool.Close()
-	if err := newCoordinator(t, pool).Run(t.Context()); !store.Closed(err) {
+	if err := newCoordinator(t, pool).Run(t.Context()); !pg.Closed(err) {
 		t.Errorf("error %v, want that of a closed pool", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
@@ -103,7 +104,7 @@ func TestConnectionsAfterAnOutage(t *testing.T) {
 	if err := proxy.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := k.CheckConnections(t.Context()); !store.Unavailable(err) {
+	if _, err := k.CheckConnections(t.Context()); !pg.Unavailable(err) {
 		t.Errorf("INVALID: %v", err)
 	}
 	k.cfg.Store = store.New(db.Pool, "default")

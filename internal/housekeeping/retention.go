@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -124,7 +125,7 @@ func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	began, part := time.Now(), s.next()
 	old, left, err := k.cfg.Store.ExpiredRuns(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
 	switch {
-	case store.Locked(err): // by a migration
+	case pg.Locked(err): // by a migration
 		return k.cfg.Interval, nil
 	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx):
 		// a row of this part cannot be read
@@ -188,7 +189,7 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 		s.smaller = max(0, s.smaller-1)
 	}
 	switch {
-	case store.Locked(err), pruned.Elsewhere:
+	case pg.Locked(err), pruned.Elsewhere:
 		// a migration has the table, or another coordinator deletes: leave it to that one
 		s.ranges, s.old = nil, nil
 		return k.scanRest(), nil
@@ -214,7 +215,7 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 // transaction took too long.
 func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
 	skip := func(id uuid.UUID, err error) {
-		if store.Classify(err) == store.ClassLate && k.scan.smaller < maxSmaller {
+		if pg.Classify(err) == pg.ClassLate && k.scan.smaller < maxSmaller {
 			all.Left = append(all.Left, id)
 			return
 		}
@@ -223,7 +224,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 	}
 	err = store.Isolate(ids, func(ids []uuid.UUID) error {
 		pruned, err := k.cfg.Store.Prune(ctx, k.cfg.Retention, ids, rows)
-		late = late || store.Classify(err) == store.ClassLate
+		late = late || pg.Classify(err) == pg.ClassLate
 		if err == nil {
 			all.Elsewhere = all.Elsewhere || pruned.Elsewhere
 			all.Deleted += pruned.Deleted
@@ -236,11 +237,11 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 		for more := 1; more > 0 && err == nil && failure == nil && ctx.Err() == nil; {
 			more, failure = k.cfg.Store.PruneSteps(ctx, id, rows)
 		}
-		late = late || store.Classify(failure) == store.ClassLate
+		late = late || pg.Classify(failure) == pg.ClassLate
 		switch {
 		case failure == nil:
 			return false
-		case store.Locked(failure): // somebody else deletes it
+		case pg.Locked(failure): // somebody else deletes it
 			return true
 		case store.MayBeRowError(failure):
 			skip(id, failure)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
@@ -71,11 +72,11 @@ func (k *Coordinator) releaseQueued(ctx context.Context) error {
 	k.cfg.Hints.Fired(ctx, released)
 	for id, why := range refused {
 		k.unfired.Note(k.cfg.Log, releaseQueuedRuns, why)
-		if !store.Refused(why) {
+		if !pg.Refused(why) {
 			continue
 		}
 		// the next pass pauses one that is locked
-		if err := k.pause(ctx, id, lockWait, why); err != nil && !store.Locked(err) {
+		if err := k.pause(ctx, id, lockWait, why); err != nil && !pg.Locked(err) {
 			return err
 		}
 	}
@@ -98,7 +99,7 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 			b = k.decideBatch(now, due)
 			return b.firings
 		})
-	if b.due != nil && store.Answered(err) {
+	if b.due != nil && pg.Answered(err) {
 		return k.fireEach(ctx, b.due, lockWait)
 	}
 	if err != nil {
@@ -168,7 +169,7 @@ func (k *Coordinator) fireEach(ctx context.Context, due []*store.Template,
 ) (done int, failure error) {
 	for _, t := range due {
 		switch err := k.FireAlone(ctx, t, wait); {
-		case store.Unavailable(err) && !store.Answered(err) || store.Closed(err) || ctx.Err() != nil:
+		case pg.Unavailable(err) && !pg.Answered(err) || pg.Closed(err) || ctx.Err() != nil:
 			return 0, err
 		case err != nil:
 			failure = errors.Join(failure, fmt.Errorf("schedule %q: %w", t.Name, err))
@@ -202,17 +203,17 @@ func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait tim
 	case err == nil:
 		err = k.cfg.Hints.Cancelled(ctx, nil, &ticked.Cancelled)
 		k.cfg.Hints.Fired(ctx, ticked.Fired)
-	case store.Locked(err):
+	case pg.Locked(err):
 		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, wait, func(now time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil || t.Paused {
 				return nil, nil
 			}
 			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: now.Add(lockPause)}}, nil
 		})
-		if store.Locked(err) { // the schedule itself is locked: the next pass skips it
+		if pg.Locked(err) { // the schedule itself is locked: the next pass skips it
 			err = nil
 		}
-	case store.Refused(err):
+	case pg.Refused(err):
 		k.cfg.Log.Error("kagzi: a schedule cannot be fired, and is paused", "schedule", t.Name, "error", err)
 		err = k.pause(ctx, t.ID, wait, err)
 	}
@@ -240,7 +241,7 @@ func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, probl
 		}
 		return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem}}, nil
 	})
-	if store.Locked(err) { // a later pass stores it
+	if pg.Locked(err) { // a later pass stores it
 		return nil
 	}
 	return err

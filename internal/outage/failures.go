@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 const (
@@ -36,8 +36,8 @@ type Failure struct {
 
 // matters reports whether the failure should be logged and reported. Failures because of a lock are usually short.
 func (f *Failure) matters() bool {
-	switch store.Classify(f.Err) {
-	case store.ClassLocked, store.ClassConflict:
+	switch pg.Classify(f.Err) {
+	case pg.ClassLocked, pg.ClassConflict:
 		return f.last.Sub(f.Since) >= lockMatters
 	}
 	return true

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Pause is the pause before a statement is repeated that failed because the database did not answer.
@@ -27,7 +27,7 @@ func Backoff(failures int) time.Duration {
 // PauseAfter returns the pause before a statement is repeated that failed with err, after that many earlier failures:
 // Pause while the database does not answer, and Backoff while it answers with an error.
 func PauseAfter(err error, failures int) time.Duration {
-	if store.Unavailable(err) {
+	if pg.Unavailable(err) {
 		return Pause
 	}
 	return Backoff(failures)
@@ -66,7 +66,7 @@ func (o *Outage) Begin(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	if store.Classify(err) == store.ClassBusy { // the database is there
+	if pg.Classify(err) == pg.ClassBusy { // the database is there
 		if now.Sub(o.busyLogged) >= quiet {
 			o.log.Warn("kagzi: no connection of the pool is free; Kagzi waits for one", "error", err)
 			o.busyLogged = now

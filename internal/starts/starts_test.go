@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/store"
@@ -260,7 +261,7 @@ func TestARefusedRunFailsAlone(t *testing.T) {
 	ended := []<-chan returned{f.start(t.Context(), newRun()), f.start(t.Context(), newRun(withID("id")))}
 	release()
 	f.wantStarted(f.all(ended)...)
-	if out := await.Receive(t, bad); !store.Refused(out.err) || !strings.Contains(out.err.Error(), "not this one") {
+	if out := await.Receive(t, bad); !pg.Refused(out.err) || !strings.Contains(out.err.Error(), "not this one") {
 		t.Errorf("%+v, %v", out.StartedRun, out.err)
 	}
 }

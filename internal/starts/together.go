@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -96,7 +97,7 @@ func (s *Starts) insert(some []*start) {
 	for i, p := range some {
 		outcomes[i] = p.settle(inserted, err, asked)
 	}
-	if store.Locked(err) {
+	if pg.Locked(err) {
 		if rest := s.dissolve(some); rest != nil {
 			s.insert(rest)
 		}
@@ -119,7 +120,7 @@ func (p *start) settle(inserted map[uuid.UUID]*store.ClaimedRun, err error, sent
 	case ok && run != nil:
 		reservation.Begin(run)
 		return begun
-	case err == nil || store.Unsent(err) || store.Answered(err) || store.Repeatable(err):
+	case err == nil || pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err):
 		reservation.Free()
 	default:
 		reservation.GiveBack(sent)

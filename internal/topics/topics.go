@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -105,7 +106,7 @@ func (t *Topics) publish(some []*publication) {
 		return events
 	})
 	_ = t.hints.Due(context.WithoutCancel(some[0].Context()), nil, due...) // fails only in a transaction
-	if store.Locked(err) {
+	if pg.Locked(err) {
 		t.apart.Store(time.Now().Add(apartFor).UnixMicro())
 	}
 	for _, p := range some {

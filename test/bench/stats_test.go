@@ -9,7 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // BenchmarkStats measures the statements of Client.Stats, without its cache, with BENCH_STATS_RUNS runs (zero: 200,000)
@@ -32,7 +32,7 @@ func BenchmarkStats(b *testing.B) {
 
 func benchStats(b *testing.B, n, workflows int) {
 	pool := benchPool(b, 4)
-	s := store.New(pool, "default")
+	s := inspect.New(pool, "default")
 	dbtest.Exec(b, pool, `ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)`)
 	run := func(name string) {
 		b.Run(name, func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // A knownSchedule is a schedule and, independently of how it is computed, the seconds of its ticks.
@@ -103,7 +103,7 @@ func TestKilledCoordinators(t *testing.T) {
 	co := k.Coordinator()
 	await.True(t, "the last coordinator fires what is left", func() bool {
 		// the server ended the transaction of a busy test: the next pass goes on
-		if _, err := k.Fire(co); store.Classify(err) == store.ClassAway {
+		if _, err := k.Fire(co); pg.Classify(err) == pg.ClassAway {
 			return false
 		} else if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -28,7 +29,7 @@ func (w *world) do(t *rapid.T, a act) {
 	var err error
 	lost := false
 	w.lossy(t, func() {
-		if answer, err = a.send(s); store.Unavailable(err) {
+		if answer, err = a.send(s); pg.Unavailable(err) {
 			lost = true
 			answer, err = a.send(s)
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -38,7 +39,7 @@ func (w *world) compensating(t *rapid.T) act {
 	locked := false
 	return changing("compensate", func(s *store.Store) error {
 		_, err := s.Compensate(ctx, id)
-		if locked = store.Locked(err); locked {
+		if locked = pg.Locked(err); locked {
 			return nil
 		}
 		return err

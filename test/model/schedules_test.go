@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
 )
@@ -181,7 +182,7 @@ func (w *world) decided(s *store.Template, hour int, ids map[string]uuid.UUID) *
 // insist calls f again if an answer was lost: the transaction was rolled back, or there is nothing left to do.
 func insist(f func() error) (err error) {
 	for range 3 {
-		if err = f(); !store.Unavailable(err) {
+		if err = f(); !pg.Unavailable(err) {
 			break
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -123,7 +124,7 @@ func (w *world) claiming(t *rapid.T) act {
 	lost := false
 	t.Logf("claim %+v, keys %+v", req, req.Keys)
 	return act{name: "claim", send: func(s *store.Store) (_ string, err error) {
-		if claim, err = s.Claim(ctx, req); store.Unavailable(err) {
+		if claim, err = s.Claim(ctx, req); pg.Unavailable(err) {
 			lost = true
 			claim, err = s.ResolveClaim(ctx, req)
 		}

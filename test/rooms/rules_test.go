@@ -42,7 +42,7 @@ var rows = map[string]string{
 	"store: StepRow":                "a row of step_runs",
 	"store: Template":               "a row of schedules",
 	"store: Worker":                 "a row of workers",
-	"store: WorkerRow":              "a row of workers, with counts",
+	"store/inspect: WorkerRow":      "a row of workers, with counts",
 	"chaos/internal/check: row":     "a row of workflow_runs",
 	"chaos/internal/evidence: Run":  "a row of workflow_runs",
 	"chaos/internal/evidence: Step": "a row of step_runs",

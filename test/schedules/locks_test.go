@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pg"
 
 	"github.com/jackc/pgx/v5"
 
@@ -107,7 +108,7 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 		_, err := store.New(k.Pool, "default").EditSchedule(k.Ctx, nil, id,
 			func(_ time.Time, t *store.Template) (*store.Edit, error) {
 				_, err := k.Pool.Exec(k.Ctx, `SELECT FROM kagzi.schedules WHERE name = 's' FOR UPDATE NOWAIT`)
-				looks <- look{t != nil, store.Locked(err)}
+				looks <- look{t != nil, pg.Locked(err)}
 				return nil, nil
 			})
 		done <- err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
-	"github.com/kagzi/kagzi/store"
 )
 
 // End prints the error with which the command ended, and returns the program's exit code.
@@ -57,7 +57,7 @@ func (p *Program) exitCode(ctx context.Context, err error) Code {
 // away reports whether the database does not answer, or refuses the user.
 func (p *Program) away(err error) bool {
 	_, away := errors.AsType[*connectError](p.DB.ConnectionError(err))
-	return away || store.Classify(err) == store.ClassAway
+	return away || pg.Classify(err) == pg.ClassAway
 }
 
 // explain returns the text of an error with a hint.

@@ -1,0 +1,247 @@
+package inspect
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Bounds of the lists of topics and consumers.
+const (
+	mostListed        = 1000   // topics or consumers
+	mostEvents        = 1000   // events of one of them that are counted
+	mostEventsCounted = 50_000 // events that are counted in all, about
+	mostNamed         = 100    // subscribers of a topic that are named
+	mostReserves      = 100    // records of Reserve of one run that are counted
+)
+
+// ---- topics ----
+
+// The names of topics that have events ($2 at most, of all namespaces), each by one search of events_order for the
+// first name after the previous one: see activeQueues.
+const topicsWithEvents = `t (topic) AS (
+	(
+		SELECT x.topic
+		FROM kagzi.events x
+		WHERE x.topic > ''
+		ORDER BY x.topic
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.topic
+	FROM t
+	CROSS JOIN LATERAL (
+		SELECT x.topic
+		FROM kagzi.events x
+		WHERE x.topic > t.topic
+		ORDER BY x.topic
+		LIMIT 1
+	) n
+), e AS MATERIALIZED (
+	SELECT t.topic FROM t LIMIT $2
+)`
+
+const topicStates = `
+WITH RECURSIVE ` + topicsWithEvents + `, n AS MATERIALIZED (
+	SELECT o.topic, l.published_at AS newest, s.subscribers
+	FROM (
+		SELECT e.topic FROM e
+		UNION
+		(
+			SELECT x.topic FROM kagzi.subscriptions x WHERE x.namespace_id = $1 AND x.topic > '' AND x.subscribed
+			GROUP BY x.topic ORDER BY x.topic LIMIT $3
+		)
+	) o
+	LEFT JOIN LATERAL (
+		SELECT x.published_at FROM kagzi.events x WHERE x.topic = o.topic AND x.namespace_id = $1
+			ORDER BY x.position DESC LIMIT 1
+	) l ON true
+	CROSS JOIN LATERAL (
+		SELECT ARRAY (
+			SELECT x.consumer FROM kagzi.subscriptions x WHERE x.topic = o.topic AND x.namespace_id = $1
+				AND x.subscribed ORDER BY x.consumer LIMIT $6
+		) AS subscribers
+	) s
+	WHERE l.published_at IS NOT NULL OR s.subscribers <> '{}'
+	ORDER BY o.topic
+	LIMIT $3
+), b AS MATERIALIZED (
+	SELECT GREATEST(1, LEAST($4::bigint, $5::bigint / GREATEST(count(*), 1))) AS most FROM n
+)
+SELECT n.topic, LEAST(c.events, b.most), c.events > b.most, n.newest, n.subscribers
+FROM b
+CROSS JOIN n
+CROSS JOIN LATERAL (
+	SELECT count(*) AS events FROM (SELECT FROM kagzi.events x WHERE x.topic = n.topic AND x.namespace_id = $1
+		LIMIT (SELECT b.most + 1 FROM b)) x
+) c
+ORDER BY n.topic`
+
+// A TopicState is a topic that has events or subscribers.
+type TopicState struct {
+	Topic       string
+	Events      int       // that are kept, as far as they were counted
+	More        bool      // there are more
+	Newest      time.Time // when the newest one was published; zero if there is none
+	Subscribers []string  // the first consumers of the topic, by name
+}
+
+// TopicStates returns the first thousand topics of the namespace, by name. It finds them among the first ten thousand
+// names of topics in the database.
+func (s *Lists) TopicStates(ctx context.Context) (out []TopicState, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, topicStates, []any{
+			s.namespace, 10 * mostListed, mostListed, mostEvents,
+			mostEventsCounted, mostNamed,
+		}, pg.Collect(&out, func(row pgx.CollectableRow) (t TopicState, err error) {
+			return t, row.Scan(&t.Topic, &t.Events, &t.More, pg.UTC(&t.Newest), &t.Subscribers)
+		}))
+	})
+	return out, pg.Wrap("read the topics", err)
+}
+
+// ---- consumers ----
+
+// The pause that stops runs of the consumer c. If there are several, that of its key comes first.
+const pauseOfConsumer = `LEFT JOIN LATERAL (
+	SELECT x.run_key, x.task_queue, x.workflow_type, x.percent, x.parks, x.reason, x.actor, x.paused_at
+	FROM kagzi.pauses x
+	WHERE x.run_key IN ('', c.run_key) AND x.key_scope = '' AND x.namespace_id = $1
+		AND x.task_queue IN ('', c.task_queue) AND x.workflow_type IN ('', c.consumer)
+		AND (pg_catalog.hashtext(c.run_key) & 2147483647) % 100 >= x.percent
+	ORDER BY x.run_key DESC, x.workflow_type DESC, x.task_queue DESC
+	LIMIT 1
+) p ON true`
+
+// One row for each consumer and topic; a consumer without topics has one. Rows of one consumer are together.
+//
+// What a run has reserved are pairs of positions in its records: see kagzi.Reserve.
+const consumerStates = `
+WITH c AS MATERIALIZED (
+	SELECT f.*, r.last_run, r.status, r.finished_at, r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
+		LEAST(f.wake_at, CASE WHEN r.status = 'CANCELLED' OR r.status = 'FAILED' AND NOT f.pause_on_failure
+			THEN r.finished_at + f.least_wake END) AS due_at
+	FROM (
+		SELECT x.* FROM kagzi.consumers x WHERE x.consumer > '' AND x.namespace_id = $1 ORDER BY x.consumer LIMIT $2
+	) f
+	LEFT JOIN LATERAL (
+		SELECT x.run_id AS last_run, x.status, x.finished_at FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id
+			AND x.namespace_id = $1 OFFSET 0
+	) r ON true
+), s AS MATERIALIZED (
+	SELECT c.consumer, x.topic, x.pending
+	FROM c
+	CROSS JOIN LATERAL (
+		SELECT f.topic, pg_catalog.int8multirange(pg_catalog.int8range(f.position + 1, NULL)) - f.consumed AS pending
+		FROM kagzi.subscriptions f
+		WHERE f.consumer = c.consumer AND f.namespace_id = $1 AND f.subscribed
+		OFFSET 0
+	) x
+), b AS MATERIALIZED (
+	SELECT GREATEST(1, LEAST($3::bigint, $4::bigint / GREATEST(count(*), 1))) AS most FROM s
+), v AS MATERIALIZED (
+	SELECT c.consumer, j.key AS topic, sum(jsonb_array_length(j.value)) AS reserved
+	FROM c
+	CROSS JOIN LATERAL (
+		SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = c.last_run AND x.namespace_id = $1
+			AND x.step_kind = 'RESERVE' AND x.output IS NOT NULL LIMIT $5
+	) o
+	CROSS JOIN LATERAL jsonb_each(convert_from(o.output, 'UTF8')::jsonb) j
+	WHERE c.active
+	GROUP BY 1, 2
+)
+SELECT c.consumer, c.run_key, c.task_queue, c.state, c.created_at, c.due_at, c.last_run, coalesce(c.status, ''),
+	c.finished_at,
+	p.paused_at, coalesce(p.run_key, ''), coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
+		coalesce(p.percent, 0), coalesce(p.parks, false), coalesce(p.reason, ''), coalesce(p.actor, ''),
+	coalesce(s.topic, ''), LEAST(n.events, b.most), n.events > b.most, o.published_at, coalesce(v.reserved, 0)
+FROM b
+CROSS JOIN c
+` + pauseOfConsumer + `
+LEFT JOIN s ON s.consumer = c.consumer
+LEFT JOIN v ON v.consumer = s.consumer AND v.topic = s.topic
+CROSS JOIN LATERAL (
+	SELECT count(*) AS events FROM (
+		SELECT
+		FROM unnest(s.pending) AS g (gap)
+		CROSS JOIN LATERAL (
+			SELECT FROM kagzi.events x
+			WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
+				AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+			LIMIT (SELECT b.most + 1 FROM b)
+		) x
+		LIMIT (SELECT b.most + 1 FROM b)
+	) x
+) n
+LEFT JOIN LATERAL (
+	SELECT x.published_at
+	FROM unnest(s.pending) AS g (gap)
+	CROSS JOIN LATERAL (
+		SELECT x.published_at FROM kagzi.events x
+		WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
+			AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+		ORDER BY x.position
+		LIMIT 1
+	) x
+	LIMIT 1
+) o ON true
+ORDER BY c.consumer, s.topic`
+
+// A ConsumerState is a consumer and what there is for it.
+type ConsumerState struct {
+	Name, Key, Queue string
+	State            []byte // what the last run that completed has returned
+	CreatedAt        time.Time
+	WakeAt           time.Time // when a run is due if no event comes; zero: never
+	RunID            uuid.UUID // the last run; the zero UUID if there is none any more
+	RunStatus        string
+	RunEnded         time.Time
+	Paused           bool // by Pause
+	Pause            store.Pause
+	Topics           []SubscriptionState // by name
+}
+
+// A SubscriptionState is a topic of a consumer.
+type SubscriptionState struct {
+	Topic    string
+	Pending  int       // events that it has not consumed, as far as they were counted
+	More     bool      // there are more
+	Oldest   time.Time // when the first of these was published; zero if there is none
+	Reserved int       // of these, its active run has reserved so many
+}
+
+// ConsumerStates returns the first thousand consumers, by name.
+func (s *Lists) ConsumerStates(ctx context.Context) (out []ConsumerState, err error) {
+	args := []any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves}
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		out = nil
+		return pg.Ask(ctx, s.pool, consumerStates, args, func(rows pgx.Rows) error {
+			for rows.Next() {
+				var c ConsumerState
+				var t SubscriptionState
+				err := rows.Scan(&c.Name, &c.Key, &c.Queue, &c.State, pg.UTC(&c.CreatedAt), pg.UTC(&c.WakeAt),
+					pg.UUIDTo(&c.RunID), &c.RunStatus, pg.UTC(&c.RunEnded),
+					pg.UTC(&c.Pause.At), &c.Pause.Key.Name, &c.Pause.Queue, &c.Pause.Type, &c.Pause.Percent,
+					&c.Pause.Parks, &c.Pause.Reason, &c.Pause.Actor,
+					&t.Topic, &t.Pending, &t.More, pg.UTC(&t.Oldest), &t.Reserved)
+				if err != nil {
+					return err
+				}
+				if n := len(out); n == 0 || out[n-1].Name != c.Name {
+					c.Paused, c.Pause.Key.Group = !c.Pause.At.IsZero(), c.Pause.Key.Name != ""
+					out = append(out, c)
+				}
+				if last := &out[len(out)-1]; t.Topic != "" {
+					last.Topics = append(last.Topics, t)
+				}
+			}
+			return rows.Err()
+		})
+	})
+	return out, pg.Wrap("read the consumers", err)
+}

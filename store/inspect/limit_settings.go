@@ -1,0 +1,150 @@
+package inspect
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/internal/clause"
+)
+
+// A LimitState is a limit, and what it does.
+type LimitState struct {
+	store.StepLimit
+	Running int       // slots in use; without MaxRunning, zero
+	Waiting int       // steps that wait
+	NextAt  time.Time // when the next step of the line gets a token
+	LineAt  time.Time // when a step that comes now would get one
+}
+
+// mostCounted bounds the counts of a LimitState.
+const mostCounted = 10_000
+
+const limits = `
+SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
+	GREATEST(c.next_at, c.line_at), h.n, w.n + d.n
+FROM kagzi.limits c
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND c.max_running IS NOT NULL
+			LIMIT $4) x
+) h
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL LIMIT $4) x
+) w
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL
+			LIMIT $4) x
+) d
+WHERE c.limit_name > $2 AND c.namespace_id = $1
+ORDER BY c.limit_name
+LIMIT $3`
+
+// Limits returns up to n limits by name, those after the given one.
+func (s *Lists) Limits(ctx context.Context, after string, n int) (out []LimitState, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, limits, []any{s.namespace, after, n, mostCounted},
+			pg.Collect(&out, func(row pgx.CollectableRow) (l LimitState, err error) {
+				var every int64
+				err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, pg.UTC(&l.NextAt),
+					pg.UTC(&l.LineAt),
+					&l.Running, &l.Waiting)
+				l.Every = time.Duration(every) * time.Microsecond
+				return l, err
+			}))
+	})
+	return out, pg.Wrap("list limits", err)
+}
+
+// A StuckLimit is a limit of whose line nobody takes the first step, or that an error has stopped.
+type StuckLimit struct {
+	Name  string
+	Late  time.Duration // since the first due run of the line should have been claimed; zero: none is late
+	RunID uuid.UUID     // that run
+	Queue string
+	Type  string
+	Stop  time.Duration // for how long no step gets a token, because an error asked for that; zero: not for long
+	Until time.Time
+	Rated bool // the limit has a rate
+}
+
+// The first places of the line whose time has come, or for which a slot was kept. The runs of the others are not due. A
+// run that is paused, waits for a slot of its key, or is executed, is nobody's to take.
+const stuckLimits = `
+WITH ` + clause.PausesOfRuns + `
+SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
+	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
+	CASE WHEN w.waits AND c.retry_after
+		THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at,
+		c.every > 0
+FROM kagzi.limits c
+CROSS JOIN LATERAL (
+	SELECT count(*) > 0 AS waits FROM (
+		SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL
+			AND p.due_at IS NOT NULL LIMIT 1
+	) p
+) w
+LEFT JOIN LATERAL (
+	SELECT r.*, p.since
+	FROM (
+		(
+			SELECT x.run_id AS waiting, x.due_at AS since
+			FROM kagzi.limit_places x
+			WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL
+			ORDER BY x.due_at
+			LIMIT 20
+		)
+		UNION ALL
+		(
+			SELECT x.run_id AS waiting, x.called_at
+			FROM kagzi.limit_places x
+			WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL
+			ORDER BY x.place
+			LIMIT 20
+		)
+	) p
+	CROSS JOIN LATERAL (
+		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING'
+			AND q.available_at <= now() AND q.paused_at IS NULL
+			AND (q.run_key IS NULL OR coalesce(q.slot = 2, false)) AS due
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = p.waiting AND q.namespace_id = $1
+		OFFSET 0
+	) r
+	WHERE p.since < now() AND r.due AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + `
+	ORDER BY p.since
+	LIMIT 1
+) d ON true
+WHERE c.limit_name > '' AND c.namespace_id = $1
+ORDER BY c.limit_name
+LIMIT $2`
+
+// StuckLimits returns the limits, of the first thousand, of whose line nobody has taken the first step for the time
+// late, or that are stopped for longer.
+func (s *Health) StuckLimits(ctx context.Context, db pg.DB, late time.Duration) (out []StuckLimit, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		out = nil
+		return pg.Ask(ctx, db, stuckLimits, []any{s.namespace, clause.MaxQueues}, func(rows pgx.Rows) error {
+			var l StuckLimit
+			var waiting, stop int64
+			_, err := pgx.ForEachRow(rows, []any{
+				&l.Name, &waiting, pg.UUIDTo(&l.RunID), &l.Queue, &l.Type, &stop,
+				pg.UTC(&l.Until), &l.Rated,
+			}, func() error {
+				l.Late, l.Stop = time.Duration(waiting)*time.Microsecond, time.Duration(stop)*time.Microsecond
+				if l.Late > late || l.Stop > late {
+					out = append(out, l)
+				}
+				return nil
+			})
+			return err
+		})
+	})
+	return out, pg.Wrap("find stuck limits", err)
+}

@@ -1,0 +1,111 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/internal/clause"
+)
+
+// An Obstacle is why no claim takes a run that is due. The zero one says that nothing keeps a claim from taking it, or
+// that it is not due.
+type Obstacle struct {
+	Paused bool        // by Pause; if that is zero, the run itself or all runs
+	Own    bool        // the run itself is paused
+	Pause  store.Pause // the names of what is paused
+	Key    Full        // its key lets no run begin
+	Queue  Full        // its queue lets none begin
+}
+
+// Full says why a key or a queue lets no run begin. The zero one lets one begin.
+type Full struct {
+	Running int  // runs that have a slot
+	Most    int  // the limit, if as many have one; else zero
+	Rate    bool // the next token is still to come
+
+	// of a key that is full: the ID of the run that has held its slot for longest, that of the application if it has
+	// one
+	Holder string
+}
+
+// The pause of a key stops runs that hold its slot, too.
+//
+// The conditions on the run are columns of r: as conditions of its select, they could lead the planner to another
+// index. A run that holds its slot until its end needs none.
+const obstacle = `
+WITH r AS MATERIALIZED (
+	SELECT q.run_id, q.task_queue, q.workflow_type, q.released_at, coalesce(q.run_key, '') AS run_key,
+		coalesce(q.key_scope, '') AS key_scope,
+		q.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED') AND q.outcome IS NULL
+			AND q.available_at <= now() AS due,
+		q.paused_at IS NOT NULL AS own, q.slot IS DISTINCT FROM 2 AS takes, ` + clause.PassesAt + ` AS passes_at
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = $2 AND q.namespace_id = $1
+)
+SELECT r.own, p.task_queue IS NOT NULL, coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
+	coalesce(p.run_key, ''), coalesce(p.run_key <> '' AND p.key_scope = '', false),
+	k.running, CASE WHEN k.running >= c.max_running THEN c.max_running ELSE 0 END, coalesce(f.rate_at > now(), false)
+		AND r.takes,
+	n.running, CASE WHEN n.running >= m.most THEN m.most ELSE 0 END, coalesce(q.rate_at > now(), false) AND r.takes,
+		coalesce(b.holder, '')
+FROM r
+LEFT JOIN LATERAL (
+	SELECT x.* FROM kagzi.queues x WHERE x.task_queue = r.task_queue AND x.namespace_id = $1 OFFSET 0
+) q ON true
+LEFT JOIN LATERAL (
+	SELECT x.* FROM kagzi.run_keys x WHERE x.key_scope = r.key_scope AND x.run_key = r.run_key AND x.namespace_id = $1
+		AND r.run_key <> '' OFFSET 0
+) f ON true
+LEFT JOIN LATERAL (
+	SELECT x.run_key, x.key_scope, CASE WHEN x.run_key <> '' THEN x.key_scope ELSE x.task_queue END AS task_queue,
+		x.workflow_type
+	FROM kagzi.pauses x
+	WHERE x.namespace_id = $1 AND (x.run_key = '' AND x.task_queue IN ('', r.task_queue)
+		AND x.workflow_type IN ('', r.workflow_type)
+			AND r.passes_at >= x.percent
+			AND coalesce(r.released_at < x.paused_at, true)
+		OR x.run_key = r.run_key AND x.run_key <> '' AND x.key_scope = r.key_scope)
+	ORDER BY x.run_key, x.task_queue, x.workflow_type
+	LIMIT 1
+) p ON true
+CROSS JOIN LATERAL (
+	SELECT CASE WHEN r.takes AND q.max_running > 0 THEN LEAST(q.max_running, $3::int) END AS most
+) m
+CROSS JOIN LATERAL (
+	SELECT r.key_scope, r.run_key, CASE WHEN NOT r.takes OR r.run_key = '' THEN NULL WHEN r.key_scope = '' THEN 1
+		ELSE LEAST(coalesce(f.max_running, q.key_max_running), $3::int) END AS max_running
+) c
+CROSS JOIN LATERAL (
+	SELECT count(*) AS running FROM (
+		SELECT FROM kagzi.workflow_runs WHERE task_queue = r.task_queue AND namespace_id = $1
+			AND ` + clause.Holds + ` LIMIT coalesce(m.most, 0)
+	) x
+) n
+CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running) k
+LEFT JOIN LATERAL (
+	SELECT coalesce(x.external_id, x.run_id::text) AS holder FROM ` + slotHolders + ` x ORDER BY x.started_at LIMIT 1
+) b ON k.running >= c.max_running
+WHERE r.due`
+
+// Obstacle returns why no claim takes the run.
+func (s *Lists) Obstacle(ctx context.Context, id uuid.UUID) (o Obstacle, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		o = Obstacle{}
+		paused := false
+		err := pg.AskRow(ctx, s.pool, obstacle, []any{s.namespace, id, maxSlotsCounted}, &o.Own, &paused,
+			&o.Pause.Queue,
+			&o.Pause.Type, &o.Pause.Key.Name, &o.Pause.Key.Group,
+			&o.Key.Running, &o.Key.Most, &o.Key.Rate, &o.Queue.Running, &o.Queue.Most, &o.Queue.Rate, &o.Key.Holder)
+		o.Paused = o.Own || paused
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return o, pg.Wrap("find what a run waits for", err)
+}
