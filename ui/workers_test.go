@@ -30,6 +30,10 @@ func TestWorkers(t *testing.T) {
 	kit.StartWorker(t, now)
 	run := kit.Begin(k, g.Workflow, 1, kagzi.ID("the run"))
 	await.Receive(t, g.Begun)
+	await.True(t, "both workers are registered", func() bool {
+		_, total, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{})
+		return err == nil && total == 2
+	})
 	page := s.mustGet("/workers")
 	wantAll(t, "/workers", page, "v1.0.0", "v2.0.0", "Online", "region", ">default", ">side", "2 handlers")
 	versions := region(s.stream("/workers"), "versions", has("v12"))
