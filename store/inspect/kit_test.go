@@ -375,8 +375,6 @@ const (
 	windowsKey  = "start_windows_pkey"
 	itemsKey    = "start_items_pkey"
 	pausesKey   = "pauses_pkey"
-
-	deadlineIndex = "workflow_runs_deadline"
 )
 
 // A planned is a statement whose plan is checked, with the indexes that it may use and the columns that the search of
