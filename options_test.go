@@ -317,11 +317,12 @@ func TestDatabasesThatDoNotFit(t *testing.T) {
 	for name, tt := range map[string]struct{ grants, lacks string }{
 		"NoRights": {``, `USAGE on schema kagzi and SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of ` +
 			`schema kagzi and SELECT, USAGE on kagzi.event_positions`},
-		"NoTables": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the tables of ` +
-			`schema kagzi and SELECT, USAGE on kagzi.event_positions and SELECT on kagzi.schema_migrations`},
+		"NoTables": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s`, `SELECT, INSERT, UPDATE, DELETE, TRUNCATE on the ` +
+			`tables of schema kagzi and SELECT, USAGE on kagzi.event_positions and SELECT on kagzi.schema_migrations`},
 		"OnlyReading": {
 			`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT ON ALL TABLES IN SCHEMA kagzi TO %[1]s`,
-			`INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on kagzi.event_positions: `,
+			`INSERT, UPDATE, DELETE, TRUNCATE on the tables of schema kagzi and SELECT, USAGE on ` +
+				`kagzi.event_positions: `,
 		},
 		"NotTheRegistry": {`GRANT USAGE ON SCHEMA kagzi TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE
 			ON ALL TABLES IN SCHEMA kagzi TO %[1]s; GRANT SELECT, USAGE

@@ -1,5 +1,5 @@
-// Package payloads encodes inputs, results and messages as they are stored, and decodes them: with the
-// Codec and the Sealer of a client.
+// Package payloads encodes inputs, results and messages as they are stored, and decodes them: with the Codec and the
+// Sealer of a client.
 package payloads
 
 import (

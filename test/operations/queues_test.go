@@ -142,7 +142,7 @@ func TestQueuesOfARunningWorker(t *testing.T) {
 
 	row := kit.Only(t, c, kagzi.WorkerFilter{Queue: "a"})
 	change(c.ForceOffline(t.Context(), row.ID))
-	// at once, or, of a run whose row its worker had locked at that moment, with the next look for such runs
+	// at once, but for a run whose row a worker has locked: a release passes over it, and comes again
 	await.True(t, "both runs are due in the queue that the dead worker had left", func() bool {
 		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'b'
 			AND available_at <= now()`) == 2
