@@ -145,16 +145,6 @@ func Line(s string) string {
 	}, s))
 }
 
-// Lines returns s without characters that a terminal obeys, except for ends of lines and tabs.
-func Lines(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
 // Fill breaks s into lines of the terminal's width, those after the first with an indent. It does not break s if there
 // is no terminal, and no word ever.
 func (s *Screen) Fill(text string, indent int) string { return Fill(text, s.Width, indent) }
