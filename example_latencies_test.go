@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // How long do runs take, and how long do they wait for a worker?
@@ -21,7 +22,7 @@ func ExampleClient_Latencies() {
 	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET started_at = created_at + interval '20 ms', finished_at = "+
 		"created_at + interval '1.5 s'")
 
-	latencies, err := client.Latencies(ctx)
+	latencies, err := admin.New(client).Latencies(ctx)
 	for _, l := range latencies {
 		fmt.Println(l.Queue, l.Workflow, l.Runs, "waited", l.Wait.Median, "took", l.Took.P95, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // untilAsleep returns when the run has left memory.
@@ -134,7 +135,7 @@ func ExampleClient_Stranded() {
 	waitFor(ctx, client, 1)
 
 	_, _ = kagzi.Start(ctx, client, order, "lamp", kagzi.Version(1)) // as if it had begun before the deploy
-	stranded, err := client.Stranded(ctx)
+	stranded, err := admin.New(client).Stranded(ctx)
 	for _, s := range stranded {
 		fmt.Println(s.Count, s.Workflow, s.Version, s.Queue)
 	}

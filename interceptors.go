@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -25,12 +26,12 @@ import (
 // neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
 	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
-	// [Client.Restart] and [Client.Fork], [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child,
-	// which is stored with the next write of its parent, after next has returned; and in a coordinator the ticks of a
-	// schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
-	// fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values of a request. Nothing
-	// wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule] and the like start
-	// when they change a schedule.
+	// admin.Client.Restart and admin.Client.Fork, admin.Client.TriggerSchedule and admin.Client.BackfillSchedule; the
+	// start of a child, which is stored with the next write of its parent, after next has returned; and in a
+	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a
+	// call of its own. If it fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values
+	// of a request. Nothing wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule]
+	// and the like start when they change a schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
@@ -307,6 +308,26 @@ func (i *interceptors) schedule() func(context.Context, *store.Template,
 			return next(ctx, headers)
 		})
 	}
+}
+
+// copied calls next inside of the interceptors of starts, for a run that is started as a copy or by a schedule.
+func (i *interceptors) copied(ctx context.Context, c core.StartCall,
+	next func(context.Context, json.RawMessage) error,
+) error {
+	call := &StartCall{Schedule: c.Schedule, ID: ID(c.ID)}
+	if c.Origin != uuid.Nil {
+		call.Origin = RunID(c.Origin.String())
+	}
+	if c.Run != uuid.Nil {
+		call.Run = RunID(c.Run.String())
+	}
+	return intercept(ctx, i.start, []*StartCall{call}, func(ctx context.Context) error {
+		headers, err := call.headers()
+		if err != nil {
+			return err
+		}
+		return next(ctx, headers)
+	})
 }
 
 // startCallOf returns the call that starts r, which gets that ID.

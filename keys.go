@@ -4,17 +4,16 @@ import (
 	"errors"
 
 	"github.com/kagzi/kagzi/internal/valid"
-	"github.com/kagzi/kagzi/store"
 )
 
 type (
 	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8,
-	// without control characters. Limits of a queue may count by key ([QueueLimits], [KeyLimits]), and the keys of a
-	// queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
+	// without control characters. Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits), and the keys
+	// of a queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
 	// "tenant-7" of one queue is not that of another.
 	//
-	// A start that finds an active run of its [ID] returns that run, whatever the run's key. [Client.Restart] and
-	// [Client.Fork] copy the key. A child does not have its parent's key: it would wait for a slot that the parent
+	// A start that finds an active run of its [ID] returns that run, whatever the run's key. admin.Client.Restart and
+	// admin.Client.Fork copy the key. A child does not have its parent's key: it would wait for a slot that the parent
 	// holds. A compensation takes no key. See the page docs/flow.md.
 	Key string
 
@@ -27,21 +26,13 @@ type (
 
 func (k Key) start(c *startConfig) {
 	c.key, c.keyed = string(k), true
-	c.check(valid.Key("Key", c.key))
+	c.Check(valid.Key("Key", c.key))
 }
 
 func (g Group) start(c *startConfig) {
 	c.key, c.group = string(g), true
-	c.check(valid.Key("Group", c.key))
+	c.Check(valid.Key("Group", c.key))
 }
 
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
-
-// keyOrGroup returns the key that the store knows as k.
-func keyOrGroup(k store.Key) (Key, Group) {
-	if k.Group {
-		return "", Group(k.Name)
-	}
-	return Key(k.Name), ""
-}

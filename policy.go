@@ -3,6 +3,7 @@ package kagzi
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -31,9 +32,10 @@ const (
 	// started before. In a step, which may be repeated after a crash, prefer ReturnActive.
 	RejectActive IfActive = store.RejectActive
 	// ReplaceActive terminates the active run and starts a new one, in one transaction: at any time exactly one is
-	// active. The old run ends as with [Client.Terminate], whatever its input: its compensations do not run. If they
-	// should run, [Client.Cancel] the run, wait for its end, and start. If the old run has another workflow, the start
-	// is refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is refused.
+	// active. The old run ends as with admin.Client.Terminate, whatever its input: its compensations do not run. If
+	// they should run, [Client.Cancel] the run, wait for its end, and start. If the old run has another workflow, the
+	// start is refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is
+	// refused.
 	ReplaceActive IfActive = store.ReplaceActive
 )
 
@@ -49,21 +51,21 @@ const (
 
 func (p IfActive) start(c *startConfig) {
 	c.ifActive = p.stored()
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfActive %q", string(p)))
 }
 
 func (p IfEnded) start(c *startConfig) {
 	c.ifEnded = p.stored()
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfEnded %q", string(p)))
 }
 
-func (p IfActive) change(c *changeConfig) {
-	c.reject = true
-	c.only("IfActive", "IfActive is for Trigger and TriggerSchedule: leave it out")
+func (p IfActive) Change(c *core.ChangeConfig) {
+	c.Reject = true
+	c.Only("IfActive", "IfActive is for Trigger and TriggerSchedule: leave it out")
 	if p != RejectActive {
-		c.check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out",
+		c.Check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out",
 			text.Quote(string(p))))
 	}
 }
@@ -103,9 +105,10 @@ func (p IfEnded) stored() string {
 
 // WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those
 // that are due and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not
-// count, nor do runs without a slot that [Client.PauseRun] has stopped; those that wait because of a [Client.Pause] do.
-// The limit is that of the key, of [KeyLimits] or [QueueLimits].EachKey; that of a group is one. A key without a limit
-// is never full, and the limit and the rates of the whole queue do not matter. Without a WhenFull, WaitForSlot applies.
+// count, nor do runs without a slot that admin.Client.PauseRun has stopped; those that wait because of an
+// admin.Client.Pause do. The limit is that of the key, of admin.KeyLimits or admin.QueueLimits.EachKey; that of a group
+// is one. A key without a limit is never full, and the limit and the rates of the whole queue do not matter. Without a
+// WhenFull, WaitForSlot applies.
 //
 // The rule holds exactly among all starts with RejectNew or CancelOldest, however many processes start at once. Starts
 // of the key without them join the line at any time. A start that finds an active run of its [ID] returns that run.
@@ -113,9 +116,9 @@ func (p IfEnded) stored() string {
 // for its end.
 //
 // It is for starts that are due at once: it takes no [Delay] and [At], and no [OncePer], [Debounce] and [Batch]. A
-// child and the run of a schedule take none, and ignore that of the workflow's definition. [Client.Restart],
-// [Client.Fork] and [Client.Resume] wait for a slot. A start with a WhenFull and without a key is refused. As a default
-// of [Define] it applies to the starts that have a key. The last one given wins: a start's own over a default.
+// child and the run of a schedule take none, and ignore that of the workflow's definition. admin.Client.Restart,
+// admin.Client.Fork and admin.Client.Resume wait for a slot. A start with a WhenFull and without a key is refused. As a
+// default of [Define] it applies to the starts that have a key. The last one given wins: a start's own over a default.
 type WhenFull string
 
 const (
@@ -136,7 +139,7 @@ const (
 
 func (p WhenFull) start(c *startConfig) {
 	c.whenFull = p.stored()
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.whenFull = c.called.whenFull || c.ofCall && p != ""
 }
 

@@ -2,12 +2,13 @@ package kagzi
 
 import (
 	"encoding/json"
-	"reflect"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -22,34 +23,33 @@ type (
 	// not compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change
 	// both rules.
 	//
-	// As an option of [Client.Restart] and [Client.Fork] it is the new run's ID.
+	// As an option of admin.Client.Restart and admin.Client.Fork it is the new run's ID.
 	ID string
 )
 
 // A Ref identifies a run: a [RunID], an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
 type Ref interface {
-	ref() Ref // a RunID or an ID
+	Core() core.Ref // for Kagzi's own packages
 }
 
-func (id RunID) ref() Ref  { return id }
-func (id ID) ref() Ref     { return id }
-func (r RunInfo) ref() Ref { return r.ID }
-func (s Started) ref() Ref { return s.ID }
+// Core is for Kagzi's own packages.
+func (id RunID) Core() core.Ref { return core.OfRun(string(id)) }
 
-// plain returns the RunID or the ID that ref stands for, nil if it is nil.
-func plain(ref Ref) Ref {
-	if v := reflect.ValueOf(ref); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil
-	}
-	return ref.ref()
-}
+// Core is for Kagzi's own packages.
+func (id ID) Core() core.Ref { return core.OfID(string(id)) }
 
-// named returns the name that errors give the run behind ref, which may be nil or empty.
-func named(ref Ref) any {
-	if ref == nil || ref == ID("") || ref == RunID("") {
-		return "a run"
+// Core is for Kagzi's own packages.
+func (r RunInfo) Core() core.Ref { return r.ID.Core() }
+
+// Core is for Kagzi's own packages.
+func (s Started) Core() core.Ref { return s.ID.Core() }
+
+// refOf is the inverse of Core.
+func refOf(r core.Ref) Ref {
+	if r.ByID {
+		return ID(r.Text)
 	}
-	return ref
+	return RunID(r.Text)
 }
 
 // Status is the state of a run.
@@ -121,7 +121,7 @@ type RunInfo struct {
 	//     shop (50 of 50 running)" if no slot is free: order-42 is the [ID] of the run that has held its slot for
 	//     longest, or its [RunID] if it has none;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
-	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
+	//   - "signal approved; 1 message that does not decode": see admin.MessageInfo.SetAside;
 	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop"
 	//     or "pause of all runs".
@@ -139,7 +139,7 @@ type RunInfo struct {
 	// when a cancel asked its worker to end it; zero if the cancel ended it at once
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"`
 
-	// when [Client.PauseRun] paused it; zero unless it is paused itself
+	// when admin.Client.PauseRun paused it; zero unless it is paused itself
 	PausedAt time.Time `json:"paused_at,omitzero"`
 	Metadata Metadata  `json:"metadata,omitempty"`
 	Headers  Headers   `json:"headers,omitempty"`
@@ -153,7 +153,7 @@ type RunInfo struct {
 	// the tick of the schedule; zero if the run was triggered by hand
 	FireTime time.Time `json:"fire_time,omitzero"`
 	Kind     kind.Kind `json:"kind,omitempty"` // of the last failure
-	// it failed for a reason that people must remove before they call [Client.Resume]
+	// it failed for a reason that people must remove before they call admin.Client.Resume
 	Quarantined bool      `json:"quarantined,omitempty"`
 	Error       string    `json:"error,omitempty"` // of the last failure
 	CreatedAt   time.Time `json:"created_at,omitzero"`
@@ -218,7 +218,7 @@ type StepAttempt struct {
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for
 	// [WaitSignal], CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the
 	// record of a [Map], [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"),
-	// PUBLISH for [Publish], METADATA for [SetMetadata], and COMPENSATION for [Compensate] and [UndoneBy]
+	// PUBLISH for topic.Publish, METADATA for [SetMetadata], and COMPENSATION for [Compensate] and [UndoneBy]
 	// ("flight#compensation"). A compensation has one attempt for each registration under its name.
 	Type    string `json:"type"`
 	Attempt int    `json:"attempt"` // from 1, as in [StepInfo]
@@ -246,8 +246,8 @@ type StepAttempt struct {
 	// decided, as far as that is known
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	Child   RunID     `json:"child,omitempty"` // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	// the ID of the worker that recorded the attempt last: see [Client.Worker], which knows it until a week after its
-	// end
+	// the ID of the worker that recorded the attempt last: see admin.Client.Worker, which knows it until a week after
+	// its end
 	Worker string `json:"worker,omitempty"`
 	// the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if
 	// none follows
@@ -258,22 +258,6 @@ type StepAttempt struct {
 type Started struct {
 	ID      RunID `json:"id"`
 	Existed bool  `json:"existed"`
-}
-
-// payload returns data as the JSON object's text field if it is JSON, else as its base64 field.
-func payload(data json.RawMessage) (text json.RawMessage, bytes []byte) {
-	if json.Valid(data) {
-		return data, nil
-	}
-	return nil, data
-}
-
-// orBytes is the inverse of payload.
-func orBytes(text json.RawMessage, bytes []byte) json.RawMessage {
-	if bytes != nil {
-		return bytes
-	}
-	return text
 }
 
 type runInfoFields RunInfo
@@ -290,8 +274,8 @@ type runInfoJSON struct {
 // MarshalJSON writes the run by the rules of RunInfo.
 func (r RunInfo) MarshalJSON() ([]byte, error) {
 	out := runInfoJSON{runInfoFields: runInfoFields(r)}
-	out.Input, out.InputBytes = payload(r.Input)
-	out.Output, out.OutputBytes = payload(r.Output)
+	out.Input, out.InputBytes = payloads.InJSON(r.Input)
+	out.Output, out.OutputBytes = payloads.InJSON(r.Output)
 	return json.Marshal(out)
 }
 
@@ -302,7 +286,7 @@ func (r *RunInfo) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "run as JSON")
 	}
 	*r = RunInfo(in.runInfoFields)
-	r.Input, r.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
+	r.Input, r.Output = payloads.FromJSON(in.Input, in.InputBytes), payloads.FromJSON(in.Output, in.OutputBytes)
 	return nil
 }
 
@@ -319,8 +303,8 @@ type stepJSON struct {
 // MarshalJSON writes the attempt by the rules of RunInfo.
 func (s StepAttempt) MarshalJSON() ([]byte, error) {
 	out := stepJSON{stepFields: stepFields(s)}
-	out.Input, out.InputBytes = payload(s.Input)
-	out.Output, out.OutputBytes = payload(s.Output)
+	out.Input, out.InputBytes = payloads.InJSON(s.Input)
+	out.Output, out.OutputBytes = payloads.InJSON(s.Output)
 	return json.Marshal(out)
 }
 
@@ -331,6 +315,6 @@ func (s *StepAttempt) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "step as JSON")
 	}
 	*s = StepAttempt(in.stepFields)
-	s.Input, s.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
+	s.Input, s.Output = payloads.FromJSON(in.Input, in.InputBytes), payloads.FromJSON(in.Output, in.OutputBytes)
 	return nil
 }

@@ -69,7 +69,7 @@ type WorkerConfig struct {
 	// HungAfter is how long code may go on that should return: the function of a step whose ctx has ended, because of
 	// its Timeout or for another reason, and a workflow function, or that of a branch, that is in no step, wait or
 	// other operation of Kagzi. Then the worker logs its stack once, and shows it in RunInfo.Hung and to
-	// [Client.Health]; it cannot end it. Zero means 10 seconds.
+	// admin.Client.Health; it cannot end it. Zero means 10 seconds.
 	HungAfter time.Duration
 
 	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout goes to
@@ -193,7 +193,7 @@ type Worker struct {
 
 // NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
 func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
-	if err := c.made(); err != nil {
+	if err := c.Core().Made(); err != nil {
 		return nil, err
 	}
 	err := cfg.Coordinator.contradiction()
@@ -227,8 +227,8 @@ func (w *Worker) made() error {
 
 // Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns
 // the rest to the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and
-// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. [Client.Drain] has the same effect, from
-// any process. Step functions get none of ctx's values.
+// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. admin.Client.Drain has the same effect,
+// from any process. Step functions get none of ctx's values.
 //
 // Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit,
 // missing rights, a database that is read-only when Run begins, or a pool that is too small or was closed. If the
@@ -245,10 +245,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	mistakes := w.mistakes
 	hooks := testhook.From(ctx)
 	if len(w.handlers) == 0 && len(mistakes) == 0 && !(hooks != nil && hooks.NoHandler) {
-		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or kagzi.Consume "+
+		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or topic.Consume "+
 			"before Run"))
 	}
-	if most := w.client.store.Pool().Config().MaxConns; most < leastConns {
+	if most := w.client.core.Store.Pool().Config().MaxConns; most < leastConns {
 		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set "+
 			"pool_max_conns", most, leastConns))
 	}
@@ -267,7 +267,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s, cfg.Hooks) }
 	s = w.begin(cfg)
 	defer w.end()
-	if err := w.client.prepare(ctx, s.Outage()); err != nil {
+	if err := w.client.core.Prepare(ctx, s.Outage()); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -280,7 +280,8 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.payloads.Shown,
+		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Errors: language{},
+		Shown:       c.core.Payloads.Shown,
 		Policy:      runPolicy,
 		StepContext: stepContext, Interceptors: c.intercepts.engine(),
 		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
@@ -295,14 +296,7 @@ func (w *Worker) session() engine.Config {
 // coordinator.
 func (w *Worker) beside(ctx context.Context, s *engine.Session, hooks *testhook.Hooks) {
 	c := w.client
-	c.mu.Lock()
-	c.sessions[s] = struct{}{}
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.sessions, s)
-		c.mu.Unlock()
-	}()
+	defer c.core.Add(s)()
 	if w.cfg.NoCoordinator {
 		<-ctx.Done()
 		return
@@ -320,7 +314,7 @@ const runsPerConn = 10
 
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
-	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
+	if conns := w.client.core.Store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
 		w.client.cfg.Logger.Warn(fmt.Sprintf("kagzi: the pool is small for so many concurrent runs: steps that use "+
 			"it may wait for each other, and delay the worker; set pool_max_conns to at least %d, or lower "+
 			"MaxConcurrent", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn),

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -323,7 +324,7 @@ func TestSchedulesAndBatches(t *testing.T) {
 	wantAttrs(t, batch, "messaging.batch.message_count", "2", "kagzi.run.id", "")
 
 	p.spans.Reset()
-	again, err := k.Client.Restart(k.Ctx, started[0].ID)
+	again, err := admin.New(k.Client).Restart(k.Ctx, started[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/ui"
 )
@@ -160,7 +161,7 @@ func ExampleConfig_authorize() {
 	post(signedIn(user{Email: "sam@example.com"}, dashboard), "sam:", "/kagzi/runs/bulk/cancel", form)
 	post(signedIn(user{Email: "mira@example.com", Operator: true}, dashboard), "mira:", cancel, form)
 
-	log, err := client.RunLog(context.Background(), kagzi.ID("order-42"))
+	log, err := admin.New(client).RunLog(context.Background(), kagzi.ID("order-42"))
 	if err != nil {
 		fmt.Println(err)
 	}

@@ -36,7 +36,7 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Log, err = p.client.RunLog(ctx, run.ID); err != nil {
+	if v.Log, err = p.admin.RunLog(ctx, run.ID); err != nil {
 		return nil, err
 	}
 	if v.Messages, v.More, err = p.messages(ctx, v.Run); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A runView is the view model of that page.
@@ -17,7 +18,7 @@ type runView struct {
 	Output    payload
 	Messages  []message
 	More      bool // messages than these
-	Log       []kagzi.LogEntry
+	Log       []admin.LogEntry
 	Earlier   int // changes that Log lacks
 	Family    family
 	workers   *workersLane

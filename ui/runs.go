@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // A runsPage is the list of runs.
 type runsPage struct {
 	client *kagzi.Client
+	admin  *admin.Client
 }
 
 // pages are the pages about several runs.
@@ -32,7 +34,7 @@ type runList struct {
 	Filtered  bool   // not all runs are asked for
 	More      bool   // fields beyond the usual ones are set
 	Runs      []kagzi.RunInfo
-	Pauses    []kagzi.Pause
+	Pauses    []admin.Pause
 	Next      string // path of the next page; empty on the last one
 	First     bool   // this is the first page
 	Workflows []string
@@ -42,7 +44,7 @@ type runList struct {
 
 func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 	v := runList{First: q.Get("after") == "", Filtered: q.Has(runFields...), More: q.Has(rareFields...)}
-	v.suggest(ctx, p.client)
+	v.suggest(ctx, p.admin)
 	f, err := runFilter(q, time.Now())
 	if err != nil {
 		v.Wrong = web.Sentence(err)
@@ -53,7 +55,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
-		if v.Pauses, err = p.client.Pauses(ctx); err != nil {
+		if v.Pauses, err = p.admin.Pauses(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +68,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 
 // suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form
 // works as well.
-func (v *runList) suggest(ctx context.Context, c *kagzi.Client) {
+func (v *runList) suggest(ctx context.Context, c *admin.Client) {
 	stats, err := c.Stats(ctx)
 	if err != nil {
 		return
@@ -112,7 +114,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	f.Status, f.After = nil, ""
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	counts, err := p.client.Counts(ctx, f, kagzi.ByStatus)
+	counts, err := p.admin.Counts(ctx, f, admin.ByStatus)
 	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -18,7 +19,7 @@ import (
 // started lately, which takes a few hundredths of that, and every ten minutes one looks among all. Until then the
 // minutes since the last one lack the ends of runs that have been active for more than an hour.
 type throughput struct {
-	client  *kagzi.Client
+	admin   *admin.Client
 	mu      sync.Mutex
 	minutes map[int64]minute // by the minute since 1970
 	counted int64            // the minute in which they were counted last; zero before the first time
@@ -51,7 +52,7 @@ const shown = 60
 
 // look counts the runs that were started and ended, by minute.
 func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
-	stats, err := t.client.Stats(ctx) // for the time of the database, by which runs end
+	stats, err := t.admin.Stats(ctx) // for the time of the database, by which runs end
 	if err != nil {
 		return nil, err
 	}
@@ -63,18 +64,19 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 		from = now - shown + 1
 	}
 	since := time.Unix(from*60, 0).UTC()
-	started, err := t.client.Counts(ctx, kagzi.RunFilter{Since: since}, kagzi.ByStarted(time.Minute))
+	started, err := t.admin.Counts(ctx, kagzi.RunFilter{Since: since}, admin.ByStarted(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	ended, err := t.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus,
-		kagzi.ByEnded(time.Minute))
+	ended, err := t.admin.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)},
+		admin.ByStatus,
+		admin.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		every, err := t.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus,
-			kagzi.ByEnded(time.Minute))
+		every, err := t.admin.Counts(ctx, kagzi.RunFilter{EndedSince: since}, admin.ByStatus,
+			admin.ByEnded(time.Minute))
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +90,7 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 }
 
 // put replaces the minutes from the first to the last. The caller holds the lock.
-func (t *throughput) put(first, last int64, started, ended []kagzi.RunCount) {
+func (t *throughput) put(first, last int64, started, ended []admin.RunCount) {
 	if t.minutes == nil {
 		t.minutes = map[int64]minute{}
 	}
@@ -107,7 +109,7 @@ func (t *throughput) put(first, last int64, started, ended []kagzi.RunCount) {
 }
 
 // add adds the ends, or takes them away if sign is -1.
-func add(to map[int64]minute, ended []kagzi.RunCount, last int64, sign int) {
+func add(to map[int64]minute, ended []admin.RunCount, last int64, sign int) {
 	for _, c := range ended {
 		at := min(c.Ended.Unix()/60, last)
 		m := to[at]

@@ -4,22 +4,23 @@ import (
 	"context"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // workerForms change workers.
 type workerForms struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // workerForm is a form about one worker.
-func (p *workerForms) workerForm(verb Verb, title string, show func(kagzi.WorkerInfo, *web.Dialog),
+func (p *workerForms) workerForm(verb Verb, title string, show func(admin.WorkerInfo, *web.Dialog),
 	do func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error),
 ) web.ChangeForm {
 	return web.ChangeForm{
 		Path: "/workers/{id}/" + string(verb), Action: asks(verb, OnWorker),
 		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
-			w, err := p.client.Worker(ctx, q.Path("id"))
+			w, err := p.admin.Worker(ctx, q.Path("id"))
 			if err != nil {
 				return nil, err
 			}
@@ -40,7 +41,7 @@ func (p *workerForms) workerForm(verb Verb, title string, show func(kagzi.Worker
 // all are the forms.
 func (p *workerForms) all() []web.ChangeForm {
 	return []web.ChangeForm{
-		p.workerForm(Drain, "Drain the worker", func(w kagzi.WorkerInfo, v *web.Dialog) {
+		p.workerForm(Drain, "Drain the worker", func(w admin.WorkerInfo, v *web.Dialog) {
 			v.Do = "Drain it"
 			v.Says = append(v.Says, "It claims no more runs, lets those under way finish, gives the rest back, "+
 				"and ends.", "A process manager that restarts programs will start it again.")
@@ -48,15 +49,15 @@ func (p *workerForms) all() []web.ChangeForm {
 				v.Refused = "The worker is not online: it drains or has ended."
 			}
 		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
-			return web.Answer{Said: "Asked it to drain."}, p.client.Drain(ctx, id, opts...)
+			return web.Answer{Said: "Asked it to drain."}, p.admin.Drain(ctx, id, opts...)
 		}),
-		p.workerForm(ForceOffline, "Force the worker offline", func(w kagzi.WorkerInfo, v *web.Dialog) {
+		p.workerForm(ForceOffline, "Force the worker offline", func(w admin.WorkerInfo, v *web.Dialog) {
 			v.Do, v.Danger = "Force it offline", true
 			v.Says = append(v.Says, "It is declared dead, and others take its runs at once.",
 				"This is for a worker that you know to be dead. If it lives, a step that it still executes may be "+
 					"executed twice. A coordinator finds dead workers by itself.")
 		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
-			return web.Answer{Said: "It is offline."}, p.client.ForceOffline(ctx, id, opts...)
+			return web.Answer{Said: "It is offline."}, p.admin.ForceOffline(ctx, id, opts...)
 		}),
 		p.drainQueueForm(),
 	}
@@ -74,8 +75,8 @@ func (p *workerForms) drainQueueForm() web.ChangeForm {
 				"those under way, and end. Workers that start later are not affected."}
 			v.Fields = []web.Field{{Name: "queue", Label: "Queue", Sort: "text", Required: true}}
 			if queue := q.Get("queue"); queue != "" {
-				_, online, err := p.client.Workers(ctx,
-					kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
+				_, online, err := p.admin.Workers(ctx,
+					admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
 				if err != nil {
 					return nil, err
 				}
@@ -85,7 +86,7 @@ func (p *workerForms) drainQueueForm() web.ChangeForm {
 			return v, nil
 		},
 		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
-			n, err := p.client.DrainQueue(ctx, f.Get("queue"), f.Options()...)
+			n, err := p.admin.DrainQueue(ctx, f.Get("queue"), f.Options()...)
 			return web.Answer{To: "/workers", Said: "Asked " + plural(n, "worker") + " to drain."}, err
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
@@ -34,7 +35,7 @@ func newClient(t testing.TB, pool *pgxpool.Pool) *kagzi.Client {
 // examine returns what Health reports; an error ends the test.
 func examine(t *testing.T, c *kagzi.Client) health.Report {
 	t.Helper()
-	r, err := c.Health(t.Context())
+	r, err := admin.New(c).Health(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

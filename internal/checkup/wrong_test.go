@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/kind"
@@ -56,7 +57,7 @@ func TestWrongConnectionString(t *testing.T) {
 			c := newClient(t, pool)
 			for _, report := range []health.Report{
 				examine(t, c),
-				wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy),
+				wantProbe(t, admin.New(c).Readiness(), http.StatusServiceUnavailable, health.Unhealthy),
 			} {
 				wantHealth(t, report, "database", health.Unhealthy, tt.check)
 				if got := strings.Contains(report.Check("database").Detail, "go on by themselves"); got != tt.waits {
@@ -105,7 +106,7 @@ func TestWrongPoolOrRights(t *testing.T) {
 	want := func(t *testing.T, c *kagzi.Client, check, detail, call string) {
 		t.Helper()
 		wantHealth(t, examine(t, c), check, health.Unhealthy, detail)
-		wantHealth(t, wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy), check,
+		wantHealth(t, wantProbe(t, admin.New(c).Readiness(), http.StatusServiceUnavailable, health.Unhealthy), check,
 			health.Unhealthy, detail)
 		_, starting := kagzi.Start(t.Context(), c, wf, 1)
 		for name, err := range map[string]error{"Start": starting, "Run": runWorker(t, c, wf)} {

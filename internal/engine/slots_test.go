@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
@@ -227,7 +228,7 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 	if err := c.Cancel(t.Context(), runs["cancelled"].ID()); err != nil {
 		t.Error(err)
 	}
-	if err := c.Terminate(t.Context(), runs["terminated"].ID()); err != nil {
+	if err := admin.New(c).Terminate(t.Context(), runs["terminated"].ID()); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"cancelled", "terminated"} {

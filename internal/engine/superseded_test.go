@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
@@ -95,7 +96,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	await.Receive(t, g.Begun)
 	tx := dbtest.Begin(t, db.Pool)
 	id := runs[0].ID()
-	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), c.Resume(ctx, id, kagzi.InTx(tx)),
+	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), admin.New(c).Resume(ctx, id, kagzi.InTx(tx)),
 		tx.Commit(ctx)); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // Words are how a reader's sentences name things. A field that is nil has a plain text instead, and a Deed that is nil
@@ -33,7 +34,7 @@ type Deed struct {
 	Name   string
 	Other  kagzi.RunID  // for Child
 	Ref    kagzi.Ref    // for Log
-	Target kagzi.Target // for Unpause
+	Target admin.Target // for Unpause
 }
 
 // A Verb says which Deed it is.
@@ -92,10 +93,10 @@ func (w Words) complete() Words {
 }
 
 // limitText says what a limit allows.
-func (r *reasons) limitText(l kagzi.LimitInfo) string {
+func (r *reasons) limitText(l admin.LimitInfo) string {
 	var parts []string
 	if l.Every > 0 {
-		parts = append(parts, Rate(kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}, r.Took))
+		parts = append(parts, Rate(admin.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}, r.Took))
 	}
 	if l.MaxRunning > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d at once", l.MaxRunning))

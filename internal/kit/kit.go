@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -370,7 +371,7 @@ func (k *Kit) Cancel(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 // Resume resumes a run.
 func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	k.T.Helper()
-	if err := k.Client.Resume(k.Ctx, ref, opts...); err != nil {
+	if err := admin.New(k.Client).Resume(k.Ctx, ref, opts...); err != nil {
 		k.T.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -120,7 +121,7 @@ func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	if l.led, err = openLedger(l.file); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.client.SetLimit(t.Context(), kagzi.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
+	if err := admin.New(l.client).SetLimit(t.Context(), admin.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.explain)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -206,7 +207,7 @@ func TestLostAnswerToClient(t *testing.T) {
 			await.Receive(t, drop.Done())
 		}
 		drop = l.Lose(pgproxy.Exactly("commit"))
-		if err := c.Resume(ctx, many[2].ID); err != nil {
+		if err := admin.New(c).Resume(ctx, many[2].ID); err != nil {
 			t.Errorf("Resume: %v", err)
 		}
 		await.Receive(t, drop.Done())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -88,7 +89,7 @@ func TestTransactionPooler(t *testing.T) {
 			!errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's cause is %v", cause)
 		}
-		if err := other.Resume(ctx, run.ID()); err != nil {
+		if err := admin.New(other).Resume(ctx, run.ID()); err != nil {
 			t.Fatal(err)
 		}
 		await.Receive(t, g.Begun)

@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -141,7 +142,7 @@ func runWorkerProcess(text string) error {
 		return err
 	}
 	if spec.Deletes != "" {
-		return c.Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
+		return admin.New(c).Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
 	}
 	if spec.Coordinate {
 		k, err := kagzi.NewCoordinator(c, spec.Config.Coordinator)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -93,7 +94,7 @@ func TestProgress(t *testing.T) {
 	if got := shownProgress(k.InfoOf(run)); got != "sums up (1)" {
 		t.Errorf("at the end: %s", got)
 	}
-	again, err := k.Client.Restart(k.Ctx, run)
+	again, err := admin.New(k.Client).Restart(k.Ctx, run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // An action is one operation of a random workflow function.
@@ -264,7 +265,7 @@ func (p *performer) action(ctx kagzi.Context, path string, a action) error {
 	case "nap":
 		err = kagzi.Sleep(ctx, a.name, time.Millisecond)
 	case "publish":
-		err = kagzi.Publish(ctx, a.name, told.With(string(p.run)+" "+a.name))
+		err = topic.Publish(ctx, a.name, told.With(string(p.run)+" "+a.name))
 		p.observe(ctx, path, fmt.Sprint(a.name, ctx.Now()), err, false)
 	case "signal":
 		sig := hint

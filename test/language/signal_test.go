@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -260,8 +261,8 @@ func TestBadSignals(t *testing.T) {
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.InTx(nil)}, "begin a transaction"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{nil}, "nil option"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Grace(time.Second)}, "Grace is for Cancel"},
-		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Forget("s")}, "Forget is for Resume"},
-		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.DryRun()}, "DryRun is for the verbs that take a RunFilter"},
+		{kit.Approved.With(""), []kagzi.ChangeOption{admin.Forget("s")}, "Forget is for Resume"},
+		{kit.Approved.With(""), []kagzi.ChangeOption{admin.DryRun()}, "DryRun is for the verbs that take a RunFilter"},
 	} {
 		err := k.Client.Signal(k.Ctx, run.ID(), bad.m, bad.opts...)
 		kit.MustContain(t, err, bad.says)

@@ -14,8 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // free are places for texts, and places that a call does not use. Each says why. A place with a method counts for that
@@ -80,9 +82,14 @@ func traced(t *testing.T, db *dbtest.DB) (*kagzi.Client, *sent) {
 	return c, counter
 }
 
-// each calls do for each method of a Client and each place of its parameters that can have a name.
+// each calls do for each method of the Clients and each place of its parameters that can have a name.
 func each(c *kagzi.Client, s string, do func(what, place string, call func() error)) {
-	v := reflect.ValueOf(c)
+	for _, client := range []any{c, admin.New(c), topic.New(c)} {
+		eachOf(reflect.ValueOf(client), s, do)
+	}
+}
+
+func eachOf(v reflect.Value, s string, do func(what, place string, call func() error)) {
 	for i := range v.NumMethod() {
 		name, method := v.Type().Method(i).Name, v.Method(i)
 		signature := method.Type()
@@ -132,15 +139,15 @@ func prepare(t *testing.T, c *kagzi.Client, call string) {
 	if _, err := c.StartMany(t.Context(), []kagzi.Call{work.With(1, kagzi.ID("base"))}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.GetSchedule(t.Context(), "base"); err == nil {
+	if _, err := admin.New(c).GetSchedule(t.Context(), "base"); err == nil {
 		return
 	}
 	for _, err := range []error{
 		c.Schedule(t.Context(), kagzi.Schedule{Name: "base", Cron: "0 0 * * *", Run: work.With(1)}),
-		c.SetLimit(t.Context(), kagzi.StepLimit{Name: "base", MaxRunning: 1}),
-		c.SetQueue(t.Context(), kagzi.QueueLimits{
+		admin.New(c).SetLimit(t.Context(), admin.StepLimit{Name: "base", MaxRunning: 1}),
+		admin.New(c).SetQueue(t.Context(), admin.QueueLimits{
 			Queue: "base", MaxRunning: 1,
-			EachKey: kagzi.KeyLimits{MaxRunning: 1},
+			EachKey: admin.KeyLimits{MaxRunning: 1},
 		}),
 	} {
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -70,7 +71,7 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	kagzi.Handle(w, kit.Nothing, func(kagzi.Context, int) (string, error) { return "", nil })
 	wants("Worker.Run", w.Run(ctx))
-	report, err := c.Health(ctx)
+	report, err := admin.New(c).Health(ctx)
 	if err != nil || report.Status != health.Unhealthy || !strings.Contains(report.Check("schema").Detail, "not UTF8") {
 		t.Errorf("Health has %+v, %v", report, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // refuse lets the server refuse a row of the table if the condition holds.
@@ -35,9 +36,9 @@ func loggedKit(t *testing.T) (*kit.Kit, *testlog.Buffer) {
 // and nothing that follows the write is written.
 func TestNothingFollowsARefusedWrite(t *testing.T) {
 	t.Parallel()
-	told, child := kagzi.DefineTopic[string]("told"), kagzi.Define[int, int]("child", kagzi.Queue("elsewhere"))
+	told, child := topic.Define[string]("told"), kagzi.Define[int, int]("child", kagzi.Queue("elsewhere"))
 	calls := map[string]func(kagzi.Context) error{
-		"Publish": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "refused", told.With("event")) },
+		"Publish": func(ctx kagzi.Context) error { return topic.Publish(ctx, "refused", told.With("event")) },
 		"SetMetadata": func(ctx kagzi.Context) error {
 			return kagzi.SetMetadata(ctx, "refused", kagzi.Metadata{"k": "v"})
 		},

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -17,7 +18,7 @@ func TestHealthOfMessages(t *testing.T) {
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) })
 	check := func() (found *health.Check) {
 		t.Helper()
-		report, err := k.Client.Health(k.Ctx)
+		report, err := admin.New(k.Client).Health(k.Ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -24,7 +25,7 @@ func TestHealthShowsFailedCompensations(t *testing.T) {
 	kit.StartWorker(t, serveParent)
 	compensations := func() (health.Check, bool) {
 		t.Helper()
-		r, err := k.Client.Health(k.Ctx)
+		r, err := admin.New(k.Client).Health(k.Ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

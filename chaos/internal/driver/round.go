@@ -18,14 +18,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/pgproxy"
-
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/chaos/internal/check"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 // A round is a plan that is carried out.
@@ -140,11 +140,11 @@ func (r *round) prepare(ctx context.Context) error {
 		return err
 	}
 	for _, l := range load.Limits {
-		if err := c.SetQueue(ctx, l); err != nil {
+		if err := admin.New(c).SetQueue(ctx, l); err != nil {
 			return err
 		}
 	}
-	if err := c.SetLimit(ctx, load.Gate); err != nil {
+	if err := admin.New(c).SetLimit(ctx, load.Gate); err != nil {
 		return err
 	}
 	o := r.plan.Options

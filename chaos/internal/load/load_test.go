@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/kit"
-
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // harmless reports whether a program leaves its process alive.
@@ -63,7 +63,7 @@ func TestOracle(t *testing.T) {
 	for _, make := range []func() error{
 		func() error { return evidence.CreateTables(k.Ctx, k.Pool) },
 		func() error { return load.OpenAccounts(k.Ctx, k.Pool) },
-		func() error { return k.Client.SetLimit(k.Ctx, load.Gate) },
+		func() error { return admin.New(k.Client).SetLimit(k.Ctx, load.Gate) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)

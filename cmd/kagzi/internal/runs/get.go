@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
@@ -21,7 +22,7 @@ type runReport struct {
 	Run   kagzi.RunInfo       `json:"run"`
 	Why   []string            `json:"why"` // sentences
 	Steps []kagzi.StepAttempt `json:"steps"`
-	Log   []kagzi.LogEntry    `json:"log"`
+	Log   []admin.LogEntry    `json:"log"`
 }
 
 func getCommand(p *command.Program) *cobra.Command {
@@ -70,7 +71,7 @@ func report(ctx context.Context, on *screen.Screen, c *kagzi.Client, ref kagzi.R
 		r.Steps, err = c.Steps(ctx, r.Run.ID)
 	}
 	if err == nil {
-		r.Log, err = c.RunLog(ctx, r.Run.ID)
+		r.Log, err = admin.New(c).RunLog(ctx, r.Run.ID)
 	}
 	if err == nil {
 		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, words.Of(on))

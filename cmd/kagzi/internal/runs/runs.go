@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/changes"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
@@ -141,7 +142,7 @@ resumed or restarted it, and why.`,
 	run.Flags(c)
 	c.RunE = p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.Take(args)
-		entries, err := client.RunLog(ctx, ref)
+		entries, err := admin.New(client).RunLog(ctx, ref)
 		if err != nil {
 			return err
 		}

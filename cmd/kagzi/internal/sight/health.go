@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
@@ -35,7 +36,7 @@ It exits with 0 if all is healthy, and with 4 if something is degraded or unheal
 			if err != nil {
 				return err
 			}
-			r, err := client.Health(cmd.Context())
+			r, err := admin.New(client).Health(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -8,14 +8,15 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 )
 
 // A Snapshot is what the view shows of one moment.
 type Snapshot struct {
 	Health   health.Report
-	Stats    kagzi.Stats
-	Workers  []kagzi.WorkerInfo // that are not offline
+	Stats    admin.Stats
+	Workers  []admin.WorkerInfo // that are not offline
 	Failures []kagzi.RunInfo    // newest first
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/internal/explain"
 )
@@ -80,7 +81,7 @@ func signalArgs(name string) string {
 }
 
 // targetFlags returns the flags of a command that name a target.
-func targetFlags(t kagzi.Target) string {
+func targetFlags(t admin.Target) string {
 	if t.All {
 		return "--all"
 	}

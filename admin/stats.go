@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store/inspect"
 )
@@ -90,22 +91,22 @@ const (
 // Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all
 // namespaces of the database, of the time in which the last 3,000 were. A child's ID has the time by its parent's
 // worker; runs that were deleted since do not count. The other rates are what live and draining workers reported with
-// their last heartbeats, for the minute before. Runs that were ended by [Client.Cancel], or by a coordinator after a
-// deadline or their compensations, are in none of them.
+// their last heartbeats, for the minute before. Runs that were ended by [kagzi.Client.Cancel], or by a coordinator
+// after a deadline or their compensations, are in none of them.
 //
 // A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe
 // for concurrent use.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	err := c.checkSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var read inspect.Stats
 	if err == nil {
 		read, err = c.readStats(ctx)
 	}
 	if err != nil {
-		return Stats{}, failure.Wrap(c.public(ctx, err), "statistics")
+		return Stats{}, failure.Wrap(c.core.Public(ctx, err), "statistics")
 	}
 	st := Stats{
-		Namespace: c.cfg.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),
+		Namespace: c.core.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),
 		Workflows: workflowStats(read), Queues: queueStats(read.Workers),
 	}
 	st.Rates.Starts = float64(read.Started) / read.Within.Seconds()
@@ -119,27 +120,22 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return st, nil
 }
 
-// A statsAnswer is what concurrent calls of Stats share.
-type statsAnswer struct {
-	stats inspect.Stats
-	err   error
-}
-
 // readStats returns the shared answer, or ctx's error if ctx ends first. Then its goroutine ends with the answer.
 func (c *Client) readStats(ctx context.Context) (inspect.Stats, error) {
-	told := make(chan statsAnswer, 1)
+	told := make(chan core.StatsAnswer, 1)
 	go func() {
-		a, _ := c.stats.Get(context.WithoutCancel(ctx), statsAnswer{}, func(ctx context.Context) (a statsAnswer) {
-			ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-			defer cancel()
-			a.stats, a.err = c.inspect.Stats(ctx, c.store.Pool(), failedWithin)
-			return a
-		})
+		a, _ := c.core.Stats.Get(context.WithoutCancel(ctx), core.StatsAnswer{},
+			func(ctx context.Context) (a core.StatsAnswer) {
+				ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+				defer cancel()
+				a.Stats, a.Err = c.core.Inspect.Stats(ctx, c.core.Store.Pool(), failedWithin)
+				return a
+			})
 		told <- a
 	}()
 	select {
 	case a := <-told:
-		return a.stats, a.err
+		return a.Stats, a.Err
 	case <-ctx.Done():
 		return inspect.Stats{}, ctx.Err()
 	}

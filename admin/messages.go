@@ -1,0 +1,201 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/inspect"
+)
+
+// MessageInfo is a message that a run has got. Its JSON follows the rules of [kagzi.RunInfo].
+type MessageInfo struct {
+	Signal  string          `json:"signal"` // the name of the [kagzi.Signal] with its key: "approved/call-7"
+	ID      kagzi.ID        `json:"id"`     // that of [kagzi.Message.WithID], or one that Kagzi made
+	Payload json.RawMessage `json:"payload,omitempty"`
+	Headers kagzi.Headers   `json:"headers,omitempty"`
+	// the run and the step that sent it, as in [kagzi.StepInfo].Key; empty if it was not sent in a step
+	SentBy     string    `json:"sent_by,omitempty"`
+	ReceivedAt time.Time `json:"received_at,omitzero"`
+	// the [kagzi.StepAttempt].Step of the [kagzi.WaitSignal] that read it; empty if it is unread
+	ReadBy string    `json:"read_by,omitempty"`
+	ReadAt time.Time `json:"read_at,omitzero"` // when the read was recorded
+
+	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the
+	// signal, or the [kagzi.Sealer] does not open it. It is empty if the message was not set aside. The run waits as if
+	// the message had not come, until [Client.RedeliverMessage] or [Client.DropMessage].
+	SetAside   string    `json:"set_aside,omitempty"`
+	SetAsideAt time.Time `json:"set_aside_at,omitzero"`
+}
+
+// A MessageFilter selects messages of a run; the zero value selects all. A message must match all fields that are set.
+type MessageFilter struct {
+	Signal string   // the name of the [kagzi.Signal] with its key, as [kagzi.Signal.Name] returns it
+	Unread bool     // those that the run has not read, with those that were set aside
+	After  kagzi.ID // the ID of the last message of the page before
+	Limit  int      // zero means 100
+}
+
+// Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the
+// order in which they were stored, which is the order in which the run reads them. For the next page, set f.After to
+// the ID of the last one.
+//
+// A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, which takes it a second at
+// most, and in a branch of a [kagzi.Race] until the race is decided. The messages that a run ignores are found by
+// f.Unread: those whose name or key is misspelt, and those that came after the last read.
+//
+// Messages returns [kagzi.ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message
+// of it. It reads no more messages than it returns; with f.Unread it may read all of the run's.
+func (c *Client) Messages(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
+	at := core.RefOf(ref)
+	messages, err := c.messages(ctx, at, f)
+	return messages, c.core.FailedIf(ctx, err, "messages of %v", at)
+}
+
+func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]MessageInfo, error) {
+	limit, err := valid.Listed(f.Limit)
+	if err := cmp.Or(err, f.validate()); err != nil {
+		return nil, failure.Of(kind.BadRequest, err)
+	}
+	id, err := c.core.Resolve(ctx, nil, at)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.core.Inspect.Messages(ctx, id, inspect.MessageFilter{
+		Name: f.Signal, Unread: f.Unread, After: string(f.After),
+		Limit: limit,
+	})
+	if errors.Is(err, store.ErrMessageNotFound) {
+		return nil, failure.Of(kind.BadRequest, fmt.Errorf("kagzi: After %.60q is no message that the filter "+
+			"selects: give the MessageInfo.ID of the last message of the page before", string(f.After)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]MessageInfo, len(rows))
+	for i, r := range rows {
+		out[i] = MessageInfo{
+			Signal: r.Name, ID: kagzi.ID(r.ID), Payload: c.core.Payloads.Shown(r.Payload),
+			Headers:    core.Tags(r.Headers),
+			SentBy:     r.SentBy,
+			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
+			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,
+		}
+	}
+	return out, nil
+}
+
+// DropMessage removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or,
+// while no worker executes the run, any. The run's log says who dropped it and why. A message with the same ID
+// ([kagzi.Message.WithID]) may be sent again: so the sender can correct what it sent.
+//
+// It returns [kagzi.ErrNotFound] if the run has no such message, perhaps because it was dropped before, and
+// [kagzi.ErrNotWaiting] if a worker may be about to read it: pause the run first.
+func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	return c.changeMessage(ctx, "drop", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+		return c.core.Store.DropMessage(ctx, tx, run, string(id), why)
+	})
+}
+
+// RedeliverMessage gives a message that was set aside (see [MessageInfo].SetAside) back to its run, as if its sender
+// had sent it again: behind the others, and received now. Deploy code that decodes it before, else it is set aside
+// again. The run's log says who did that and why.
+//
+// It returns [kagzi.ErrNotFound] if the run has no such message, [kagzi.ErrRunFinished] if the run is over,
+// [kagzi.ErrInboxFull], and an error if the message was not set aside.
+func (c *Client) RedeliverMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	return c.changeMessage(ctx, "redeliver", core.RefOf(ref), id, opts,
+		func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+			found, err := c.core.Store.RedeliverMessage(ctx, tx, run, string(id), why)
+			if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
+				return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it "+
+					"waits for "+
+					"its signal"))
+			}
+			if err != nil {
+				return err
+			}
+			return c.core.Hints.Signalled(ctx, tx, found)
+		})
+}
+
+// changeMessage calls do for the message of a run. verb is for errors.
+func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id kagzi.ID, opts []kagzi.ChangeOption,
+	do func(pgx.Tx, uuid.UUID, store.Why) error,
+) error {
+	cfg, err := core.Changes(opts, core.EveryVerb)
+	if err == nil {
+		err = valid.MessageID(string(id))
+	}
+	if err != nil {
+		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, at)
+	}
+	tx, run, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
+	if err == nil {
+		err = do(tx, run, cfg.Why)
+	}
+	kept, isKept := errors.AsType[*store.MessageKept](err)
+	switch {
+	case errors.Is(err, store.ErrMessageNotFound):
+		err = core.ErrMessageNotFound
+	case errors.Is(err, store.ErrRunFinished):
+		err = failure.Explain("run is over, so it reads no message", kagzi.ErrRunFinished)
+	case isKept && kept.ReadBy != "":
+		err = failure.Of(kind.BadRequest, fmt.Errorf("the run has read it in %q", kept.ReadBy))
+	case isKept:
+		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the "+
+			"message once the run is paused", kagzi.ErrNotWaiting)
+	}
+	return c.core.FailedIf(ctx, err, "%s message %.60q of %v", verb, string(id), at)
+}
+
+func (f MessageFilter) validate() error {
+	if f.Signal != "" {
+		if err := valid.Name("signal", f.Signal); err != nil {
+			return err
+		}
+	}
+	if f.After != "" {
+		return valid.MessageID(string(f.After))
+	}
+	return nil
+}
+
+type messageFields MessageInfo
+
+type messageJSON struct {
+	messageFields
+	Payload      json.RawMessage `json:"payload,omitempty"`
+	PayloadBytes []byte          `json:"payload_base64,omitempty"`
+}
+
+// MarshalJSON writes the message by the rules of RunInfo.
+func (m MessageInfo) MarshalJSON() ([]byte, error) {
+	out := messageJSON{messageFields: messageFields(m)}
+	out.Payload, out.PayloadBytes = payloads.InJSON(m.Payload)
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (m *MessageInfo) UnmarshalJSON(data []byte) error {
+	var in messageJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return failure.Wrap(err, "message as JSON")
+	}
+	*m = MessageInfo(in.messageFields)
+	m.Payload = payloads.FromJSON(in.Payload, in.PayloadBytes)
+	return nil
+}
