@@ -1,4 +1,3 @@
-// Package checkup checks whether a client can work, and whether the work of its namespace is done.
 package checkup
 
 import (

@@ -1,6 +1,3 @@
-// Package hints knows who in this process waits for which run or queue, and sends every announcement: to waiters of
-// this process directly, to other processes by a notification. A hint may be lost or spurious: whoever gets one reads
-// the tables, and everybody also polls.
 package hints
 
 import (
