@@ -52,9 +52,9 @@
 // A run that was inserted to publish its events keeps that for ever, and restarts copy it. After each statement that
 // inserts or ends runs, its transaction publishes the events of those runs that ask for it. Such an event is made of
 // the run's row, with an ID of the run and the time of the change, so a repetition publishes it once. A flush knows
-// from the claim which of its runs publish; the others know it from the rows that they return. So no transaction
-// without such runs sends a further statement. After every test, an invariant says that each of these runs has both
-// events.
+// from the claim which of its runs publish; other transactions know it from the rows that their statements return. So
+// no transaction without such runs sends a further statement. After every test, an invariant says that each of these
+// runs has both events.
 //
 // # Partitions
 //

@@ -65,7 +65,7 @@
 //   - Marked runs are in an index of their own, in which no other run ever is. A coordinator deletes them whatever the
 //     retention is. It does not know whether the Delete still goes on. If so, both delete: the coordinator takes small
 //     portions and skips locked rows, and the Delete waits for it. A transaction that deletes rows of a run has locked
-//     it, so two that delete the same run do not wait for each other, and each goes on until it finds no rows.
+//     it, so two that delete the same run never wait in a circle, and each goes on until it finds no rows.
 //
 // Tests: TestUpdateOfKeys, TestUpdateOfGroupsToAFullQueue, TestUpdatesBesideClaims, TestDeleteInSeveralTransactions,
 // TestDeleteMeetsCoordinator, TestDeleteMeetsDelete, TestDeleteMeetsRetention, TestFinishDeletions,

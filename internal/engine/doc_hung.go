@@ -20,7 +20,7 @@
 //   - The stack comes from a dump of all goroutines, which stops the process. So a pass makes one dump for all code
 //     that it finds, a pause of twenty times its duration follows, and there is none above 10,000 goroutines. The frame
 //     of execution.guard shows the addresses of execution and branch, which tell the goroutines apart. A test fails if
-//     a compiler stops to show them; the line then says that the stack was not found.
+//     a compiler stops showing them; the line then says that the stack was not found.
 //   - A cancel that waits needs no report: cancel_requested_at of a RUNNING run says it, and the rows of the steps
 //     under way name them.
 //

@@ -2,7 +2,7 @@
 //
 //	heartbeater, own connection                       Postgres
 //	  ├─ 1. the worker's row, alone ───────────────►│  only a number higher than all before: a late heartbeat
-//	  │                                              │  names a lost connection
+//	  │                                             │  names a lost connection
 //	  ├─ 2. my runs, by (run, lease) ──────────────►│  held? cancelled? woken?
 //	  └─ 3. leases past half of their timeout ─────►│  SKIP LOCKED
 //	       no answer within the larger of StaleAfter/6 and Grace/3: again over a new connection
