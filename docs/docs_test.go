@@ -1,5 +1,5 @@
-// Package docs checks the documentation: every Go block compiles, every relative link leads to a file and a heading, and
-// every Example is attached to a name of its package.
+// Package docs checks the documentation: every Go block compiles, every relative link leads to a file and a heading,
+// and every Example is attached to a name of its package.
 package docs
 
 import (
