@@ -441,3 +441,17 @@ func TestEndedContext(t *testing.T) {
 		t.Errorf("%d statements were sent", n)
 	}
 }
+
+// A run prints as its workflow and run ID, and shows nothing of the client.
+func TestRunAsText(t *testing.T) {
+	k := kit.New(t)
+	run := kit.Begin(k, kagzi.Define[int, string]("checkout"), 1)
+	if got, want := fmt.Sprintf("%v", run), "checkout "+string(run.ID()); got != want {
+		t.Errorf("prints %q, want %q", got, want)
+	}
+	for _, none := range []*kagzi.Run[int]{nil, {}} {
+		if got := fmt.Sprint(none); got != "no run" {
+			t.Errorf("prints %q", got)
+		}
+	}
+}
