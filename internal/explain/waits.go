@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several
@@ -224,9 +225,9 @@ func theyHave(before, shows string) string {
 
 // signal says which message the run waits for, and which ones it has and does not read.
 func (r *reasons) signal(ctx context.Context, name, until string) error {
-	sends := ""
-	if deed := r.deed(Deed{Verb: Signal, Name: name}); deed != "" {
-		sends = ": " + deed + " sends one"
+	sends, err := r.sends(ctx, name)
+	if err != nil {
+		return err
 	}
 	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
 	own, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Signal: name, Unread: true, Limit: shownMessages})
@@ -240,6 +241,20 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		}
 	}
 	return r.otherSignals(ctx, name)
+}
+
+// sends says what sends a message of the signal of that name. A client without the Sealer of the workers sends none.
+func (r *reasons) sends(ctx context.Context, name string) (string, error) {
+	deed := r.deed(Deed{Verb: Signal, Name: name})
+	if deed == "" {
+		return "", nil
+	}
+	err := r.c.CheckSealer(ctx)
+	if kagzi.KindOf(err) == kind.BadRequest {
+		return ". The payloads of the namespace are sealed: send one with a program that has the Sealer of the workers",
+			nil
+	}
+	return ": " + deed + " sends one", err
 }
 
 // shownMessages bounds the messages that one look reads.
@@ -274,7 +289,7 @@ func (r *reasons) otherSignals(ctx context.Context, name string) error {
 
 // wayOut says what to do about a message that was set aside.
 func (r *reasons) wayOut(m kagzi.MessageInfo) string {
-	redeliver, drop := r.deed(Deed{Verb: Redeliver, Name: string(m.ID)}),
+	redeliver, drop := r.deed(Deed{Verb: RedeliverMessage, Name: string(m.ID)}),
 		r.deed(Deed{Verb: DropMessage, Name: string(m.ID)})
 	if redeliver == "" || drop == "" {
 		return ""

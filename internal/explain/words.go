@@ -54,8 +54,8 @@ const (
 	Child      Verb = "child"    // one of them
 	Log        Verb = "log"      // of Deed.Ref, a run that was deleted
 
-	Redeliver   Verb = "redeliver" // the message with the ID Deed.Name
-	DropMessage Verb = "drop-message"
+	RedeliverMessage Verb = "redeliver-message" // the message with the ID Deed.Name
+	DropMessage      Verb = "drop-message"
 )
 
 // complete returns the words with plain texts in place of what is missing.

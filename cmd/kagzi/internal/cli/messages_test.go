@@ -21,10 +21,12 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	k.WaitStatus(run, kagzi.StatusSleeping, waits)
 	s.run("runs messages order-42").ok().prints("m1", "set aside: it does not decode into string")
 	s.run("runs get order-42").ok().prints(
-		`It has set aside message "m1"`, "does not decode into string", "kagzi runs redeliver order-42 m1",
+		`It has set aside message "m1"`, "does not decode into string", "kagzi runs redeliver-message order-42 m1",
 		"kagzi runs drop-message order-42 m1",
 	).omits("misspelt")
-	s.run("runs redeliver order-42 m1 --actor ada --reason early").ok().prints("redelivered message m1 of order-42")
+	s.run("runs redeliver order-42 m1").exits(2)
+	s.run("runs redeliver-message order-42 m1 --actor ada --reason early").ok().
+		prints("redelivered message m1 of order-42")
 	await.True(t, "it is set aside again", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.signals WHERE set_aside_at IS NOT NULL`) == 1
 	})
@@ -35,7 +37,7 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	s.run("audit").ok().prints("MESSAGE_REDELIVERED", "MESSAGE_DROPPED", "ada", "typo")
 	s.run("runs signal order-42 approved --payload", `"yes"`).ok()
 	s.run("runs wait order-42").ok().prints(`"yes"`)
-	s.run("runs redeliver order-42 m1").exits(1).says("is over")
+	s.run("runs redeliver-message order-42 m1").exits(1).says("is over")
 }
 
 // A signal may be called like what is said of a message that does not decode.
@@ -76,6 +78,9 @@ func TestASealedNamespace(t *testing.T) {
 	})
 	run := kit.Begin(sealed, approve, 7, kagzi.ID("x"))
 	k.WaitStatus(run, kagzi.StatusSleeping, "signal approved")
+	s.run("runs get x").ok().prints(
+		"The payloads of the namespace are sealed: send one with a program that has the Sealer of the workers.",
+	).omits("kagzi runs signal")
 	const refused = `the payloads of namespace "default" are sealed, and this program has no Sealer`
 	for _, command := range []string{
 		"runs signal x approved --payload 1", "runs start approve --input 1",
@@ -91,6 +96,7 @@ func TestASealedNamespace(t *testing.T) {
 	kit.ResultOf(sealed, run)
 	s.run("runs get x").ok().prints("sealed or no JSON, 2 bytes").omits("secret", "\xff")
 	s.run("runs messages x").ok().prints("sealed or no JSON, 9 bytes").omits("secret")
+	s.run("runs wait x").ok().says("Its result is sealed or no JSON, 9 bytes").omits("\xff")
 	s.run("runs restart x --input 1").exits(2).says(refused)
 	s.run("runs fork x --step approved --input 1").exits(2).says(refused)
 	s.run("runs restart x").ok() // the same input
@@ -100,6 +106,7 @@ func TestASealedNamespace(t *testing.T) {
 	s.run("runs messages x").exits(0)
 	second := jsonOf[kagzi.RunInfo](s.run("runs start approve --json --id y --input 8").ok())
 	k.WaitStatus(second.ID, kagzi.StatusSleeping, "signal approved")
+	s.run("runs get y").ok().prints("kagzi runs signal y approved --payload JSON sends one")
 	s.run("runs signal y approved --payload", `"secret"`).ok()
 	s.run("runs wait y").ok().prints(`"secret"`)
 	info, err := sealed.Client.Get(k.Ctx, kagzi.ID("y"))

@@ -34,8 +34,8 @@ func deed(d explain.Deed) string {
 		return "kagzi runs resume " + NameOf(d.Run)
 	case explain.Signal:
 		return fmt.Sprintf("kagzi runs signal %s %s --payload JSON", NameOf(d.Run), signalArgs(d.Name))
-	case explain.Redeliver:
-		return fmt.Sprintf("kagzi runs redeliver %s %s", NameOf(d.Run), Shell(d.Name))
+	case explain.RedeliverMessage:
+		return fmt.Sprintf("kagzi runs redeliver-message %s %s", NameOf(d.Run), Shell(d.Name))
 	case explain.DropMessage:
 		return fmt.Sprintf("kagzi runs drop-message %s %s", NameOf(d.Run), Shell(d.Name))
 	case explain.UnpauseRun:
