@@ -28,37 +28,34 @@ import (
 // limit or pause holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	ref = plain(ref)
+	var r *store.Run
 	id, err := c.resolve(ctx, nil, ref)
-	if err != nil {
-		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", named(ref))
+	if err == nil {
+		r, err = c.store.Run(ctx, id)
 	}
-	r, err := c.store.Run(ctx, id)
 	if err != nil {
-		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+		return RunInfo{}, c.failedIf(ctx, err, "get %v", named(ref))
 	}
 	info := c.runInfo(r)
 	if (info.Status == StatusPending || info.Status == StatusSleeping) && !r.AvailableAt.IsZero() {
-		o, err := c.inspect.Obstacle(ctx, id)
-		if err != nil {
-			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
-		}
+		var o inspect.Obstacle
+		o, err = c.inspect.Obstacle(ctx, id)
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
-	if waitsForSignal(info.WaitingOn) {
-		aside, err := c.inspect.SetAsideOf(ctx, id)
-		if err != nil {
-			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
-		}
+	if err == nil {
+		var aside int
+		aside, info.InboxFullSince, err = c.inspect.InboxOf(ctx, r, waitsForSignal(info.WaitingOn))
 		info.WaitingOn += asideText(aside)
 	}
 	if !info.SilentSince.IsZero() {
 		info.WaitingOn = "takeover"
-	} else if info.Status == StatusRunning || info.Status.Ended() {
-		if err := c.addUnderWay(ctx, &info, r); err != nil {
-			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
-		}
+	} else if err == nil && (info.Status == StatusRunning || info.Status.Ended()) {
+		err = c.addUnderWay(ctx, &info, r)
 	}
-	return info, nil
+	if err != nil {
+		info = RunInfo{}
+	}
+	return info, c.failedIf(ctx, err, "get %v", ref)
 }
 
 // waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the
@@ -150,7 +147,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
 	}
-	info.SilentSince = r.SilentSince
+	info.SilentSince, info.InboxFullSince = r.SilentSince, r.InboxFullAt
 	if info.Status == StatusRunning && !r.CancelledAt.IsZero() {
 		info.WaitingOn = waitsForCancel
 	}

@@ -136,6 +136,10 @@ type RunInfo struct {
 	// It is zero otherwise.
 	SilentSince time.Time `json:"silent_since,omitzero"`
 
+	// InboxFullSince is when it first refused a message with [ErrInboxFull] after the last one that it took. It is zero if
+	// it takes messages. A run that has read some since has no time in [Client.Get]; [Client.List] does not look.
+	InboxFullSince time.Time `json:"inbox_full_since,omitzero"`
+
 	// when a cancel asked its worker to end it; zero if the cancel ended it at once
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"`
 

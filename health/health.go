@@ -70,7 +70,7 @@ func (r Report) Check(name string) Check {
 // blocks outside of steps; "nested", about steps that wait for runs while such steps hold all slots of their workers;
 // "compensations", about runs of which a compensation failed for good; "suspects", about runs that wait because they
 // were under way when their workers died; "histories", about runs that wait because their histories cannot be read;
-// "messages", about messages that do not decode; and "work", about requests of this process's workers that the database
+// "messages", about messages that do not decode; "inboxes", about runs that take no more messages; and "work", about requests of this process's workers that the database
 // refuses. "topics" is Healthy: it names those with events to which no consumer subscribes. Client.Liveness has
 // "process", or a "worker" for each worker that is stuck.
 type Check struct {

@@ -160,8 +160,8 @@ SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0), current_s
 
 // Check compares the schema in the database with the one that this program needs. It returns the schema's version. The
 // error is nil if the program works with it: the versions are the same, or the schema is newer and still works with
-// programs this old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding: the last one also in a database without
-// the schema, whose version is 0. Check sends one query, which fails if the schema is missing, and then asks for the
+// programs this old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding: this also in a database without the
+// schema, whose version is 0. Check sends one query, which fails if the schema is missing, and then asks for the
 // encoding. If q is a transaction, it is aborted then, and the error is ErrMissing.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())

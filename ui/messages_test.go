@@ -50,6 +50,26 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	s.refused(http.StatusConflict, "is over", path+"redeliver-message", "message", "m1", "form", "f5")
 }
 
+// The overview and the page of a run name one that takes no more messages.
+func TestFullInbox(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{})
+	run := kit.Begin(k, kagzi.Define[string, string]("approval"), "")
+	k.Exec(`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		SELECT run_id, 'aproved', n, namespace_id, 'm' || n FROM kagzi.workflow_runs, generate_series(1, 10000) n`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = 10000`)
+	err := k.Client.Signal(k.Ctx, run, kagzi.DefineSignal[string]("approved").With("yes"))
+	if !errors.Is(err, kagzi.ErrInboxFull) {
+		t.Fatal(err)
+	}
+	if page := s.mustGet("/"); !strings.Contains(page, "Runs that take no messages") {
+		t.Error("the overview does not name the check")
+	}
+	if page := s.mustGet(strings.TrimSuffix(runPath(run), "/")); !strings.Contains(page, "It takes no more messages") {
+		t.Error("the page does not say it")
+	}
+}
+
 // A flipping is a Sealer whose sealed bytes are no JSON.
 type flipping struct{}
 

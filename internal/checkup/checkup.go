@@ -46,6 +46,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.suspects(ctx)
 		e.histories(ctx)
 		e.messages(ctx)
+		e.inboxes(ctx)
 		e.failures()
 	})
 }

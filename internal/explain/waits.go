@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
 )
 
 // waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several
@@ -285,6 +286,19 @@ func (r *reasons) otherSignals(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// inboxFull says that the run takes no more messages, and what to do.
+func (r *reasons) inboxFull() {
+	var ways []string
+	if lists := r.deed(Deed{Verb: Unread}); lists != "" {
+		ways = append(ways, lists+" lists them")
+	}
+	if drop := r.deed(Deed{Verb: DropMessage}); drop != "" {
+		ways = append(ways, drop+" removes one")
+	}
+	r.say("It takes no more messages since %s, because it has %d that it has not read%s.",
+		r.Moment(r.run.InboxFullSince), store.MostUnread, after(": ", strings.Join(ways, ", ")))
 }
 
 // wayOut says what to do about a message that was set aside.

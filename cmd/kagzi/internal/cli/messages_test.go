@@ -40,6 +40,23 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	s.run("runs redeliver-message order-42 m1").exits(1).says("is over")
 }
 
+// A run that takes no more messages is named, with what to do.
+func TestFullInbox(t *testing.T) {
+	k, s := newShell(t)
+	kit.Begin(k, approve, 1, kagzi.ID("order-42"))
+	k.Exec(`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		SELECT run_id, 'aproved', n, namespace_id, 'm' || n FROM kagzi.workflow_runs, generate_series(1, 10000) n`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = 10000`)
+	s.run("runs signal order-42 approved").exits(1).says("kagzi runs drop-message removes the others")
+	s.run("runs get order-42").ok().prints("It takes no more messages since ", "because it has 10000 that it has not "+
+		"read: kagzi runs messages order-42 --unread lists them, kagzi runs drop-message order-42 MESSAGE-ID removes one.")
+	for _, command := range []string{"health", "stuck"} {
+		s.run(command).exits(4).prints("inboxes", "kagzi runs drop-message")
+	}
+	s.run("runs drop-message order-42 m1").ok()
+	s.run("runs get order-42").ok().omits("takes no more messages")
+}
+
 // A signal may be called like what is said of a message that does not decode.
 func TestGetExplainsAWaitForAnOddSignal(t *testing.T) {
 	k, s := newShell(t)

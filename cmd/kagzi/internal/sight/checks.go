@@ -26,6 +26,7 @@ var next = map[string]string{
 	"failures": "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed " +
 		"--ended-since 1h --dry-run says which would be resumed.",
 	"histories": "kagzi runs get RUN says more.",
+	"inboxes":   "kagzi runs get RUN says more.",
 	"keys":      "kagzi runs get RUN says more.",
 	"messages":  "kagzi runs get RUN names each message, and both commands.",
 	"strays":    "kagzi workers log WORKER-ID shows what befell the worker.",

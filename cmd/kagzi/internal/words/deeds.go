@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -37,7 +38,9 @@ func deed(d explain.Deed) string {
 	case explain.RedeliverMessage:
 		return fmt.Sprintf("kagzi runs redeliver-message %s %s", NameOf(d.Run), Shell(d.Name))
 	case explain.DropMessage:
-		return fmt.Sprintf("kagzi runs drop-message %s %s", NameOf(d.Run), Shell(d.Name))
+		return fmt.Sprintf("kagzi runs drop-message %s %s", NameOf(d.Run), Shell(cmp.Or(d.Name, "MESSAGE-ID")))
+	case explain.Unread:
+		return fmt.Sprintf("kagzi runs messages %s --unread", NameOf(d.Run))
 	case explain.UnpauseRun:
 		return "kagzi runs unpause " + NameOf(d.Run)
 	case explain.Unpause:
