@@ -42,11 +42,8 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		o, err = c.inspect.Obstacle(ctx, id)
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
-	if err == nil {
-		var aside int
-		aside, info.InboxFullSince, err = c.inspect.InboxOf(ctx, r, waitsForSignal(info.WaitingOn))
-		info.WaitingOn += asideText(aside)
-	}
+	aside, fullSince, failed := c.inspect.InboxOf(ctx, r, waitsForSignal(info.WaitingOn))
+	info.WaitingOn, info.InboxFullSince, err = info.WaitingOn+asideText(aside), fullSince, cmp.Or(err, failed)
 	if !info.SilentSince.IsZero() {
 		info.WaitingOn = "takeover"
 	} else if err == nil && (info.Status == StatusRunning || info.Status.Ended()) {

@@ -38,13 +38,8 @@ func (r *Run[Out]) made() error {
 	return nil
 }
 
-// String returns the workflow and the run ID, as in "checkout 01a213ae-b289-703c-ab1e-652112f62c41".
-func (r *Run[Out]) String() string {
-	if r == nil || r.client == nil {
-		return "no run"
-	}
-	return r.workflow + " " + string(r.id)
-}
+// String returns the run ID, which is how a [Ref] prints.
+func (r *Run[Out]) String() string { return string(r.ID()) }
 
 // Existed reports whether Start found the run instead of creating it.
 func (r *Run[Out]) Existed() bool { return r != nil && r.existed }

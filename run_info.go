@@ -136,10 +136,6 @@ type RunInfo struct {
 	// It is zero otherwise.
 	SilentSince time.Time `json:"silent_since,omitzero"`
 
-	// InboxFullSince is when it first refused a message with [ErrInboxFull] after the last one that it took. It is zero if
-	// it takes messages. A run that has read some since has no time in [Client.Get]; [Client.List] does not look.
-	InboxFullSince time.Time `json:"inbox_full_since,omitzero"`
-
 	// when a cancel asked its worker to end it; zero if the cancel ended it at once
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"`
 
@@ -147,6 +143,8 @@ type RunInfo struct {
 	PausedAt time.Time `json:"paused_at,omitzero"`
 	Metadata Metadata  `json:"metadata,omitempty"`
 	Headers  Headers   `json:"headers,omitempty"`
+	// since when it refuses messages ([ErrInboxFull]); [Client.List] does not look whether it has read some since
+	InboxFullSince time.Time `json:"inbox_full_since,omitzero"`
 	// what it last said by [SetProgress]; nil if it said nothing
 	Progress *Progress `json:"progress,omitempty"`
 	Parent   RunID     `json:"parent,omitempty"` // the run whose child it is

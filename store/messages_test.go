@@ -221,7 +221,8 @@ func fillInbox(t *testing.T, s *Store, run uuid.UUID, n int) {
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + $2 WHERE run_id = $1`, run, n)
 }
 
-// A run that refuses a message is marked with the time of the first one. The next message that it takes removes the mark.
+// A run that refuses a message is marked with the time of the first one. The next message that it takes removes the
+// mark.
 func TestFullInboxIsNoted(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -55,7 +55,8 @@ const (
 // exceeds it comes without its payload. The LIMIT is never reached before: it bounds what the server reads of a full
 // inbox.
 const unreadSignals = `
-SELECT g.run_id, g.name, g.sequence, g.signal_id, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers, g.received_at, g.bytes > $3
+SELECT g.run_id, g.name, g.sequence, g.signal_id, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers,
+	g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes

@@ -106,7 +106,9 @@ func TestASealedNamespace(t *testing.T) {
 		t.Errorf("%d messages", n)
 	}
 	page := s.mustGet(strings.TrimSuffix(path, "/"))
-	for _, want := range []string{"it is sealed with a key that this program lacks", "send one with a program that has"} {
+	for _, want := range []string{
+		"it is sealed with a key that this program lacks", "send one with a program that has",
+	} {
 		if !strings.Contains(page, want) || strings.Contains(page, "\xff") {
 			t.Errorf("the page does not say %q", want)
 		}

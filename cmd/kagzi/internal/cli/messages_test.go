@@ -48,8 +48,9 @@ func TestFullInbox(t *testing.T) {
 		SELECT run_id, 'aproved', n, namespace_id, 'm' || n FROM kagzi.workflow_runs, generate_series(1, 10000) n`)
 	k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = 10000`)
 	s.run("runs signal order-42 approved").exits(1).says("kagzi runs drop-message removes the others")
-	s.run("runs get order-42").ok().prints("It takes no more messages since ", "because it has 10000 that it has not "+
-		"read: kagzi runs messages order-42 --unread lists them, kagzi runs drop-message order-42 MESSAGE-ID removes one.")
+	s.run("runs get order-42").ok().prints("It takes no more messages since ",
+		"because it has 10000 that it has not read: kagzi runs messages order-42 --unread lists them, "+
+			"kagzi runs drop-message order-42 MESSAGE-ID removes one.")
 	for _, command := range []string{"health", "stuck"} {
 		s.run(command).exits(4).prints("inboxes", "kagzi runs drop-message")
 	}

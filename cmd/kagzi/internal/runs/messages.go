@@ -83,8 +83,8 @@ func redeliverCommand(p *command.Program) *cobra.Command {
 	})
 	c.Use, c.Short = "redeliver-message RUN MESSAGE-ID", "Give a message that did not decode to its run again"
 	c.Long =
-		`Redeliver-message gives a message that was set aside, because it did not decode, to its run again, as if it came
-now. Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` +
+		`Redeliver-message gives a message that was set aside, because it did not decode, to its run again, as if it
+came now. Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` +
 			"\n" + selection.RunHelp
 	c.Example = `  kagzi runs redeliver-message order-42 click-7 --reason "release 7 reads it"`
 	by.Flags(c.Flags())
