@@ -50,8 +50,8 @@ func (e *examination) inboxes(ctx context.Context) {
 	}
 	if runs != nil {
 		e.add("inboxes", health.Degraded, "Messages are refused, because their runs have %d that they have not read: "+
-			"%s. Look with Client.Messages whether the signal's name is misspelt, correct the sender, and remove "+
-			"messages with Client.DropMessage, or cancel the run.",
+			"%s. Look whether the name of their signal is misspelt, correct the sender, and drop those that the "+
+			"run never reads, or cancel it.",
 			store.MostUnread, text.List(runs, namedAtMost))
 	}
 }
