@@ -132,7 +132,7 @@ type Claim struct {
 const LateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING,
-// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run
+// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one. A run
 // whose history could not be read, or that may kill its workers, comes without its input. A due row that is still
 // RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first
 // (set_back), and only those recoveries count under whose lease it had begun: see BeginSuspect.
@@ -163,9 +163,11 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM li
 
 // When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
 const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
-			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes')
+			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8),
+				interval '5 minutes')
 			ELSE $10::bigint * interval '1 microsecond' END,
-			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END)`
+			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0'
+				ELSE interval '3 seconds' END END)`
 
 // Selects and locks the due runs for which limits has room.
 const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
@@ -247,8 +249,10 @@ LEFT JOIN LATERAL (
 ) c ON true`
 
 // The columns of claimed that readClaimed reads.
-const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
+const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries,
+	c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at,
+		c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
 // The statements that claim: with pauses, those that take nothing if there is one, and those of some runs.

@@ -49,10 +49,10 @@ const spendTokens = `rate AS MATERIALIZED (
 
 // claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave.
 // A run that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds
-// them by their index (h). It leaves out those of which the worker lacks the version: they must not use up its number
-// of runs.
+// them by their index (holders). It leaves out those of which the worker lacks the version: they must not use up its
+// number of runs.
 const claimLimited = `
-WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
+WITH ` + pausesNow + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at,
 		q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
@@ -76,7 +76,7 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true,
 		(SELECT k.slot FROM limits k),
 		` + untilAvailable + `
-	FROM h r
+	FROM holders r
 	CROSS JOIN LATERAL (
 		SELECT w.initial
 		FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)

@@ -22,9 +22,9 @@ const (
 // after it. The event is made of the row, so whoever ends a run says the same. A repetition makes the same IDs. A run
 // that was resumed ends at another time.
 const publishRuns = `
-WITH ` + lockTopics + `, u AS MATERIALIZED (
-	SELECT '` + RunsTopic + `' AS topic, r.event_id, true AS named, '' AS title, convert_to(r.event::text, 'UTF8'::name) AS payload, t.part, t.now, ` + drawPosition + ` AS position
-	FROM t
+WITH ` + lockTopics + `, events AS MATERIALIZED (
+	SELECT '` + RunsTopic + `' AS topic, r.event_id, true AS named, '' AS title, convert_to(r.event::text, 'UTF8'::name) AS payload, moment.part, moment.now, ` + drawPosition + ` AS position
+	FROM moment
 	CROSS JOIN unnest($3::uuid[], $4::uuid[]) WITH ORDINALITY AS u (run_id, lease, place)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id || CASE WHEN $5::bool THEN '/ended/' || (extract(epoch FROM q.finished_at) * 1000000)::bigint
