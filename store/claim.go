@@ -150,16 +150,18 @@ const LateCommit = 250 * time.Millisecond
 //
 // The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves
 // a change, because it may have given up a slot.
-const claimRuns = `
-WITH ` + pausesNow + `, limits AS MATERIALIZED (
+func (v *claimVariant) claimRuns() string {
+	return `
+WITH ` + v.pauses + `, limits AS MATERIALIZED (
 	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 AND (SELECT NOT p.everything FROM paused p) THEN $7::int
 		ELSE 0 END AS room, NULL::smallint AS slot
 	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1
 		AND (c.max_running > 0 OR c.rate_interval > 0)) l
 ), due AS MATERIALIZED (
-	` + claimDue + `
+	` + v.due() + `
 ), ` + claimUpdate + `
-SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + claimResult
+SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + v.result()
+}
 
 // When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
 const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
@@ -170,7 +172,8 @@ const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 				ELSE interval '3 seconds' END END)`
 
 // Selects and locks the due runs for which limits has room.
-const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
+func (v *claimVariant) due() string {
+	return `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
 	r.holding, (SELECT k.slot FROM limits k) AS slot,
 		` + untilAvailable + ` AS available_at
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type,
@@ -180,19 +183,20 @@ const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial
 			now() AS now,
 			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING'
 				OR coalesce(q.slot = 2, false) AS holding
-		FROM kagzi.workflow_runs q
+		FROM ` + v.runs + ` q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 			AND q.priority = w.priority
 			AND ` + clause.Claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11 AND q.outcome IS NULL AND ` + unpausedHolder + `
+			AND q.recoveries < $11` + v.someQ + ` AND q.outcome IS NULL` + v.unpausedHolder + `
 		ORDER BY q.available_at
 		LIMIT (SELECT k.room FROM limits k)
 		FOR UPDATE SKIP LOCKED
 	) r
-	WHERE ` + unpausedPair + `
+	` + v.unpausedPair + `
 	LIMIT (SELECT k.room FROM limits k))`
+}
 
 // Makes the runs of the CTE due RUNNING.
 const claimUpdate = `claimed AS (
@@ -222,22 +226,23 @@ const claimUpdate = `claimed AS (
 )`
 
 // Returns when the next run is due, and the claimed runs.
-const claimResult = `
+func (v *claimVariant) result() string {
+	return `
 	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
 		ELSE LEAST((
 		SELECT min(n.available_at)
 		FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 		CROSS JOIN LATERAL (
 			SELECT q.available_at
-			FROM kagzi.workflow_runs q
+			FROM ` + v.runs + ` q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 				AND q.priority = w.priority
 				AND ` + clause.Claimable + ` AND q.available_at > now()
-				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpausedHolder + `
+				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'` + v.unpausedHolder + `
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
-		WHERE ` + unpausedPair + `
+		` + v.unpausedPair + `
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	` + claimedColumns + `
@@ -247,6 +252,7 @@ LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT 
 LEFT JOIN LATERAL (
 	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
+}
 
 // The columns of claimed that readClaimed reads.
 const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries,
@@ -254,21 +260,6 @@ const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.a
 	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at,
 		c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
-
-// The statements that claim: with pauses, those that take nothing if there is one, and those of some runs.
-var (
-	claimsWithPauses = claimStatements{claimRuns, claimLimited, claimKeys}
-	claimsUnpaused   = claimStatements{
-		unpausedOnly.Replace(claimRuns), unpausedOnly.Replace(claimLimited),
-		unpausedOnly.Replace(claimKeys),
-	}
-	// see FindRefused
-	claimsWithout = claimStatements{
-		leavingOut.Replace(claimRuns), leavingOut.Replace(claimLimited),
-		leavingOut.Replace(claimKeys),
-	}
-	claimsOnly = claimStatements{ofOnly.Replace(claimRuns), ofOnly.Replace(claimLimited), ofOnly.Replace(claimKeys)}
-)
 
 type claimStatements struct{ runs, limited, keys string }
 

@@ -38,7 +38,7 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 		defer rollback(t, tx)
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
+		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
 			s.claimArgs(request(5, change...))...).buffers()
 	}
 	soon := func(r *ClaimRequest) { r.Ahead = 5 * time.Second }

@@ -42,8 +42,16 @@ const placeOfPaused = `CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*
 // searches, or the claim finds its lock, and the keys are looked at again soon.
 //
 // The places are written by ON CONFLICT, because the planner could read all keys for a join.
-const claimKeys = `
-WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
+func (v *claimVariant) claimKeys() string {
+	return `
+WITH ` + v.pauses + `, ` + v.steady + roomOfQueue + `, ` + v.keyStates() + `, ` + keyShares + `, ` + v.dueOfKeys() +
+		`, ` + claimUpdate + `, ` + spendTokens + `, ` + v.restOfKeys() + `, ` + v.keyPlaces() + `, ` + moveKeys +
+		v.keyResult()
+}
+
+// keyStates counts the runs that hold slots of the keys, and their tokens.
+func (v *claimVariant) keyStates() string {
+	return `states AS MATERIALIZED (
 	SELECT c.*, n.running, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
@@ -53,7 +61,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
 			CASE WHEN x.key_scope = '' THEN 2 ELSE coalesce(t.slot, 1) END::smallint AS slot,
-			` + keyPaused + ` AS paused
+			` + v.keyPaused + ` AS paused
 		FROM unnest($13::text[], $14::text[]) WITH ORDINALITY AS u (key_scope, run_key, place)
 		CROSS JOIN LATERAL (
 			SELECT f.* FROM kagzi.run_keys f
@@ -62,7 +70,11 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 		) x
 	) c
 	CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running OFFSET 0) n
-), shares AS MATERIALIZED (
+)`
+}
+
+// How many runs of each key may be taken.
+const keyShares = `shares AS MATERIALIZED (
 	SELECT m.*, GREATEST(0, LEAST(m.turn, m.room - m.before, m.max_running - m.running, m.tokens))::int AS allowed,
 		m.slot = 2 AND coalesce(m.max_running = 1, false) AS strict
 	FROM (
@@ -78,7 +90,11 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 			) f
 		) r
 	) m
-), due AS MATERIALIZED (
+)`
+
+// dueOfKeys selects and locks as many due runs of each key.
+func (v *claimVariant) dueOfKeys() string {
+	return `due AS MATERIALIZED (
 	SELECT r.run_id, r.status, r.version, r.started_at, ($6::int[])[array_position($3::text[], r.workflow_type)]
 		AS initial, r.since, shares.now, false AS set_back, false AS holding,
 		shares.slot, shares.place,
@@ -92,13 +108,13 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 			CROSS JOIN LATERAL (
 				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.deadline_at,
 					x.available_at AS since
-				FROM kagzi.workflow_runs AS x
+				FROM ` + v.runs + ` AS x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
 					AND ` +
-	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND ` + unpaused + `
+		clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2` + v.unpaused + `
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
-						AND x.recoveries < $11
+						AND x.recoveries < $11` + v.someX + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT shares.allowed
 				FOR UPDATE SKIP LOCKED
@@ -116,7 +132,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND ` + unpaused + `
+					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL` + v.unpaused + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -129,11 +145,17 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 			WHERE x.run_id = h.run_id AND x.namespace_id = $1 AND x.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED',
 				'CANCELLED') AND x.slot IS DISTINCT FROM 2 AND x.paused_at IS NULL AND x.available_at <= now()
 				AND x.outcome IS NULL AND x.task_queue = $2
-				AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[]) AND x.recoveries < $11
+				AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
+				AND x.recoveries < $11` + v.someX + `
 			FOR UPDATE SKIP LOCKED
 		) r
 	) r
-), ` + claimUpdate + `, ` + spendTokens + `, rest AS MATERIALIZED (
+)`
+}
+
+// restOfKeys finds what of each key is left.
+func (v *claimVariant) restOfKeys() string {
+	return `rest AS MATERIALIZED (
 	SELECT shares.key_scope, shares.run_key, shares.available_at AS before, shares.now, shares.credit, shares.weight,
 		coalesce(t.taken, 0) AS taken,
 		shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0) AS full,
@@ -151,7 +173,7 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
 					AND ` +
-	clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + unpaused + `
+		clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}'))` + v.unpaused + `
 				ORDER BY x.available_at
 				LIMIT 1
 			) n
@@ -159,7 +181,12 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 	FROM shares
 	LEFT JOIN (SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id) AS runs FROM due GROUP BY 1) t
 		ON t.place = shares.place
-), places AS MATERIALIZED (
+)`
+}
+
+// keyPlaces decides where each key stands from now on.
+func (v *claimVariant) keyPlaces() string {
+	return `places AS MATERIALIZED (
 	SELECT rest.key_scope, rest.run_key, rest.rate_at, rest.before, rest.credit AS old_credit, rest.old_rate_at,
 		rest.taken = 0 AND rest.before > rest.now AND NOT coalesce(rest.full OR rest.rate_at > rest.now, false)
 			AND rest.next <= rest.now AS entered,
@@ -173,9 +200,13 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 			WHEN rest.before <= rest.now AND (rest.taken = 0 OR CASE WHEN rest.credit > 0 THEN rest.credit
 				ELSE rest.weight END > rest.taken) THEN rest.before
 			ELSE clock_timestamp() END,
-			` + placeOfPaused + `) AS available_at
+			` + v.placeOfPaused + `) AS available_at
 	FROM rest
-), moved AS (
+)`
+}
+
+// Writes the places.
+const moveKeys = `moved AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at)
 	SELECT places.key_scope, places.run_key, $1, places.available_at, places.credit, places.rate_at
 	FROM places
@@ -183,7 +214,11 @@ WITH ` + pausesNow + `, ` + steady + roomOfQueue + `, states AS MATERIALIZED (
 		places.rate_at)
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at,
 		credit = excluded.credit, rate_at = excluded.rate_at
-)
+)`
+
+// keyResult returns the room that is left, the queues whose lines have new keys, and the claimed runs.
+func (v *claimVariant) keyResult() string {
+	return `
 SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int,
 	ARRAY (
 		SELECT DISTINCT CASE WHEN places.key_scope <> '' THEN places.key_scope ELSE (
@@ -193,7 +228,7 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limit
 				SELECT x.task_queue
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = places.key_scope AND x.namespace_id = $1 AND x.run_key = places.run_key
-					AND x.priority = n.priority AND ` + clause.Waits + ` AND x.outcome IS NULL AND ` + unpaused + `
+					AND x.priority = n.priority AND ` + clause.Waits + ` AND x.outcome IS NULL` + v.unpaused + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -205,6 +240,7 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limit
 	` + claimedColumns + `
 FROM (SELECT now() AS now) t
 LEFT JOIN claimed c ON true`
+}
 
 // keyedArgs returns the arguments of claimKeys.
 func (s *Store) keyedArgs(req ClaimRequest, scopes, keys []string) []any {

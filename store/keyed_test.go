@@ -175,7 +175,7 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 				got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
-			exec(t, other, claimKeys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
+			exec(t, other, claimsWithPauses.keys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
 			commit(t, other)
 			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 1 {
 				t.Fatalf("the other claim took %d of %v", n, ids)

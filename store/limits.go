@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -152,7 +151,11 @@ WHERE p.run_id = freed.run_id AND p.step_id = freed.step_id AND p.namespace_id =
 // So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together,
 // those that find no token soon get one for later (token_at).
 const serveLimit = `
-WITH ` + clause.PausesOfRuns + `, clock AS MATERIALIZED (
+WITH ` + clause.PausesOfRuns + `, ` + asksOfLimit + wouldCome + answersOfLimit
+
+// The statement as far as which runs are called, and what follows.
+const (
+	asksOfLimit = `clock AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
 ), line AS MATERIALIZED (
 	SELECT clock.now, clock.now + $6::bigint * interval '1 microsecond' AS soon,
@@ -193,7 +196,8 @@ WITH ` + clause.PausesOfRuns + `, clock AS MATERIALIZED (
 				ELSE EXISTS (
 				SELECT FROM kagzi.workflow_runs q
 				WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
-					AND ` + wouldCome + `
+					AND `
+	answersOfLimit = `
 			) END
 		ORDER BY w.place
 		LIMIT GREATEST(LEAST(line.room, 1000), 0)
@@ -326,18 +330,18 @@ WHERE (SELECT count(*) FROM callable) >= 1000
 		AND (SELECT count(*) FROM ranked WHERE NOT ranked.fits) > 0
 	OR (SELECT count(*) FROM (SELECT DISTINCT ranked.run_id FROM ranked
 		WHERE ranked.ord = 0 AND ranked.fits AND ranked.called_at IS NULL) x) > (SELECT count(*) FROM locked)`
+)
 
 // wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
-const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` +
-	clause.Unstopped + ` AND ` +
-	clause.KeyUnpaused + ` END`
+const wouldCome = comesUnpaused + ` AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + ` END`
+
+const comesUnpaused = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL`
 
 // The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one
 // prepares costs a tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a
 // coordinator serves the limit.
-var serveLimitUnpaused = strings.NewReplacer(clause.PausesOfRuns+", ", "", wouldCome,
-	"CASE WHEN q.status = 'RUNNING' THEN "+
-		"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
+const serveLimitUnpaused = `
+WITH ` + asksOfLimit + comesUnpaused + ` END` + answersOfLimit
 
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
 // ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -79,7 +78,11 @@ type StartedRun struct {
 // If its queue has limits, or anything but keys is paused, the run is inserted without the lease, and without the
 // version that the lease says the claim gave.
 const insertRuns = `
-WITH starts AS MATERIALIZED (
+WITH ` + selectStarts + mayBeClaimed + fromStarts + insertUnnested
+
+// The starts, as far as whether they are claimed, and what follows.
+const (
+	selectStarts = `starts AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type,
 		CASE WHEN NOT u.claims AND get_byte(uuid_send(u.lease), 15) & 2 > 0 THEN 0 ELSE u.version END AS version,
 			u.priority,
@@ -94,7 +97,8 @@ WITH starts AS MATERIALIZED (
 		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($21::uuid[])[1]) AS locked_by,
 			coalesce(u.lease, ($22::uuid[])[1]) AS lease,
 			coalesce(u.lease_timeout, ($23::bigint[])[1]) AS lease_timeout, u.place,
-			` + mayBeClaimed + ` AS claims
+			`
+	fromStarts = ` AS claims
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[],
 			$9::bigint[], $10::bigint[],
 			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[],
@@ -104,7 +108,8 @@ WITH starts AS MATERIALIZED (
 					locked_by, lease, lease_timeout, place)
 		OFFSET 0 -- claims is computed once, not for each use
 	) u
-), ` + insertUnnested
+), `
+)
 
 // The columns of newRunColumns, most of which are shared.
 const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS external_id, u.input_hash,
@@ -121,7 +126,9 @@ const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS ext
 			coalesce(u.tells, ($19::bool[])[1]) AS tells, coalesce(u.headers, ($20::text[])[1]) AS headers`
 
 // Inserts the rows of starts, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
-const insertUnnested = `inserted AS (
+const insertUnnested = insertStarts + changesOfNewRuns + selectInserted
+
+const insertStarts = `inserted AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version,
 		priority,
 		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout,
@@ -145,12 +152,14 @@ const insertUnnested = `inserted AS (
 	ORDER BY starts.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until, run_key,
-		key_scope
-), ` + changesOfNewRuns + `
-SELECT run_id, started_at, deadline_at, until FROM inserted`
+		key_scope`
 
-const changesOfNewRuns = insertChanges + ` inserted k WHERE k.run_key IS NOT NULL
-)`
+const changesOfNewRuns = `
+), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL`
+
+const selectInserted = `
+)
+SELECT run_id, started_at, deadline_at, until FROM inserted`
 
 // mayBeClaimed reports whether the run is inserted as claimed.
 const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000'
@@ -162,9 +171,11 @@ const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000
 			) = 0`
 
 // Most runs need not all of insertRuns, and what a statement prepares to do costs time even if it does not do it.
-var (
-	insertRunsWithoutKeys    = strings.Replace(insertRuns, ", "+changesOfNewRuns, "", 1)
-	insertPendingWithoutKeys = strings.Replace(insertRunsWithoutKeys, mayBeClaimed, "false", 1)
+const (
+	insertRunsWithoutKeys = `
+WITH ` + selectStarts + mayBeClaimed + fromStarts + insertStarts + selectInserted
+	insertPendingWithoutKeys = `
+WITH ` + selectStarts + `false` + fromStarts + insertStarts + selectInserted
 )
 
 // insertsOf returns the statement that inserts the runs.

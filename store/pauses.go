@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,19 +21,6 @@ const pausesNow = clause.PausesOfRuns + `, paused AS MATERIALIZED (
 			AS keys
 	FROM pauses p
 )`
-
-// pausesSome replaces pausesNow in statements of unpausedOnly: all is paused as soon as anything is.
-const pausesSome = `paused AS MATERIALIZED (
-	SELECT count(*) > 0 AS some, count(*) > 0 AS everything, false AS keys FROM (SELECT FROM kagzi.pauses p
-		WHERE p.run_key >= '' AND p.namespace_id = $1 LIMIT 1) p
-)`
-
-// unpausedOnly makes of a statement that claims one for as long as nothing is paused: it takes nothing if it finds a
-// pause. It spares the tests of each run, whose preparation costs the server 0.1 ms at each claim.
-var unpausedOnly = strings.NewReplacer(
-	pausesNow, pausesSome, " AND "+unpausedHolder, "", " AND "+unpaused, "", "WHERE "+unpausedPair, "", keyPaused,
-	"false", steady, "", placeOfPaused, "NULL",
-)
 
 // unpausedPair leaves out the types of w that are paused as a whole, and all if the queue is: their runs are not even
 // read.

@@ -215,7 +215,7 @@ func TestUnpauseWaitsForClaims(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
 			VALUES ('queue', 'a', $1, now())`, s.namespace)
-		exec(t, tx, claimKeys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+		exec(t, tx, claimsWithPauses.keys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
 		meetsLock(t, s, func(ctx context.Context) {
 			if err := second(s.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {
 				t.Error(err)

@@ -301,11 +301,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			withKey(keyed, both),
 		},
 		{
-			"claimRuns", claimRuns, s.claimArgs(req),
+			"claimRuns", claimsWithPauses.runs, s.claimArgs(req),
 			withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		},
-		{"claimLimited", claimLimited, s.claimArgs(req), withKey(limited, pauses)},
-		{"claimKeys", claimKeys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
+		{"claimLimited", claimsWithPauses.limited, s.claimArgs(req), withKey(limited, pauses)},
+		{"claimKeys", claimsWithPauses.keys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
 		{"fullKeys", fullKeys, []any{s.namespace, queues, names, runs}, keyed},
 		{
 			"oldestOfKeys", oldestOfKeys,

@@ -109,8 +109,8 @@ var claimMutants = []Mutant{
 	{
 		Name: "claim without SKIP LOCKED", Breaks: "a due run is picked up although another row is locked",
 		Edits: []Edit{{
-			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	WHERE ` + unpausedPair",
-			"		FOR UPDATE\n	) r\n	WHERE ` + unpausedPair",
+			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	` + v.unpausedPair",
+			"		FOR UPDATE\n	) r\n	` + v.unpausedPair",
 		}},
 		// in rounds, the claims between two full claims pass over the locked row
 		Shown: Shown{Test: "-run Claim ./store"},
