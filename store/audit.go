@@ -46,7 +46,7 @@ type Changed struct {
 	To    string `json:"to,omitempty"`
 }
 
-// An AuditEntry is a change that somebody made.
+// An AuditEntry is a change that an operator or a program made.
 type AuditEntry struct {
 	ID       uuid.UUID
 	Action   string

@@ -77,7 +77,7 @@ type ClaimedRun struct {
 	RecoveriesSince time.Time // the first of these
 	LoadFailures    int       // failures to read its history since it was last read
 	Wakeups         int64     // messages and ended children so far
-	CancelRequested bool      // somebody cancelled it: the worker has to end it as cancelled
+	CancelRequested bool      // it was cancelled: the worker has to end it as cancelled
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
@@ -120,9 +120,9 @@ type Claim struct {
 	Keys    Keys // what the request's Keys or Probe asked for
 
 	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one
-	// then leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds
-	// a snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at
-	// this claim.
+	// then leaves out the entries before, which may be the dead ones of all runs that were claimed while another
+	// transaction holds a snapshot. The runs that it misses have become due before Reached, and were locked, or not yet
+	// committed, at this claim.
 	Reached map[Pair]time.Time
 
 	pauses bool // something is paused

@@ -23,7 +23,7 @@ const steady = `steady AS MATERIALIZED (
 	SELECT p.paused_at FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
 ), `
 
-// The place of a key if somebody ends a pause.
+// The place of a key if a transaction ends a pause.
 const placeOfPaused = `CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*) FROM steady)
 	THEN rest.now + interval '1 second' END`
 
@@ -32,16 +32,10 @@ const placeOfPaused = `CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*
 // many runs as its weight, and further turns while there is room for those of all (shares). A key whose limit is one
 // run until its end is a sequence: only its first due run may be taken (strict).
 //
-// Then each key gets its next place (places): none while all its slots are taken or no run waits; the time of the next
-// token, or of the next run; else it stays in the line, at its end once its turn is over. The place of a key of which
-// this worker could execute no run stays.
-//
-// A key also has no place while it is paused, or all of its waiting runs are. Whoever ends a pause leaves changes of
-// the keys that have such runs. It could miss a key of a run that is younger than its search, if it commits after this
-// claim has seen the pause. So the claim locks the pauses (steady). Then whoever ends one waits for the claim before it
-// searches, or the claim finds its lock, and the keys are looked at again soon.
-//
-// The places are written by ON CONFLICT, because the planner could read all keys for a join.
+// A key has no place while it is paused, or all of its waiting runs are. A transaction that ends a pause leaves
+// changes of the keys that have such runs. It could miss a key of a run that is younger than its search, if it commits
+// after this claim has seen the pause. So the claim locks the pauses (steady). Then a transaction that ends one waits
+// for the claim before it searches, or the claim finds its lock, and the keys are looked at again soon.
 func (v *claimVariant) claimKeys() string {
 	return `
 WITH ` + v.pauses + `, ` + v.steady + roomOfQueue + `, ` + v.keyStates() + `, ` + keyShares + `, ` + v.dueOfKeys() +
@@ -184,7 +178,9 @@ func (v *claimVariant) restOfKeys() string {
 )`
 }
 
-// keyPlaces decides where each key stands from now on.
+// keyPlaces gives each key its next place: none while all its slots are taken or no run waits; the time of the next
+// token, or of the next run; else it stays in the line, at its end once its turn is over. The place of a key of which
+// this worker could execute no run stays.
 func (v *claimVariant) keyPlaces() string {
 	return `places AS MATERIALIZED (
 	SELECT rest.key_scope, rest.run_key, rest.rate_at, rest.before, rest.credit AS old_credit, rest.old_rate_at,
@@ -205,7 +201,7 @@ func (v *claimVariant) keyPlaces() string {
 )`
 }
 
-// Writes the places.
+// Writes the places, by ON CONFLICT, because the planner could read all keys for a join.
 const moveKeys = `moved AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at)
 	SELECT places.key_scope, places.run_key, $1, places.available_at, places.credit, places.rate_at

@@ -10,8 +10,8 @@ import (
 )
 
 // unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a
-// publisher who has not committed yet. If he commits, he leaves a change; if not, nobody says so. The longer he has
-// taken, the longer it is, up to five seconds: a topic may have many consumers.
+// publisher who has not committed yet. A commit writes a change; a rollback writes nothing. The longer the transaction
+// has taken, the longer the pause is, up to five seconds: a topic may have many consumers.
 const unsettledPause = 200 * time.Millisecond
 
 // startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each
@@ -22,8 +22,8 @@ const unsettledPause = 200 * time.Millisecond
 // Only events count that readers can see ($4 to $6 are the answer of publishers). The run's turn among the runs of its
 // key is that of its oldest event.
 //
-// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once
-// somebody ends the pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the
+// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once an
+// operator ends the pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the
 // key again. Until then retention may have deleted the run (gone), of which noticed_at does not say that it has
 // completed.
 //
@@ -32,7 +32,7 @@ const unsettledPause = 200 * time.Millisecond
 //
 // It leaves out the consumers $8, or with $9 all others: see FindRefused.
 //
-// The key's consumers_at says when to look next (keys). Nobody looks at it when a run of the consumer ends that began
+// The key's consumers_at says when to look next (keys). No claim looks at it when a run of the consumer ends that began
 // under another key, before the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
 const startConsumers = `
 WITH states AS MATERIALIZED (

@@ -282,8 +282,8 @@ WITH overdue AS MATERIALIZED (
 )
 SELECT DISTINCT ON (overdue.task_queue) overdue.task_queue, overdue.consumer FROM overdue ORDER BY 1, 2`
 
-// RecheckConsumers leaves changes of consumers that are due without anybody having been told, and returns one of each
-// queue. That happens to a new subscription: whoever was publishing when it was stored does not see it.
+// RecheckConsumers leaves changes of consumers that are due without a worker having been told, and returns one of each
+// queue. That happens to a new subscription: a transaction that was publishing when it was stored does not see it.
 func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, recheckConsumers, []any{s.namespace, clause.MaxQueues}, pg.Collect(&due, readDue))

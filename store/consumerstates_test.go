@@ -85,7 +85,7 @@ func TestSkipEvent(t *testing.T) {
 	}
 }
 
-// Behind a publisher who has not committed, an event is skipped alone: what he commits stays.
+// Behind a publisher who has not committed, an event is skipped alone: what it commits stays.
 func TestSkipEventBehindAPublisher(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -600,7 +600,7 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 	})
 }
 
-// withFree calls f in a transaction that has locked those of the runs that nobody else has locked.
+// withFree calls f in a transaction that has locked those of the runs that no other has locked.
 func (s *Store) withFree(ctx context.Context, ids []uuid.UUID,
 	f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error,
 ) error {

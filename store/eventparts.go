@@ -69,7 +69,7 @@ LIMIT 1`
 	openEventPart   = `INSERT INTO kagzi.event_parts (part, opened_at) VALUES ($1, now())`
 	deleteEventPart = `DELETE FROM kagzi.event_parts p WHERE p.part = $1`
 
-	// Nobody publishes while it is held: whoever publishes later sees what those before have published.
+	// No transaction publishes while it is held: one that publishes later sees what those before have published.
 	lockEvents = `LOCK TABLE kagzi.events IN SHARE ROW EXCLUSIVE MODE`
 )
 

@@ -103,7 +103,7 @@ func sorted(ids []uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// A worker that dies has ended runs whose slots nobody has handed on. The coordinator that releases its runs makes
+// A worker that dies has ended runs whose slots no worker has handed on. The coordinator that releases its runs makes
 // claims look at all keys of its queues.
 func TestKeysOfALostWorker(t *testing.T) {
 	t.Parallel()

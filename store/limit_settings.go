@@ -34,9 +34,9 @@ SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after FROM kagzi.li
 	AND c.namespace_id = $1 FOR UPDATE`
 
 // $3 is how much shorter the wait for a token has become, and $4 says that no error stops the steps any more: then the
-// next token comes as soon as it may come after one that was just given. Nobody's wait gets longer by this statement:
-// who comes too early finds no token, and gets another time. The runs that somebody has locked come at their old times.
-// The keys of the runs that come earlier get a change, so that claims look at them earlier, too.
+// next token comes as soon as it may come after one that was just given. No wait gets longer by this statement: who
+// comes too early finds no token, and gets another time. The runs that others have locked come at their old times. The
+// keys of the runs that come earlier get a change, so that claims look at them earlier, too.
 const hurryLimit = `
 WITH clock AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
@@ -98,7 +98,7 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 			before := pg.Micros(old.Every)
 			factor, lifts := 1.0, old.RetryAfter && !l.RetryAfter
 			switch every := pg.Micros(l.Every); {
-			case every == 0 && (before > 0 || lifts): // nobody waits for a token
+			case every == 0 && (before > 0 || lifts): // no step waits for a token
 				factor = 0
 			case every > 0 && before > every:
 				factor = float64(every) / float64(before)
@@ -168,7 +168,7 @@ SELECT EXISTS (
 	WHERE q.finished_at IS NULL
 )`
 
-// Slots of runs that are over go with it: if such a run was deleted, only whoever serves the limit would remove them.
+// Slots of runs that are over go with it: if such a run was deleted, only one that serves the limit would remove them.
 const deleteLimit = `
 WITH places AS (
 	DELETE FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NOT NULL
@@ -204,8 +204,8 @@ func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, u
 	return found, used, pg.Wrap("delete limit", err)
 }
 
-// A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it
-// got a slot has no place in the line until the limit is served. A slot whose run was deleted is freed by whoever
+// A loose scan, because only limits whose line has a step to call are of interest. A run that was suspended while it
+// got a slot has no place in the line until the limit is served. A slot whose run was deleted is freed by the next that
 // serves the limit.
 const stalledLimits = `
 SELECT c.limit_name
@@ -230,7 +230,7 @@ WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name`
 
 // WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more.
-// Somebody has to serve them if the worker has died that should have: see ServeLimit.
+// A coordinator has to serve them if the worker has died that should have: see ServeLimit.
 func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, stalledLimits, []any{s.namespace}, pg.Collect(&names, pgx.RowTo[string]))

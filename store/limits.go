@@ -143,7 +143,7 @@ WHERE p.run_id = freed.run_id AND p.step_id = freed.step_id AND p.namespace_id =
 // token_at is epoch. Those who do not come at their time are waited for as long as a slot is kept. A step that was
 // called, and finds no slot, is called again.
 //
-// Nobody calls a run that is paused, because it would not come: it keeps its place.
+// No worker calls a run that is paused, because it would not come: it keeps its place.
 //
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
 // is when the run would have come by itself.

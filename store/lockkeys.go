@@ -20,11 +20,12 @@ FOR UPDATE`
 //   - the first keys in the line, of the queue and of groups together: the next claim goes on behind the last of
 //     them;
 //   - the keys of the oldest changes, and those that the worker hands on (entering). A key that stands in the line
-//     already is not looked at: whoever does that later sees what the change is about. The changes are deleted only
-//     under the key's lock: what the change is about is committed, so a later statement that holds the lock sees it. If
-//     the line has enough keys for the claim, the keys that the worker hands on are put at its end without a look.
+//     already is not looked at: a claim that does that later sees what the change is about. The changes are deleted
+//     only under the key's lock: what the change is about is committed, so a later statement that holds the lock sees
+//     it. If the line has enough keys for the claim, the keys that the worker hands on are put at its end without a
+//     look.
 //
-// It waits for no lock on a key: somebody else looks at the key, and the changes stay. It waits only for another claim
+// It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for another claim
 // that inserts the same key, in order of the keys.
 const lockKeys = `
 WITH changes AS MATERIALIZED (

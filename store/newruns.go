@@ -217,8 +217,8 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 				out[id] = &ClaimedRun{
 					RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
 					Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-					RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
-					Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
+					RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started,
+					Fresh: true, Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
 					Term: termOf(asked, started, until),
 				}
 			}

@@ -67,8 +67,8 @@ func (s *Store) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ove
 	return over, ending, err
 }
 
-// The caller has locked the run. If its worker has died while it was paused, nobody has released it: then it is due
-// now.
+// The caller has locked the run. If its worker has died while it was paused, no coordinator has released it: then it is
+// due now.
 const unpauseRun = `
 WITH paused AS MATERIALIZED (
 	SELECT r.run_id, statement_timestamp() AS now, r.status = 'RUNNING' AND (

@@ -17,7 +17,7 @@ const (
 // transactions whose locks are gone.
 //
 // A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to
-// be almost 2^32 behind, and holds up nobody. A sixteenth of the numbers is left for that.
+// be almost 2^32 behind, and holds up no reader. A sixteenth of the numbers is left for that.
 //
 // A standby has no locks of those who publish on its primary: there it is NULL.
 const settledEvents = `

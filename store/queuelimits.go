@@ -291,7 +291,10 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 		return pg.Ask(ctx, s.pool, clause.ActiveTypes, []any{s.namespace, []string{queue}, clause.MaxQueues},
 			func(rows pgx.Rows) error {
 				var typ string
-				_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
+				_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error {
+					types = append(types, typ)
+					return nil
+				})
 				return err
 			})
 	})

@@ -51,7 +51,7 @@ type LostWorker struct {
 	LeaseTimeout time.Duration
 	RecheckKeys  bool // it may have ended runs without handing on their slots
 	Released     int  // runs that Release made due
-	// runs that Release left, because somebody else had locked them or the database refused the change
+	// runs that Release left, because others had locked them or the database refused the change
 	Left    int
 	Refused error // why the database refused to change one of them; nil if it refused none
 }
@@ -96,7 +96,7 @@ WHERE w.worker_id = locked.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
 // DeclareDead sets the worker OFFLINE, and returns it, for the caller to release its runs. It does nothing, and returns
-// nil, if the worker has sent a heartbeat since w was read, or if somebody has locked its row.
+// nil, if the worker has sent a heartbeat since w was read, or if another transaction has locked its row.
 func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = pg.Do(ctx, func(ctx context.Context) error {
@@ -136,8 +136,8 @@ FROM locked
 WHERE w.worker_id = locked.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Unreleased returns up to n lost workers for the caller to release: nobody has released them yet, somebody else had
-// locked one of their runs, or they may have had a claim under way.
+// Unreleased returns up to n lost workers for the caller to release: none has released them yet, another transaction
+// had locked one of their runs, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, unreleased, []any{s.namespace, pg.Micros(releaseLease), n}, pg.Collect(&lost,
@@ -206,8 +206,8 @@ FROM times
 WHERE w.worker_id = times.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
 // Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its
-// own. It waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a
-// later call, and writes to release_at when that is to happen.
+// own. It waits for no lock. It leaves runs that others have locked, or that the database refuses to change, to a later
+// call, and writes to release_at when that is to happen.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {

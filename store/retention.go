@@ -263,8 +263,8 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 
 // Only for a run that is marked: it cannot be resumed. The lock is for others that delete the run: they would delete
 // its rows in another order, and both would wait for each other. The statement deletes a range of the key, up to its
-// row $3. It counts a range whose rows somebody else has deleted while it waited for the lock: there may be more rows
-// behind it.
+// row $3. It counts a range whose rows another transaction has deleted while it waited for the lock: there may be more
+// rows behind it.
 const pruneSteps = `
 WITH locked AS MATERIALIZED (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` +

@@ -39,7 +39,7 @@ type Template struct {
 	Spec      json.RawMessage
 	Paused    bool      // set by a caller, or by a coordinator with a Problem: the schedule is never due
 	PausedAt  time.Time // since when; zero unless it is paused
-	PauseWhy  Why       // who paused it, and why, as far as somebody said so
+	PauseWhy  Why       // who paused it, and why, as far as the caller said so
 	Problem   string    // why a coordinator paused it, or, unless it is paused, why the last try to fire it failed
 	Cursor    time.Time // every tick up to this time is decided
 	Next      time.Time // when it is due; zero if never
@@ -57,7 +57,7 @@ type Firing struct {
 	Cursor   time.Time       // the new cursor; zero leaves it
 	Next     time.Time       // when the template is due next; zero: never
 	Problem  string          // why the template could not be fired; empty: it was
-	Pause    bool            // the template cannot be fired until somebody repairs it: it is paused
+	Pause    bool            // the template cannot be fired until it is repaired: it is paused
 	Headers  json.RawMessage // of the runs; nil: the template's
 	Replace  bool            // the tick is not decided: the active runs must be cancelled first, see TickSchedule
 }

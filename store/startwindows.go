@@ -20,9 +20,9 @@ func anyWindow(runs []NewRun) bool {
 }
 
 // startInWindows is startEach for runs of which some have a Window. It locks the windows, and then the runs of those
-// that are open, so that no claim takes them. From then until the end of the transaction nobody else can join, open or
-// close them. What it reads comes in a further statement, which sees what others have committed meanwhile. repeated
-// says that the answer to an earlier try may have been lost; that one held the same locks, so it is over now.
+// that are open, so that no claim takes them. From then until the end of the transaction no other transaction can join,
+// open or close them. What it reads comes in a further statement, which sees what others have committed meanwhile.
+// repeated says that the answer to an earlier try may have been lost; that one held the same locks, so it is over now.
 //
 // A transaction locks windows in the order of their IDs, then their runs in the order of theirs, and then inserts runs.
 func (s *Store) startInWindows(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {

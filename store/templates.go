@@ -144,7 +144,7 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Durati
 	return out, pg.Wrap("fire schedule", err)
 }
 
-// editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries
+// editOnce applies the Edit once. done is false if another caller created the template meanwhile: the caller tries
 // again.
 func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error),
 	fired *[]FiredRun,
@@ -314,7 +314,7 @@ RETURNING t.schedule_id`
 
 const deleteTemplate = `DELETE FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
-// save writes the template. It returns false if isNew, and somebody else created the template meanwhile.
+// save writes the template. It returns false if isNew, and another caller created the template meanwhile.
 func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
 	statement := updateTemplate
 	if isNew {

@@ -197,7 +197,7 @@ type Rates struct {
 type HeartbeatAnswer struct {
 	Now   time.Time // by the database's clock
 	Asked time.Time // when the heartbeat was sent, by this process's clock
-	Drain bool      // somebody asked the worker to drain
+	Drain bool      // the worker was asked to drain
 	// the backend that received the heartbeat has the process ID of Heartbeat.Backend: no pooler is between
 	Own bool
 }
@@ -267,15 +267,15 @@ type HeldRunState struct {
 	Holds   bool      // the run is still RUNNING under the lease
 	Status  string
 	Wakeups int64
-	Cancel  bool // somebody cancelled the run: the worker has to end it
-	// the execution has to stop at its next step: somebody paused the run, or its queue, workflow or key in that way
+	Cancel  bool // the run was cancelled: the worker has to end it
+	// the execution has to stop at its next step: the run is paused, or its queue, workflow or key in that way
 	Paused   bool
 	Deadline time.Time // when the run has to end; zero if there is none
 	Term     Term      // of the lease, if Holds
 }
 
-// The statement extends only leases that are past half of their timeout. It skips rows that somebody else has locked:
-// the next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
+// The statement extends only leases that are past half of their timeout. It skips rows that others have locked: the
+// next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
 // consider the claim's index.
 const extendLeases = `
 WITH locked AS MATERIALIZED (

@@ -195,7 +195,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 	return true
 }
 
-// anonymous returns err without the name of the user who lacks a right: anybody may read a probe's answer.
+// anonymous returns err without the name of the user who lacks a right: every client may read a probe's answer.
 func anonymous(err error) error {
 	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
 		return fmt.Errorf("this user lacks %s: the doctor has the GRANT statements", lacks.What())

@@ -36,29 +36,31 @@ var (
 	Listing = Mode{customPlans: true}
 )
 
-// BriefLockWait is how long a statement waits for somebody else's lock if others share its transaction, or if it can be
+// BriefLockWait is how long a statement waits for another's lock if others share its transaction, or if it can be
 // repeated later.
 const BriefLockWait = 100 * time.Millisecond
 
 // Every transaction of ours begins with beginTx and prologue. They override the defaults of the role, the database and
 // the pool, which are meant for other programs. A statement that reads after locking must see the commits of others,
-// which stricter isolation levels do not show. The timeouts let the server end a transaction for which nobody waits any
-// more: a process that is frozen between two statements keeps its locks for five seconds.
+// which stricter isolation levels do not show. The timeouts let the server end a transaction for which no caller waits
+// any more: a process that is frozen between two statements keeps its locks for five seconds.
 //
 // While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index,
-// and keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index
-// expensive. If a table was vacuumed while it was almost empty, the planner knows that any plan will do, so prologue
-// lets the server keep none until the table has grown. Before the first vacuum the planner assumes ten pages, which is
-// enough for the right plan. Costs that high would trigger jit, so prologue switches it off. A generic plan cannot name
-// a shard, so statements on distributed tables get custom plans.
+// and keeps that plan after the table has grown, until autovacuum or an operator analyzes it. So prologue makes large
+// reads of an index expensive. If a table was vacuumed while it was almost empty, the planner knows that any plan will
+// do, so prologue lets the server keep none until the table has grown. Before the first vacuum the planner assumes ten
+// pages, which is enough for the right plan. Costs that high would trigger jit, so prologue switches it off. A generic
+// plan cannot name a shard, so statements on distributed tables get custom plans.
 const (
 	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	Prologue = `
 SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
 	set_config('idle_in_transaction_session_timeout', '5s', true),
-	set_config('synchronous_commit', CASE WHEN $3::bool THEN 'off' ELSE current_setting('synchronous_commit') END, true),
+	set_config('synchronous_commit', CASE WHEN $3::bool THEN 'off' ELSE current_setting('synchronous_commit') END,
+		true),
 	set_config('jit', 'off', true), CASE WHEN $4::bool THEN set_config('plan_cache_mode', 'force_custom_plan', true)
-		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) || set_config('plan_cache_mode', ` + planMode + `, true) END,
+		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) ||
+			set_config('plan_cache_mode', ` + planMode + `, true) END,
 	pg_backend_pid()`
 	commitTx = `COMMIT`
 
@@ -138,7 +140,8 @@ SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqsc
 		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'),
 			current_setting('bytea_output'),
 		current_setting('array_nulls'), current_setting('client_encoding')), true),
-	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true), set_config('jit', 'off', true),
+	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true),
+		set_config('jit', 'off', true),
 	set_config('plan_cache_mode', ` + planMode + `, true)`
 	restoreSettings = `
 SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings'), '|', 1), true),

@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// A consumer is due as startConsumers has it, except that events count which readers do not see yet: a time ago
-// somebody published them.
+// A consumer is due as startConsumers has it, except that events count which readers do not see yet: a time ago they
+// were published.
 const lateConsumers = `
 WITH consumers AS MATERIALIZED (
 	SELECT f.consumer, f.run_key, f.task_queue, LEAST(f.wake_at, CASE

@@ -28,7 +28,7 @@ const unpausedKeys = `FROM keys
 		) p
 	) = 0`
 
-// The statement reads the first keys of each line, and those of the oldest changes: these nobody has looked at. It
+// The statement reads the first keys of each line, and those of the oldest changes: these no claim has looked at. It
 // leaves out keys that are paused, full, or wait for a token. Of each key it reads the first due runs, and leaves out
 // those that are paused.
 //
@@ -158,7 +158,7 @@ func (s *Health) DueKeys(ctx context.Context, db pg.DB) (out []DueWork, err erro
 	return out, pg.Wrap("find due keys", err)
 }
 
-// A SlotHolder is what holds slots of a queue although nobody executes it.
+// A SlotHolder is what holds slots of a queue although no worker executes it.
 type SlotHolder struct {
 	Worker uuid.UUID // that is lost; zero: the runs wait, and keep their slots
 	Runs   int
@@ -182,7 +182,7 @@ WHERE g.worker IS NULL OR (
 ORDER BY g.worker IS NOT NULL, g.runs DESC
 LIMIT 6`
 
-// IdleSlots returns what holds slots of the queue although nobody executes it, among the first thousands of slots.
+// IdleSlots returns what holds slots of the queue although no worker executes it, among the first thousands of slots.
 func (s *Health) IdleSlots(ctx context.Context, db pg.DB, queue string) (out []SlotHolder, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, db, idleSlots, []any{s.namespace, queue, maxSlotsCounted},

@@ -16,7 +16,8 @@ import (
 // root has the packages that the root may depend on.
 var root = []string{
 	"health", "kind", "migrations", "notify", "store", "store/inspect", "internal/batch", "internal/checkup",
-	"internal/claims", "internal/cron", "internal/duration", "internal/engine", "internal/failure", "internal/goroutine", "internal/hints",
+	"internal/claims", "internal/cron", "internal/duration", "internal/engine", "internal/failure",
+	"internal/goroutine", "internal/hints",
 	"internal/housekeeping", "internal/outage", "internal/payloads", "internal/plainjson", "internal/starts",
 	"internal/testhook", "internal/text", "internal/timetable", "internal/topics", "internal/valid",
 }
