@@ -94,16 +94,6 @@ type ClaimedRun struct {
 	Term            Term
 }
 
-// A Term says how long a lease lasts, as a query read it from the table. Both times are by this process's clock,
-// counted from when the query was sent: the answer may take time to arrive, and to be read.
-type Term struct {
-	Asked time.Time // when the query was sent
-	Ends  time.Time // no later than in the table
-}
-
-// termOf returns the term of a lease that ends at until, if the database's clock showed now after the query was sent.
-func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
-
 // CrashLoopSuspect reports whether the run may kill its workers.
 func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= SuspectRecoveries }
 

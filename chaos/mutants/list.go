@@ -83,7 +83,7 @@ var leaseMutants = []Mutant{
 		Name: "a lease is counted from the answer", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"store/claim.go", "func termOf(asked, now, until time.Time) Term { return Term{asked, " +
+				"store/leases.go", "func termOf(asked, now, until time.Time) Term { return Term{asked, " +
 					"asked.Add(until.Sub(now))} }",
 				"func termOf(_, now, until time.Time) Term { return Term{time.Now(), time.Now().Add(until.Sub(now))} }",
 			},
