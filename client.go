@@ -218,7 +218,7 @@ func (c *Client) resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 		if tx != nil {
 			db = tx
 		}
-		return c.store.Find(ctx, db, string(ref))
+		return c.store.Runs.Find(ctx, db, string(ref))
 	default:
 		return uuid.Nil, errors.New("kagzi: the reference is nil: pass a kagzi.RunID, a kagzi.ID or the run itself")
 	}

@@ -57,7 +57,7 @@ func (c *Client) CheckSealer(ctx context.Context) error {
 	err := c.usable(ctx)
 	var sealed bool
 	if err == nil && c.payloads.Sealer == nil {
-		sealed, err = c.store.Sealed(ctx)
+		sealed, err = c.store.Workers.Sealed(ctx)
 	}
 	if err == nil && sealed {
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has "+

@@ -115,7 +115,7 @@ func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id
 		err = cmp.Or(valid.Name("topic", topic.Name()), valid.Name("event ID", string(id)))
 	}
 	if err == nil {
-		err = c.store.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id), cfg.Why)
+		err = c.store.Consumers.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id), cfg.Why)
 	}
 	return c.failedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)), text.Quote(consumer.name))
 }

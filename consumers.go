@@ -218,7 +218,7 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 	data, err := b.Note(engine.NoteSpec{
 		Name: name, BadName: valid.StepName("Peek", name), Invalid: invalid,
 		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
-			p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
+			p, err := c.store.Consumers.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
 			if err != nil {
 				return nil, err
 			}
@@ -321,7 +321,7 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 	cfg, err := c.consumerChange(ctx, consumer, opts, takes("IfActive"))
 	if err == nil {
 		var due store.DueRun
-		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, cfg.reject, cfg.Why); err == nil {
+		if due, err = c.store.Consumers.Trigger(ctx, cfg.tx, consumer.name, cfg.reject, cfg.Why); err == nil {
 			err = c.hints.Due(ctx, cfg.tx, due)
 		}
 	}
@@ -336,7 +336,7 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeO
 func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
 	if err == nil {
-		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name, cfg.Why)
+		err = c.store.Consumers.Delete(ctx, cfg.tx, consumer.name, cfg.Why)
 	}
 	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
 }

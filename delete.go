@@ -77,7 +77,7 @@ func (c *Client) delete(ctx context.Context, tx pgx.Tx, ref Ref, cfg changeConfi
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.store.Delete(ctx, tx, id, cfg.Why, cfg.dry)
+	ids, err := c.store.Deletions.Delete(ctx, tx, id, cfg.Why, cfg.dry)
 	needed, isNeeded := errors.AsType[*store.NeededRun](err)
 	below, isActive := errors.AsType[*store.ActiveBelow](err)
 	switch {

@@ -199,7 +199,7 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) err
 		parsed, err = c.worker(ctx, cfg.tx, id)
 	}
 	if err == nil {
-		err = c.store.Drain(ctx, cfg.tx, parsed, cfg.Why)
+		err = c.store.Workers.Drain(ctx, cfg.tx, parsed, cfg.Why)
 	}
 	if err == nil {
 		err = c.hints.Changed(ctx, cfg.tx, parsed)
@@ -222,7 +222,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 	}
 	var asked []uuid.UUID
 	if err == nil {
-		asked, err = c.store.DrainQueue(ctx, cfg.tx, queue, cfg.Why)
+		asked, err = c.store.Workers.DrainQueue(ctx, cfg.tx, queue, cfg.Why)
 	}
 	if err == nil {
 		err = c.hints.Changed(ctx, cfg.tx, asked...)
@@ -249,7 +249,7 @@ func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOpti
 	}
 	var lost store.LostWorker
 	if err == nil {
-		lost, err = c.store.ForceOffline(ctx, cfg.tx, parsed, "forced offline", cfg.Why)
+		lost, err = c.store.Workers.ForceOffline(ctx, cfg.tx, parsed, "forced offline", cfg.Why)
 	}
 	if err == nil {
 		err = c.hints.Changed(ctx, cfg.tx, parsed)

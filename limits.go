@@ -71,7 +71,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption
 	}
 	var woken []store.Signalled
 	if err == nil {
-		woken, err = c.store.SetLimit(ctx, store.StepLimit{
+		woken, err = c.store.Limits.Set(ctx, store.StepLimit{
 			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning,
 			RetryAfter: l.HonorRetryAfter,
 		}, cfg.Why)
@@ -81,7 +81,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption
 	}
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
-		out, err = c.store.ServeLimit(ctx, l.Name, store.LimitRequest{})
+		out, err = c.store.Limits.Serve(ctx, l.Name, store.LimitRequest{})
 		if pg.Locked(err) { // somebody serves it
 			err = nil
 		}
@@ -104,7 +104,7 @@ func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...ChangeOpt
 	}
 	var found, used bool
 	if err == nil {
-		found, used, err = c.store.DeleteLimit(ctx, name, cfg.Why)
+		found, used, err = c.store.Limits.Delete(ctx, name, cfg.Why)
 	}
 	switch {
 	case err != nil:

@@ -102,7 +102,7 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 // if a worker may be about to read it: pause the run first.
 func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
 	return c.changeMessage(ctx, "drop", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		return c.store.DropMessage(ctx, tx, run, string(id), why)
+		return c.store.Messages.Drop(ctx, tx, run, string(id), why)
 	})
 }
 
@@ -114,7 +114,7 @@ func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...Change
 // error if the message was not set aside.
 func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
 	return c.changeMessage(ctx, "redeliver", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		found, err := c.store.RedeliverMessage(ctx, tx, run, string(id), why)
+		found, err := c.store.Messages.Redeliver(ctx, tx, run, string(id), why)
 		if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
 			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for "+
 				"its signal"))

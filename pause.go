@@ -103,7 +103,7 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) erro
 	if err == nil {
 		p.Reason, p.Actor, p.Parks = cfg.Reason, cfg.Actor, cfg.park
 		var workers []uuid.UUID
-		if workers, err = c.store.Pause(ctx, cfg.tx, p); err == nil {
+		if workers, err = c.store.Pauses.Pause(ctx, cfg.tx, p); err == nil {
 			err = c.hints.Changed(ctx, cfg.tx, workers...)
 		}
 	}
@@ -129,7 +129,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) er
 	if err == nil {
 		p.Reason, p.Actor = cfg.Reason, cfg.Actor
 		var ended store.Unpaused
-		ended, err = c.store.Unpause(ctx, cfg.tx, p, cfg.percent)
+		ended, err = c.store.Pauses.Unpause(ctx, cfg.tx, p, cfg.percent)
 		if errors.Is(err, store.ErrNotPaused) {
 			err = failure.Explain("there is no pause of exactly this: Client.Pauses lists them", ErrNotFound)
 		}
@@ -189,7 +189,7 @@ func (c *Client) PauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) er
 func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	if err == nil {
-		err = c.store.PauseRun(ctx, tx, id, cfg.Why)
+		err = c.store.Pauses.PauseRun(ctx, tx, id, cfg.Why)
 	}
 	if errors.Is(err, store.ErrRunEnding) {
 		err = failure.Explain("the run was cancelled or is being compensated", ErrRunFinished)
@@ -216,7 +216,7 @@ func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) erro
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	var run store.DueRun
 	if err == nil {
-		run, err = c.store.UnpauseRun(ctx, tx, id, cfg.Why)
+		run, err = c.store.Pauses.UnpauseRun(ctx, tx, id, cfg.Why)
 	}
 	if err == nil {
 		err = c.hints.Changed(ctx, tx, id)

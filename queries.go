@@ -32,7 +32,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	if err != nil {
 		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", named(ref))
 	}
-	r, err := c.store.Run(ctx, id)
+	r, err := c.store.Runs.Get(ctx, id)
 	if err != nil {
 		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
 	}
@@ -377,12 +377,12 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 		id, err = c.resolve(ctx, nil, ref)
 	}
 	if err == nil {
-		run, err = c.store.Run(ctx, id)
+		run, err = c.store.Runs.Get(ctx, id)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", named(ref))
 	}
-	rows, err := c.store.StepAttempts(ctx, id, f.payloads())
+	rows, err := c.store.Histories.Attempts(ctx, id, f.payloads())
 	var hung []store.HungCode
 	if err == nil {
 		hung, err = c.inspect.HungCode(ctx, run)

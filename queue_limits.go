@@ -93,7 +93,7 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...ChangeOpti
 		err = c.checkSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.store.SetQueue(ctx, store.QueueLimits{
+		err = c.store.Limits.SetQueue(ctx, store.QueueLimits{
 			Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(),
 			EachKey: l.EachKey.stored(), Held: l.Hold,
 		}, cfg.Why)
@@ -113,7 +113,7 @@ func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits,
 		err = c.checkSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.store.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
+		err = c.store.Limits.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
 	}
 	return c.limitsSet(ctx, queue, err, "set the limits of key %s of queue %s", text.Quote(string(key)),
 		text.Quote(queue))

@@ -41,7 +41,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(w.client.public(ctx, err), "replay %v", named(ref))
 	}
-	run, err := w.client.store.Run(ctx, id)
+	run, err := w.client.store.Runs.Get(ctx, id)
 	if err != nil {
 		return failure.Wrap(w.client.public(ctx, err), "replay %v", ref)
 	}
@@ -59,7 +59,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one "+
 			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
 	}
-	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
+	histories, err := w.client.store.Histories.Latest(ctx, []uuid.UUID{id})
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}

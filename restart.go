@@ -122,7 +122,7 @@ func (c *Client) newFrom(ctx context.Context, ref Ref, cfg restartConfig) (_ Run
 		if cfg.run.Headers, err = call.headers(); err != nil {
 			return err
 		}
-		work, err := c.store.Restart(ctx, cfg.tx, cfg.run)
+		work, err := c.store.Runs.Restart(ctx, cfg.tx, cfg.run)
 		if err == nil {
 			err = c.hints.Due(ctx, cfg.tx,
 				append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)

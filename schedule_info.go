@@ -87,7 +87,7 @@ func (c *Client) schedule(ctx context.Context, name string) (*store.Template, er
 	if err != nil {
 		return nil, err
 	}
-	return c.store.Schedule(ctx, c.scheduleID(name))
+	return c.store.Schedules.Get(ctx, c.scheduleID(name))
 }
 
 // A ScheduleFilter selects schedules; the zero value selects all.
@@ -115,7 +115,7 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 	if err := c.checkSchema(ctx, nil); err != nil {
 		return nil, failure.Wrap(err, "list schedules")
 	}
-	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, limit)
+	rows, err := c.store.Schedules.List(ctx, f.Workflow, f.After, limit)
 	if err != nil {
 		return nil, failure.Wrap(c.public(ctx, err), "list schedules")
 	}

@@ -233,7 +233,7 @@ func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 	}
 	var fired []store.FiredRun
 	if err == nil {
-		fired, err = c.store.EditSchedule(ctx, tx, c.scheduleID(name), edit)
+		fired, err = c.store.Schedules.Edit(ctx, tx, c.scheduleID(name), edit)
 	}
 	if err == nil {
 		err = c.hints.Schedules(ctx, tx, fired)

@@ -178,7 +178,7 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, ref Ref, msg store.Message
 	_, external := ref.(ID)
 	if external && !identified && CurrentStep(ctx).Key != "" {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
-		if sent, err := c.store.Sent(ctx, tx, msg.ID); err != nil || sent {
+		if sent, err := c.store.Messages.Sent(ctx, tx, msg.ID); err != nil || sent {
 			return err
 		}
 	}
@@ -189,7 +189,7 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, ref Ref, msg store.Message
 		}
 		before := msg.RunID
 		msg.RunID = run
-		found, err := c.store.Signal(ctx, tx, msg)
+		found, err := c.store.Messages.Send(ctx, tx, msg)
 		// The run of an ID may have ended since it was found, and another may have the ID now.
 		if external && errors.Is(err, store.ErrRunFinished) && run != before {
 			continue

@@ -273,7 +273,7 @@ func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter
 			return
 		}
 		for {
-			rows, err := c.store.ReadEvents(ctx, t.name, after, eventsPerRead)
+			rows, err := c.store.Topics.ReadEvents(ctx, t.name, after, eventsPerRead)
 			if err != nil {
 				fail(err)
 				return

@@ -77,7 +77,7 @@ func (c *Client) update(ctx context.Context, ref Ref, cfg updateConfig) error {
 	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
 	var due []store.DueRun
 	if err == nil {
-		due, err = c.store.Update(ctx, tx, id, cfg.update, cfg.Why)
+		due, err = c.store.Runs.Update(ctx, tx, id, cfg.update, cfg.Why)
 	}
 	waits, sleeps := errors.AsType[*store.NotDueByTime](err)
 	full, isFull := errors.AsType[*store.QueueFull](err)

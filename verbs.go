@@ -31,7 +31,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) erro
 
 func (c *Client) cancel(ctx context.Context, ref Ref, cfg changeConfig) error {
 	err := c.end(ctx, ref, cfg, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-		return c.store.Cancel(ctx, tx, id, cfg.Why, cfg.grace)
+		return c.store.Runs.Cancel(ctx, tx, id, cfg.Why, cfg.grace)
 	})
 	return c.failedIf(ctx, err, "cancel %v", named(ref))
 }
@@ -49,7 +49,7 @@ func (c *Client) Terminate(ctx context.Context, ref Ref, opts ...ChangeOption) e
 
 func (c *Client) terminate(ctx context.Context, ref Ref, cfg changeConfig) error {
 	err := c.end(ctx, ref, cfg, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-		return c.store.Terminate(ctx, tx, id, cfg.Why)
+		return c.store.Runs.Terminate(ctx, tx, id, cfg.Why)
 	})
 	return c.failedIf(ctx, err, "terminate %v", named(ref))
 }
@@ -97,7 +97,7 @@ func (c *Client) resume(ctx context.Context, ref Ref, cfg changeConfig) error {
 	cfg.tx, id, err = c.resolveToChange(ctx, cfg.tx, ref)
 	var resumed store.Resumed
 	if err == nil {
-		resumed, err = c.store.Resume(ctx, cfg.tx, id, cfg.Why, cfg.forget...)
+		resumed, err = c.store.Runs.Resume(ctx, cfg.tx, id, cfg.Why, cfg.forget...)
 	}
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	held, isHeld := errors.AsType[*store.GroupHeld](err)
@@ -193,16 +193,16 @@ func (c *Client) RunLog(ctx context.Context, ref Ref) ([]LogEntry, error) {
 func (c *Client) runEvents(ctx context.Context, ref Ref) (rows []store.RunEvent, err error) {
 	id, err := c.resolve(ctx, nil, ref)
 	if external, ok := ref.(ID); ok && errors.Is(err, store.ErrRunNotFound) {
-		id, err = c.store.FindDeleted(ctx, string(external))
+		id, err = c.store.Deletions.Find(ctx, string(external))
 	}
 	if err != nil {
 		return nil, err
 	}
-	_, missing := c.store.Run(ctx, id) // before the events: if it is deleted meanwhile, these say so
+	_, missing := c.store.Runs.Get(ctx, id) // before the events: if it is deleted meanwhile, these say so
 	if missing != nil && !errors.Is(missing, store.ErrRunNotFound) {
 		return nil, missing
 	}
-	rows, err = c.store.RunEvents(ctx, id)
+	rows, err = c.store.Runs.Events(ctx, id)
 	if err == nil && len(rows) == 0 {
 		err = missing
 	}

@@ -22,7 +22,7 @@ const runStatus = `
 SELECT r.status FROM kagzi.workflow_runs r
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'`
 
-func (s *Store) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, error) {
+func (s *conn) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, error) {
 	status, err := pg.AskOne[string](ctx, tx, runStatus, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrRunNotFound

@@ -12,6 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Leases keeps the runs that workers hold.
+type Leases struct{ *conn }
+
 // The last two bits of a lease say what the claim wrote into the run that it found empty. So whoever gives back the run
 // without having begun it can undo that, even if the claim's answer was lost and the row no longer shows it.
 const (
@@ -133,7 +136,7 @@ var extendColumns = columnsOf(extendLeases, heldColumns...)
 
 // HeldStates returns the state of each of held. It passes a run whose row cannot be read to alone, and reads the
 // others.
-func (s *Store) HeldStates(ctx context.Context, db pg.DB, held []HeldRun,
+func (s Leases) HeldStates(ctx context.Context, db pg.DB, held []HeldRun,
 	alone func(HeldRun, error),
 ) (states []HeldRunState, err error) {
 	if len(held) == 0 {
@@ -163,9 +166,9 @@ func (s *Store) HeldStates(ctx context.Context, db pg.DB, held []HeldRun,
 	return states, err
 }
 
-// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. It passes a run
+// Extend extends the leases of held that are past half of their timeout, and returns their terms. It passes a run
 // whose lease cannot be extended to alone, and extends the others.
-func (s *Store) ExtendLeases(ctx context.Context, db pg.DB, held []HeldRun, timeout time.Duration,
+func (s Leases) Extend(ctx context.Context, db pg.DB, held []HeldRun, timeout time.Duration,
 	alone func(HeldRun, error),
 ) (map[HeldRun]Term, error) {
 	terms := map[HeldRun]Term{}
@@ -203,7 +206,7 @@ WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 
 // BeginSuspect notes that a crash-loop suspect is about to begin. The row of another run does not tell whether the
 // worker that died with it had begun it, or had only claimed it: a write at each begin would cost too much.
-func (s *Store) BeginSuspect(ctx context.Context, h HeldRun) error {
+func (s Leases) BeginSuspect(ctx context.Context, h HeldRun) error {
 	b := &pgx.Batch{}
 	b.Queue(beginSuspect, s.namespace, h.RunID, h.Lease)
 	return pg.Wrap("note the begin of a crash-loop suspect", pg.Do(ctx, func(ctx context.Context) error {
@@ -217,7 +220,7 @@ SET recoveries = 0, recoveries_since = NULL
 WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
 
 // ResetRecoveries sets the recoveries of a run to zero, because it has made progress since they began.
-func (s *Store) ResetRecoveries(ctx context.Context, h HeldRun) error {
+func (s Leases) ResetRecoveries(ctx context.Context, h HeldRun) error {
 	b := &pgx.Batch{}
 	b.Queue(resetRecoveries, s.namespace, h.RunID, h.Lease)
 	return pg.Wrap("reset recoveries", pg.Do(ctx, func(ctx context.Context) error {

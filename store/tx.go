@@ -29,31 +29,10 @@ func (s *Store) Read(ctx context.Context, tx pgx.Tx, f func(context.Context, pg.
 	})
 }
 
-// change runs f in tx, or in a transaction of its own, which is repeated while that may help.
-func (s *Store) change(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
-	if tx != nil {
-		tx, err := pg.CheckIsolation(ctx, tx)
-		if err != nil {
-			return err
-		}
-		return f(ctx, tx)
-	}
-	return pg.Again(ctx, func(ctx context.Context) error {
-		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error { return f(ctx, tx) })
-	})
-}
-
 // InSavepoint runs f in a savepoint of tx, which it rolls back if f fails. With a nil tx, f gets a transaction of its
 // own, which is repeated while that may help.
 func (s *Store) InSavepoint(ctx context.Context, tx pgx.Tx, f func(context.Context, pgx.Tx) error) error {
-	if tx == nil {
-		return s.change(ctx, nil, f)
-	}
-	tx, err := pg.CheckIsolation(ctx, tx)
-	if err != nil {
-		return err
-	}
-	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return f(ctx, tx) })
+	return s.inSavepoint(ctx, tx, f)
 }
 
 var errRollback = errors.New("dry run")

@@ -12,6 +12,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Workers keeps the registry of workers, and releases the runs of the dead.
+type Workers struct{ *conn }
+
 // ErrWorkerOffline reports that the worker's row is OFFLINE: the worker was declared dead, and its runs were released.
 var ErrWorkerOffline = errors.New("worker was declared offline")
 
@@ -57,7 +60,7 @@ const lockSoonOrFail = `SELECT set_config('lock_timeout', '250ms', true)`
 // unless the server refuses one: then the heartbeats will tell. It returns the backend behind conn. That is the zero
 // Backend behind a pooler, which makes up the process ID that it sends to its clients, and if the user may not see the
 // backend.
-func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
+func (s Workers) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	known := false
 	read := func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{pg.UTC(&b.Start), pg.UTC(&b.Server)}, func() error {
@@ -88,7 +91,7 @@ func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backen
 
 // prepareHeartbeats returns all statements of a heartbeat. They change nothing: there is no such worker and no such
 // run.
-func (s *Store) prepareHeartbeats() pg.Step {
+func (s Workers) prepareHeartbeats() pg.Step {
 	b := &pgx.Batch{}
 	queueHeartbeat(b, s.namespace, Heartbeat{})
 	b.Queue(askedToDrain, s.namespace, uuid.Nil)
@@ -104,7 +107,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1
 	AND pg_postmaster_start_time() = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 
 // HasBackend reports whether conn leads to the server of b, and the backend is still there.
-func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
+func (s Workers) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
 	yes, err = pg.AskOne[bool](ctx, conn, hasBackend, b.PID, pg.Epoch(b.Start), pg.Epoch(b.Server))
 	return yes, pg.Wrap("find the connection's backend", err)
 }
@@ -133,8 +136,8 @@ WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid
 	AND e.event = $4::text)
 ON CONFLICT DO NOTHING`
 
-// RegisterWorker adds w to the registry. db is the connection that its heartbeats use.
-func (s *Store) RegisterWorker(ctx context.Context, db pg.DB, w Worker) error {
+// Register adds w to the registry. db is the connection that its heartbeats use.
+func (s Workers) Register(ctx context.Context, db pg.DB, w Worker) error {
 	event := uuid.New()
 	return pg.Wrap("register worker", pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
@@ -151,7 +154,7 @@ const anySealed = `SELECT EXISTS (SELECT FROM kagzi.workers w WHERE w.namespace_
 
 // Sealed reports whether a registered worker of the namespace has a Sealer. Workers stay registered for a week after
 // their end.
-func (s *Store) Sealed(ctx context.Context) (sealed bool, err error) {
+func (s Workers) Sealed(ctx context.Context) (sealed bool, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		sealed, err = pg.AskOne[bool](ctx, s.pool, anySealed, s.namespace)
 		return err
@@ -219,7 +222,7 @@ const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.w
 
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
-func (s *Store) Heartbeat(ctx context.Context, db pg.DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
+func (s Workers) Heartbeat(ctx context.Context, db pg.DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		queueHeartbeat(b, s.namespace, h)
@@ -262,20 +265,20 @@ SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now()
 	failed_count = $4, steps_count = $5
 WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
-// DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log
+// Draining records that the worker takes no more runs. It logs that the context of its Run ended, unless the log
 // has a request to drain.
-func (s *Store) DrainingWorker(ctx context.Context, db pg.DB, id uuid.UUID) error {
+func (s Workers) Draining(ctx context.Context, db pg.DB, id uuid.UUID) error {
 	return s.setWorkerStatus(ctx, db, drainWorker, []any{s.namespace, id}, "DRAINING", id, "Run's context ended")
 }
 
-// StoppedWorker records that the worker has ended, and what it has done.
-func (s *Store) StoppedWorker(ctx context.Context, db pg.DB, id uuid.UUID, c Counts) error {
+// Stopped records that the worker has ended, and what it has done.
+func (s Workers) Stopped(ctx context.Context, db pg.DB, id uuid.UUID, c Counts) error {
 	return s.setWorkerStatus(ctx, db, stopWorker, []any{s.namespace, id, c.Completed, c.Failed, c.Steps},
 		"STOPPED", id, "")
 }
 
-func (s *Store) setWorkerStatus(ctx context.Context, db pg.DB, statement string, args []any, event string, id uuid.UUID,
-	detail string,
+func (s Workers) setWorkerStatus(ctx context.Context, db pg.DB, statement string, args []any, event string,
+	id uuid.UUID, detail string,
 ) error {
 	eventID := uuid.New()
 	return pg.Wrap("worker "+event, pg.Do(ctx, func(ctx context.Context) error {

@@ -196,7 +196,7 @@ var timeMutants = []Mutant{
 					"{\n			fired, err = s.fire(ctx, tx, firings)\n			return " +
 					"err\n		})\n	})\n	return fired, decided, pg.Wrap(\"fire schedules\", " +
 					"err)\n}\n\nfunc (s " +
-					"*Store) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return " +
+					"Schedules) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return " +
 					"pg.Ask(ctx, " +
 					"tx, advanceTemplates, advanceColumns.args(s.namespace, firings), nil)\n}\n",
 			},
