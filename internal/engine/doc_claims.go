@@ -38,9 +38,9 @@
 //
 // # Refused claims
 //
-// If the database refuses a claim, the session searches for the runs at fault (store.Claims.FindRefused) and leaves them out
-// of its claims for 2 to 40 seconds. The log and Health name them. Later runs of the same group wait for such a run. A
-// session leaves out 1,000 runs at most. A claim that is not refused pays nothing for this.
+// If the database refuses a claim, the session searches for the runs at fault (store.Claims.FindRefused) and leaves
+// them out of its claims for 2 to 40 seconds. The log and Health name them. Later runs of the same group wait for such
+// a run. A session leaves out 1,000 runs at most. A claim that is not refused pays nothing for this.
 //
 // # Strays
 //
@@ -49,7 +49,8 @@
 // claimed something searches the leases that it gave until 25 s ago, each once (store.Leases.Given). If it neither
 // executes nor inserts such a run, then and a heartbeat later, it yields the run under the lease.
 //
-// Code: store.Claims.Claim, store.Claims.Resolve, store.Claims.Missed, store.Histories.Load. They keep promises 3 and 8.
+// Code: store.Claims.Claim, store.Claims.Resolve, store.Claims.Missed, store.Histories.Load. They keep promises 3 and
+// 8.
 //
 // Tests: TestLostClaim, TestClaimAfterALostAnswer, TestRefusedClaimHoldsUpNoOther, TestStraysAreGivenBack,
 // TestUnreadableHistoryCostsNobodyElse, TestEndOfARunAheadOfSlots, TestPollIsNotPutOffBeyondASuspendedRun,

@@ -17,8 +17,9 @@
 //     transaction of the row is its own, so that no lock on a run delays it. Runs are asked for by run and lease and
 //     never by locked_by: otherwise a claim whose answer was lost would live for ever.
 //   - A slow connection: the next connection opens beside the heartbeats, for at most ten seconds or Grace, and the
-//     server prepares the statements on it (store.Workers.PrepareHeartbeats), so that each is one round trip. A heartbeat waits
-//     a third of Grace for it, and then goes over the pool. So a loaded machine delays evidence and not heartbeats.
+//     server prepares the statements on it (store.Workers.PrepareHeartbeats), so that each is one round trip. A
+//     heartbeat waits a third of Grace for it, and then goes over the pool. So a loaded machine delays evidence and not
+//     heartbeats.
 //   - A slow path: 1, 2 and 3 have a time limit each, and the answer to each is evidence by itself. The next heartbeat
 //     is due an interval after the last one was sent.
 //   - Term: the rest of a lease by an answer of the database, counted from the sending of the question (store.Term).

@@ -10,9 +10,9 @@
 //	above 20    finishes the run as FAILED, kind.CrashLoop
 //
 // So a run that never began is never quarantined. A claim never ends a run; the session does. If a suspect has recorded
-// a step since, its count is reset. The session asks for that (store.Histories.CrashLoopEvidence) before it reads the history,
-// because reading it may kill the worker. A claim brings no inputs of suspects, because the inputs of many together
-// could kill it.
+// a step since, its count is reset. The session asks for that (store.Histories.CrashLoopEvidence) before it reads the
+// history, because reading it may kill the worker. A claim brings no inputs of suspects, because the inputs of many
+// together could kill it.
 //
 // A group has the suspects with equally many recoveries whose IDs end in the same bits: one bit at three recoveries,
 // and twice as many with each more. So half of n suspects begin at once. Of those that die again, a quarter of n begins

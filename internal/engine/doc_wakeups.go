@@ -30,8 +30,8 @@
 //     next execution finds the message unread and decides again. So no record depends on it, and a replay needs none.
 //     DropMessage deletes the row. RedeliverMessage deletes it and stores the message again, in one transaction.
 //   - One page of unread messages comes with the history, and with each refresh. store.Inbox.Rest says from which name
-//     on it lacks messages. A wait for such a name reads that name's next page (store.Messages.UnreadOfName). The statement that
-//     stores a message bounds the number of unread ones, under the run's lock.
+//     on it lacks messages. A wait for such a name reads that name's next page (store.Messages.UnreadOfName). The
+//     statement that stores a message bounds the number of unread ones, under the run's lock.
 //   - The timeout of a wait begins with a RUNNING row, so no restart begins it again. A message counts if it was stored
 //     in time by the database's clock: the wait reads the table once more before it gives up. The outcome is recorded
 //     before the workflow sees it.

@@ -20,8 +20,8 @@
 //     the tick that passes removes the error.
 //   - An edit locks the schedule's row. If the timetable changes, due ticks fire first, in the same transaction.
 //
-// Code: store.Schedules.FireDue, store.Schedules.Edit, store.Schedules.ReleaseQueued, and package internal/timetable. Tests:
-// TestLostCommitOfSchedules, TestStaleReplaceCancelsNothing, TestChangeWhileReplacing, TestCancelledRunIsActive,
+// Code: store.Schedules.FireDue, store.Schedules.Edit, store.Schedules.ReleaseQueued, and package internal/timetable.
+// Tests: TestLostCommitOfSchedules, TestStaleReplaceCancelsNothing, TestChangeWhileReplacing, TestCancelledRunIsActive,
 // TestRefusedReleaseHoldsUpNoOtherSchedule, TestRefusalOfAnInterceptorIsStored. They hold that each tick starts its run
 // exactly once.
 package housekeeping

@@ -108,7 +108,7 @@ func TestStartOfConsumersWorkflow(t *testing.T) {
 	run, err := kagzi.Start(k.Ctx, k.Client, kagzi.Define[int, int]("c"), 1)
 	must(t, err)
 	_, err = run.Result(k.Ctx)
-	kit.MustContain(t, err, "validation", "Client.Trigger")
+	kit.MustContain(t, err, "validation", "Trigger of package topic")
 	select {
 	case n := <-took:
 		t.Errorf("took %d again", n)

@@ -22,7 +22,7 @@ func counts(_ kagzi.Context, n int) (int, error) { return n + 1, nil }
 func TestConsumersThatAreRefused(t *testing.T) {
 	k := kit.New(t)
 	for want, c := range map[string]topic.Consumer{
-		"the consumer's name is empty: name it in kagzi.DefineConsumer": {},
+		"the consumer's name is empty: name it in topic.DefineConsumer": {},
 		`consumer name "a\nb" contains the control character`: topic.DefineConsumer("a\nb",
 			topic.ConsumerConfig{}),
 		`has topic "numbers" twice`: topic.DefineConsumer("c",

@@ -236,7 +236,7 @@ func TestCounts(t *testing.T) {
 	for says, by := range map[string][]admin.CountBy{
 		"a CountBy is nil": {nil}, "by workflow twice": {admin.ByWorkflow, admin.ByStatus, admin.ByWorkflow},
 		"by ByEnded twice":                 {admin.ByEnded(time.Hour), admin.ByEnded(time.Minute)},
-		`by "version": use kagzi.ByStatus`: {admin.CountField("version")},
+		`by "version": use admin.ByStatus`: {admin.CountField("version")},
 		"the length of ByStarted is 0":     {admin.ByStarted(0)},
 		"the length of ByEnded is -1h":     {admin.ByEnded(-time.Hour)},
 		"did you mean 5*time.Second":       {admin.ByEnded(5)},
