@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -21,9 +21,9 @@ import (
 var (
 	// ErrLeaseLost is the cause of a step's context once other workers may execute the run: the lease ended, or the
 	// worker was declared dead, was forced offline, or could not reach the database for too long.
-	ErrLeaseLost = engine.ErrLeaseLost
+	ErrLeaseLost = standing.ErrLeaseLost
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
-	ErrShutdown = engine.ErrShutdown
+	ErrShutdown = standing.ErrShutdown
 	// ErrNotFound reports one of these, and its text says which:
 	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a
 	//     week);

@@ -252,12 +252,15 @@ func (i *interceptors) engine() (out engine.Interceptors) {
 				scope.step.Attempt == s.Attempt
 		}
 	}
-	if i.flushed != nil {
-		out.Flushed = func(runs, writes int, took time.Duration, err error) {
-			i.flushed(Flush{runs, writes, took, err})
-		}
-	}
 	return out
+}
+
+// onFlush returns what is told of each transaction of a worker, nil if nothing is.
+func (i *interceptors) onFlush() func(runs, writes int, took time.Duration, err error) {
+	if i.flushed == nil {
+		return nil
+	}
+	return func(runs, writes int, took time.Duration, err error) { i.flushed(Flush{runs, writes, took, err}) }
 }
 
 // onEnd returns what is called for each run that the client ends, nil if nothing is.

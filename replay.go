@@ -63,7 +63,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}
-	diverged, err := engine.Verify(ctx, w.session(), run, histories[id], h, cfg.additions)
+	diverged, err := engine.Verify(ctx, w.language(), run, histories[id], h, cfg.additions)
 	if err != nil {
 		return failure.Wrap(err, "replay %s", id)
 	}

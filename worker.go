@@ -280,14 +280,21 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.payloads.Shown,
-		Policy:      runPolicy,
-		StepContext: stepContext, Interceptors: c.intercepts.engine(),
-		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
+		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Env: engine.NewEnv(w.language()),
+		Flushed: c.intercepts.onFlush(),
+		Queues:  cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
 		MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter,
 		PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
+	}
+}
+
+// language returns what the runs of the worker know of this package.
+func (w *Worker) language() engine.Language {
+	return engine.Language{
+		Errors: language{}, Shown: w.client.payloads.Shown, Policy: runPolicy, StepContext: stepContext,
+		Interceptors: w.client.intercepts.engine(),
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Session) requeue(e *execution, pause time.Duration) {
 	defer e.Unlock()
 	switch {
 	case !e.isLeftLocked():
-	case pause > 0 && !s.closing.Load():
+	case pause > 0 && !s.GivesUp():
 		e.pauseLocked(pause, func() { s.endPause(e) })
 	default:
 		s.batcherLocked(e).Add(e)
@@ -45,7 +45,7 @@ func (s *Session) endPause(e *execution) {
 // write that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
 func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 	switch {
-	case !e.isApartLocked() || s.closing.Load():
+	case !e.isApartLocked() || s.GivesUp():
 		return s.writer
 	case e.mayWaitLocked():
 		return s.alone
@@ -54,16 +54,13 @@ func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 	}
 }
 
-// giveUp sets closing: from now on, writes that cannot be made are given up. It ends all pauses, because writes that
+// giveUp gives up writes that cannot be made, from now on. It ends all pauses, because writes that
 // wait for a retry are given up, too.
 func (s *Session) giveUp() {
 	s.mu.Lock()
-	first := !s.closing.Swap(true)
+	s.GiveUp()
 	all := slices.Collect(maps.Values(s.executing))
 	s.mu.Unlock()
-	if first {
-		close(s.closed)
-	}
 	for _, e := range all {
 		s.endPause(e)
 	}

@@ -56,8 +56,8 @@ func (b *Branch) read(f func(context.Context) ([]byte, error)) ([]byte, error) {
 		if err := b.cancelled(); err != nil {
 			return nil, err
 		}
-		b.e.databaseTrouble(err)
-		b.e.pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
+		b.e.Trouble(err)
+		b.e.Pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
 		b.e.exitIfStopped()
 	}
 }

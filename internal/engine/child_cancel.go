@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -91,9 +92,9 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 func (e *execution) cancelChildren() store.Outcome {
 	builds, _ := e.premisesNow()
 	return e.untilAnswered(func() error {
-		ended, err := e.store.CancelChildren(e.background, e.held(), builds...)
+		ended, err := e.Store.CancelChildren(context.Background(), e.held(), builds...)
 		if err == nil {
-			_ = e.hints.Cancelled(e.noWait, nil, ended) // fails only in a transaction
+			_ = e.Hints.Cancelled(standing.NoWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
@@ -104,9 +105,9 @@ func (e *execution) cancelChildren() store.Outcome {
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	builds, _ := e.premisesNow()
 	outcome := e.untilAnswered(func() error {
-		ended, err := e.store.CancelStarted(e.background, e.held(), builds, children)
+		ended, err := e.Store.CancelStarted(context.Background(), e.held(), builds, children)
 		if err == nil {
-			_ = e.hints.Cancelled(e.noWait, nil, ended) // fails only in a transaction
+			_ = e.Hints.Cancelled(standing.NoWait, nil, ended) // fails only in a transaction
 		}
 		return err
 	})
@@ -124,10 +125,10 @@ func (e *execution) untilAnswered(f func() error) store.Outcome {
 			return store.Done
 		case errors.Is(err, store.ErrUnfounded):
 			return store.Unfounded
-		case errors.Is(err, store.ErrLeaseLost) || e.closing.Load() || e.lost():
+		case errors.Is(err, store.ErrLeaseLost) || e.GivesUp() || e.lost():
 			return store.Lost
 		}
-		e.databaseTrouble(err)
-		e.pause(outage.PauseAfter(err, failures))
+		e.Trouble(err)
+		e.Pause(outage.PauseAfter(err, failures))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -66,7 +67,7 @@ func (s *Session) plan() (plan claims.Plan, over bool) {
 }
 
 // moment returns the time for the policy of claims.
-func (s *Session) moment() claims.Moment { return claims.Moment{Now: time.Now(), Database: s.now()} }
+func (s *Session) moment() claims.Moment { return claims.Moment{Now: time.Now(), Database: s.Now()} }
 
 // subscribe subscribes to notifications of the queues from which the session claims, and of no others.
 func (s *Session) subscribe() {
@@ -185,13 +186,13 @@ func (s *Session) claimPlanned(ctx context.Context, plan *claims.Plan) []*store.
 	}
 	if !claim.Now.IsZero() {
 		s.setClock(claim.Now, claim.Asked)
-		s.failpoint("after claim", uuid.Nil)
+		s.Failpoint("after claim", uuid.Nil)
 	}
 	s.mu.Lock()
 	announce := s.claims.Answered(plan, &claim, took, s.moment())
 	s.mu.Unlock()
 	for _, queue := range announce {
-		_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: queue}) // fails only in a transaction
+		_ = s.cfg.Hints.Due(standing.NoWait, nil, store.DueRun{Queue: queue}) // fails only in a transaction
 	}
 	return claim.Runs
 }
@@ -219,13 +220,13 @@ func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim 
 // rewind finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
 func (s *Session) rewind(ctx context.Context, req store.ClaimRequest) {
 	begun := time.Now()
-	missed, err := s.store.Missed(ctx, req)
+	missed, err := s.Store.Missed(ctx, req)
 	s.mu.Lock()
 	s.claims.Rewound(req.Queue, missed, time.Since(begun))
 	s.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() == nil:
-		s.databaseTrouble(err)
+		s.Trouble(err)
 	case len(missed) > 0:
 		goroutine.Signal(s.wake)
 	}
@@ -280,7 +281,7 @@ func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 // The histories of the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
-	e := newExecution(s.environment, s, r, loads)
+	e := newExecution(s.env, s, r, loads)
 	e.hold(loads)
 	s.mu.Lock()
 	old := s.executing[r.RunID]
@@ -299,10 +300,10 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	}
 	switch {
 	case declaredDead: // since the claim: nobody releases runs that the old worker ID gets from now on
-		e.stopUnbegun(stopShutdown, ErrLeaseLost)
+		e.stopUnbegun(stopShutdown, standing.ErrLeaseLost)
 		return nil
 	case drains:
-		e.stopUnbegun(stopShutdown, ErrShutdown)
+		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
 		return nil
 	}
 	return e
@@ -320,13 +321,13 @@ func (s *Session) dispatch(e *execution) {
 	s.mu.Unlock()
 	switch {
 	case fenced:
-		e.stopUnbegun(stopShutdown, ErrLeaseLost)
+		e.stopUnbegun(stopShutdown, standing.ErrLeaseLost)
 	case why != underWay:
 		e.stopUnbegun(why, failure.ErrDeadline)
 	case left:
-		e.stopUnbegun(stopShutdown, ErrShutdown)
+		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
 	case h == nil:
-		e.stopUnbegun(stopShutdown, ErrShutdown) // the claim asks only for versions with a handler
+		e.stopUnbegun(stopShutdown, standing.ErrShutdown) // the claim asks only for versions with a handler
 	default:
 		e.begin(h)
 	}

@@ -2,15 +2,12 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/hints"
-	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
@@ -23,15 +20,10 @@ type Config struct {
 	Store  *store.Store
 	Hints  *hints.Hints
 	Logger *slog.Logger
-	Errors Errors
-	// Shown returns a stored result as the application encoded it, for comparisons and for people.
-	Shown func(stored []byte) []byte
-	// Policy returns the retry policy that a run was started with. raw is empty if the run was started without one.
-	Policy func(raw json.RawMessage) (RetryPolicy, error)
-	// StepContext returns the context of a step's attempt, which tells the application's code which attempt that is.
-	StepContext func(ctx context.Context, step StepIdentity) context.Context
-
-	Interceptors Interceptors
+	Env    *Env // of the application's language
+	// Flushed is told of a transaction with so many writes of so many executions. It must not block; nil: it is not
+	// told.
+	Flushed func(runs, writes int, took time.Duration, err error)
 
 	Queues        map[string]int             // from which the session claims first, with their shares of the slots
 	Handlers      map[string]map[int]Handler // by workflow and version
@@ -50,24 +42,4 @@ type Config struct {
 	NoGrace bool          // nobody declares a worker dead because of a lost connection
 
 	Hooks *testhook.Hooks // of tests; nil otherwise
-}
-
-func newEnvironment(cfg *Config, onPoolClosed func()) *environment {
-	env := &environment{
-		store: cfg.Store, hints: cfg.Hints, log: cfg.Logger, errors: cfg.Errors, policy: cfg.Policy,
-		stepContext: cfg.StepContext, intercepts: cfg.Interceptors,
-		hooks: cfg.Hooks, onPoolClosed: onPoolClosed,
-		receipts: sync.Pool{New: newReceipt}, background: context.Background(), heartbeats: make(chan struct{}, 1),
-		closed: make(chan struct{}),
-	}
-	env.limits.env = env
-	var cancel context.CancelFunc
-	env.noWait, cancel = context.WithCancel(env.background)
-	cancel()
-	env.reads, env.stopReads = context.WithCancel(env.background)
-	env.worker.Store(new(uuid.New()))
-	env.outage = outage.New(env.logger(env.ID()), cfg.Hints.Reconnect)
-	env.troubled.Store(new(time.Now()))
-	env.txSlots = make(chan struct{}, max(1, int(env.store.Pool().Config().MaxConns)-store.LeastConns))
-	return env
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/standing"
 )
 
 // execute calls the workflow function, if the run is still this worker's. See docs/architecture.md,
@@ -51,7 +52,7 @@ func (e *execution) mayBegin() bool {
 	why := e.notHeld()
 	if why != "" {
 		e.log().Warn("kagzi: a run is given back before it begins: another worker may hold it", "because", why)
-		e.stopUnbegun(stopShutdown, ErrLeaseLost)
+		e.stopUnbegun(stopShutdown, standing.ErrLeaseLost)
 	}
 	return why == ""
 }
@@ -179,7 +180,7 @@ func (e *execution) outcome() error {
 	}
 	for _, r := range e.branches {
 		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.belowEndedBranch() {
-			return e.errors.Branch(BranchFailure{Name: r.name, Err: r.err})
+			return e.language.Errors.Branch(BranchFailure{Name: r.name, Err: r.err})
 		}
 	}
 	return e.misused

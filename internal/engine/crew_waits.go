@@ -65,8 +65,8 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 		var due <-chan time.Time
 		var jump <-chan struct{}
 		if !until.IsZero() {
-			jump = e.clock.jump()
-			due = time.After(until.Sub(e.now()))
+			jump = e.Clock.Jump()
+			due = time.After(until.Sub(e.Now()))
 		}
 		select {
 		case <-e.whenDone():
@@ -75,7 +75,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			return nil
 		case <-jump:
 		case <-due:
-			if until.After(e.now()) { // the estimate of the database's clock was set back meanwhile
+			if until.After(e.Now()) { // the estimate of the database's clock was set back meanwhile
 				continue
 			}
 			b.resume(w)
@@ -200,7 +200,7 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 	}
 	e.waits = append(e.waits, w)
 	first, timed := e.earliestLocked()
-	w.until = e.now().Add(r.Wake) // for the order of the text: the row has the time by the database's clock
+	w.until = e.Now().Add(r.Wake) // for the order of the text: the row has the time by the database's clock
 	p := e.newSuspension(store.Sleeping, e.waitingOnLocked())
 	p.Wake, p.Need, p.Seen = r.Wake, e.needLocked(), e.seenLocked()
 	if timed {
@@ -222,7 +222,7 @@ func (e *execution) lingersLocked() bool {
 // endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was cancelled and
 // has not noticed yet.
 func (e *execution) endsSoonLocked() bool {
-	soon := e.now().Add(memoryWait)
+	soon := e.Now().Add(memoryWait)
 	return slices.ContainsFunc(e.waits, func(w *wait) bool {
 		return w.inMemory || w.ctx.Err() != nil || !w.until.IsZero() && !w.until.After(soon)
 	})

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/standing"
 )
 
 // drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See docs/architecture.md,
@@ -16,11 +18,11 @@ func (s *Session) drain(hb *heartbeater) {
 	s.mu.Unlock()
 	close(s.drains)
 	defer s.loads.end()
-	log := s.logger(s.ID())
+	log := s.Logger(s.ID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout.String())
 	// The runs that this worker has suspended become due without it: other workers must query when.
 	for _, q := range s.Queues() {
-		s.cfg.Hints.Queue(s.background, q)
+		s.cfg.Hints.Queue(context.Background(), q)
 	}
 	s.giveBack(time.Now())
 	hb.draining()
@@ -30,7 +32,7 @@ func (s *Session) drain(hb *heartbeater) {
 		return
 	}
 	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
-	s.stopAll(stopShutdown, ErrShutdown)
+	s.stopAll(stopShutdown, standing.ErrShutdown)
 	last := time.NewTimer(exitGrace + time.Second + s.cfg.DrainTimeout/10)
 	defer last.Stop()
 	if s.emptied(last.C) {
@@ -73,7 +75,7 @@ func (s *Session) poolIsClosed() {
 	s.draining, s.poolClosed = true, true
 	s.mu.Unlock()
 	s.giveUp()
-	s.stopAll(stopLost, ErrShutdown)
+	s.stopAll(stopLost, standing.ErrShutdown)
 	s.stopClaims()
 	goroutine.Signal(s.freed)
 }

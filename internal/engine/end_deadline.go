@@ -9,7 +9,7 @@ import (
 // setDeadline sets the timer of the run's deadline.
 func (e *execution) setDeadline() {
 	e.Lock()
-	e.deadline = time.AfterFunc(e.DeadlineAt.Sub(e.now()), e.timeOver)
+	e.deadline = time.AfterFunc(e.DeadlineAt.Sub(e.Now()), e.timeOver)
 	e.Unlock()
 	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
 }
@@ -17,7 +17,7 @@ func (e *execution) setDeadline() {
 // timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the
 // timer was set, it sets the timer again.
 func (e *execution) timeOver() {
-	if e.now().Before(e.DeadlineAt) {
+	if e.Now().Before(e.DeadlineAt) {
 		e.resetDeadline()
 		return
 	}
@@ -29,6 +29,6 @@ func (e *execution) resetDeadline() {
 	e.Lock()
 	defer e.Unlock()
 	if e.deadline != nil && e.underWayLocked() {
-		e.deadline.Reset(e.DeadlineAt.Sub(e.now()))
+		e.deadline.Reset(e.DeadlineAt.Sub(e.Now()))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -42,7 +43,7 @@ func (e *execution) supersede() {
 	e.Lock()
 	defer e.Unlock()
 	e.superseded = true
-	e.stopLocked(stopLost, ErrLeaseLost)
+	e.stopLocked(stopLost, standing.ErrLeaseLost)
 }
 
 // nondeterministic quarantines the run, because code and history contradict each other at the step, and exits the
@@ -98,10 +99,10 @@ func (e *execution) graceLocked() time.Duration {
 	case !e.registersLocked() || failure.IsQuarantine(e.failure):
 		return exitGrace
 	case e.reason == stopCancelling && !e.cancelBy.IsZero():
-		return max(exitGrace, e.cancelBy.Sub(e.now()))
+		return max(exitGrace, e.cancelBy.Sub(e.Now()))
 	case e.reason == stopCancelling || e.reason == stopFailed:
 		// the lease ends soon after the run's deadline, so a heartbeat must extend it
-		goroutine.Signal(e.heartbeats)
+		goroutine.Signal(e.Heartbeats)
 		return store.CancelGrace
 	}
 	return exitGrace
@@ -191,7 +192,7 @@ func (e *execution) isToEnd() stopReason {
 	switch {
 	case e.CancelRequested:
 		return stopCancelling
-	case !e.DeadlineAt.IsZero() && !e.DeadlineAt.After(e.now()):
+	case !e.DeadlineAt.IsZero() && !e.DeadlineAt.After(e.Now()):
 		return stopFailed
 	}
 	return underWay
@@ -225,9 +226,9 @@ func (e *execution) stopAfterLocked(o store.Outcome) {
 	switch o {
 	case store.Done:
 	case store.Unfounded:
-		e.stopLocked(stopUnfounded, ErrLeaseLost)
+		e.stopLocked(stopUnfounded, standing.ErrLeaseLost)
 	default:
-		e.stopLocked(stopLost, ErrLeaseLost)
+		e.stopLocked(stopLost, standing.ErrLeaseLost)
 	}
 }
 

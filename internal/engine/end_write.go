@@ -15,7 +15,7 @@ func (e *execution) makeEnd() {
 	reason, suspension, cause := e.endToMake()
 	switch reason {
 	case stopSuspended:
-		e.failpoint("suspend", e.RunID)
+		e.Failpoint("suspend", e.RunID)
 		e.suspend(suspension)
 	case stopShutdown:
 		e.suspend(suspension)
@@ -43,14 +43,14 @@ func (e *execution) suspend(w *write) {
 
 // finishAttempt completes the run, or fails this attempt of it. The execution has stopped for the reason.
 func (e *execution) finishAttempt(reason stopReason, output []byte, err error) {
-	e.failpoint("finish", e.RunID)
+	e.Failpoint("finish", e.RunID)
 	if err == nil {
 		f := e.newFinish(store.Completed, "", "")
 		f.Output, f.Consumed = output, e.consumption.end()
 		e.finish(f)
 		return
 	}
-	class, message := e.errors.Classify(err), failure.Text(err)
+	class, message := e.language.Errors.Classify(err), failure.Text(err)
 	var forget []string
 	if reason == stopReturned { // an end from outside says nothing about the failures of the function
 		forget = e.forgets(err)
@@ -118,7 +118,7 @@ func (e *execution) written(o store.Outcome) {
 
 // retryPolicy returns the run's retry policy, or the default one if that cannot be read.
 func (e *execution) retryPolicy() RetryPolicy {
-	p, err := e.policy(e.RetryPolicy)
+	p, err := e.language.Policy(e.RetryPolicy)
 	if err != nil {
 		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}

@@ -14,6 +14,8 @@ func (s *Session) settled(e *execution, behind bool) {
 // released frees the slot of an execution whose last write is enqueued.
 func (s *Session) released(e *execution) { s.release(e) }
 
+func (s *Session) stepped() { s.tally.steps.Add(1) }
+
 // ended is called when the execution's last write is written, or is given up. The session forgets the execution, and
 // wakes the loops that wait for a slot or for the last execution.
 func (s *Session) ended(e *execution) {

@@ -7,10 +7,9 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// The causes that end the contexts of steps, and the error of a call from a goroutine that is not the branch's.
+// What the end of an execution means for its interceptors, and the error of a call from a goroutine that is not the
+// branch's.
 var (
-	ErrLeaseLost        = errors.New("kagzi: lease lost: others may execute the run")
-	ErrShutdown         = errors.New("kagzi: worker shut down")
 	ErrSuspended        = errors.New("kagzi: the run goes on later")
 	ErrRetried          = errors.New("kagzi: the run is tried again")
 	ErrForeignGoroutine = errors.New("kagzi: Context in use by another goroutine or by its own step: " +

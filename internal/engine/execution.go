@@ -16,7 +16,7 @@ import (
 // has begun. It is locked before the session's mutex.
 type execution struct {
 	sync.Mutex
-	*environment
+	*Env
 	*store.ClaimedRun // load sets its Input. CancelRequested and Recoveries may change.
 
 	mode         // set before the execution begins, and never again
@@ -54,6 +54,8 @@ type host interface {
 	// hasNews is called when the answer to a record says that the run was cancelled or paused. The host reads the
 	// run's row, and passes its state to the execution.
 	hasNews(e *execution)
+	// stepped is called when a step's end is written in a transaction of its own.
+	stepped()
 }
 
 // A verifier notes where the code and the history of a run differ. The execution's mutex is held.
@@ -72,9 +74,9 @@ const (
 
 // newExecution prepares an execution. loads says that history and inbox are still to be read: they will reflect the
 // wake-ups that the claim has seen.
-func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *execution {
+func newExecution(env *Env, h host, run *store.ClaimedRun, loads bool) *execution {
 	e := &execution{
-		environment: env, ClaimedRun: run, host: h, runID: run.RunID.String(),
+		Env: env, ClaimedRun: run, host: h, runID: run.RunID.String(),
 		journal: journal{attempt: run.Attempts + 1},
 	}
 	e.ending, e.crew, e.mail = newEnding(&e.Mutex), newCrew(&e.Mutex), newMail(&e.Mutex)
@@ -82,7 +84,7 @@ func newExecution(env *environment, h host, run *store.ClaimedRun, loads bool) *
 	if loads {
 		e.hasSeenLocked(run.Wakeups)
 	}
-	if env.intercepts.Execute != nil {
+	if env.language.Interceptors.Execute != nil {
 		e.interception = newInterception()
 	}
 	if run.Headers != nil {
@@ -114,7 +116,7 @@ func (e *execution) log() *slog.Logger {
 	if !e.writesRecords() {
 		return slog.New(slog.DiscardHandler)
 	}
-	log := e.environment.log
+	log := e.Log
 	if e.interception != nil {
 		log = slog.New(executionHandler{log.Handler(), e.interception})
 	}

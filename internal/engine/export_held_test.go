@@ -41,7 +41,7 @@ func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 	reg := cfg.Registration(h.s.ID())
 	reg.Queues, _ = h.s.queuesToRegister()
 	h.s.queuesRegistered(reg.Queues)
-	return h, h.s.store.RegisterWorker(ctx, h.s.store.Pool(), reg)
+	return h, h.s.Store.RegisterWorker(ctx, h.s.Store.Pool(), reg)
 }
 
 // sendingTo returns a batcher that sends the executions to the test.
@@ -176,7 +176,7 @@ func (h *HeldSession) Reached(d time.Duration) {
 	reached := map[store.Pair]time.Time{}
 	plan := store.ClaimRequest{Types: h.s.cfg.Types}
 	for _, pair := range plan.Pairs() {
-		reached[pair] = h.s.now().Add(d)
+		reached[pair] = h.s.Now().Add(d)
 	}
 	h.answer(0, 0, reached)
 }

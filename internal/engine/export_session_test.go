@@ -50,18 +50,13 @@ func HasStoppedAll(s *Session) bool {
 }
 
 // Silence sets the times when the database last answered s, and when it last failed s, to d ago.
-func Silence(s *Session, d time.Duration) {
-	s.clock.mu.Lock()
-	defer s.clock.mu.Unlock()
-	s.clock.heard = time.Now().Add(-d)
-	s.troubled.Store(new(time.Now().Add(-d)))
-}
+func Silence(s *Session, d time.Duration) { s.SilentSince(time.Now().Add(-d)) }
 
 // DatabaseTrouble makes s note an error of the database.
-func DatabaseTrouble(s *Session, err error) { s.databaseTrouble(err) }
+func DatabaseTrouble(s *Session, err error) { s.Trouble(err) }
 
 // Heard makes s note an answer of the database that has just come.
-func Heard(s *Session) { s.clock.set(time.Now(), time.Now(), time.Now()) }
+func Heard(s *Session) { s.Clock.Set(time.Now(), time.Now(), time.Now()) }
 
 // Calm reports whether runs may begin in s as they are started: no due run waits, as far as s knows, and no claim is to
 // come soon.
@@ -87,10 +82,8 @@ func Drains(s *Session) bool {
 
 // CorrectClock moves the session's estimate of the database's clock forward, as a reply does that is ahead of it.
 func CorrectClock(b *Branch, ahead time.Duration) {
-	c := &b.e.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.database = c.database.Add(ahead)
+	now := time.Now()
+	b.e.Clock.Set(b.e.Now().Add(ahead), now, now)
 }
 
 // SearchStrays makes the session, which runs, search for strays among the leases that are at least that old.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -44,8 +46,8 @@ func (s *Session) flushTogether(es []*execution) {
 		if err == nil {
 			return
 		}
-		s.databaseTrouble(err)
-		s.pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
+		s.Trouble(err)
+		s.Pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
 	}
 }
 
@@ -57,19 +59,19 @@ func (s *Session) write(es []*execution, last uint64) error {
 		e.addTo(f)
 	}
 	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
-		s.failpoint("before flush", uuid.Nil)
+		s.Failpoint("before flush", uuid.Nil)
 		err := s.sendFlush(f, len(es))
-		s.failpoint("after flush", uuid.Nil)
+		s.Failpoint("after flush", uuid.Nil)
 		if err != nil {
 			return err
 		}
-		s.outage.End()
-		s.failures.Over(s.logger(s.ID()), flushing)
+		s.Away.End()
+		s.Failing.Over(s.Logger(s.ID()), flushing)
 	}
 	s.settleWrites(es, last, f.By)
-	_ = s.cfg.Hints.Due(s.noWait, nil, f.Woken...) // fails only in a transaction
+	_ = s.cfg.Hints.Due(standing.NoWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
-		s.unfinished.Go(func() { s.cfg.Hints.Compensate(s.background, f.Step) })
+		s.unfinished.Go(func() { s.cfg.Hints.Compensate(context.Background(), f.Step) })
 	}
 	return nil
 }
@@ -109,7 +111,7 @@ func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*exe
 		switch n := len(es); {
 		case err == nil:
 			loneFailures = 0
-		case s.closing.Load() || !maySplit(err, mostWholeFlushes):
+		case s.GivesUp() || !maySplit(err, mostWholeFlushes):
 			return leftOf(es, rest), err
 		case n > 1:
 			rest = append(rest, es[n/2:], es[:n/2])
@@ -143,22 +145,22 @@ func leftOf(first []*execution, rest [][]*execution) []*execution {
 // some runs, unless the database does not answer.
 func (s *Session) requeueFailed(e *execution, err error) {
 	if pg.Unavailable(err) && !pg.Answered(err) {
-		s.databaseTrouble(err)
+		s.Trouble(err)
 	} else {
-		s.databaseTroubleWith(flushingAlone, err)
+		s.TroubleWith(flushingAlone, err)
 	}
 	s.requeue(e, outage.Backoff(e.failedAlone()))
 }
 
 // sendFlush writes f, which has the writes of so many executions.
 func (s *Session) sendFlush(f *store.Flush, runs int) error {
-	if s.intercepts.Flushed == nil {
-		return s.store.Flush(s.background, f)
+	if s.cfg.Flushed == nil {
+		return s.Store.Flush(context.Background(), f)
 	}
 	writes := len(f.Records) + len(f.Suspensions) + len(f.Finishes)
 	begun := time.Now()
-	err := s.store.Flush(s.background, f)
-	s.intercepts.Flushed(runs, writes, time.Since(begun), err)
+	err := s.Store.Flush(context.Background(), f)
+	s.cfg.Flushed(runs, writes, time.Since(begun), err)
 	return err
 }
 
@@ -172,7 +174,7 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 		now := e.settleTaken(settled[:0], by)
 		settled = now.writes
 		if now.recovered {
-			s.failures.Over(s.logger(s.ID()), flushingAlone)
+			s.Failing.Over(s.Logger(s.ID()), flushingAlone)
 		}
 		if now.finish != nil {
 			ended = append(ended, s.finished(e, now.finish, last)...)
@@ -198,9 +200,9 @@ func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
 		}
 	}
 	if len(ended) > 0 {
-		s.cfg.Hints.Ended(s.noWait, ended)
+		s.cfg.Hints.Ended(standing.NoWait, ended)
 	}
-	_ = s.cfg.Hints.Due(s.noWait, nil, due...) // fails only in a transaction
+	_ = s.cfg.Hints.Due(standing.NoWait, nil, due...) // fails only in a transaction
 }
 
 // finished delivers a run's end to the waiters in this process, and returns the runs to announce to other processes.
@@ -242,7 +244,7 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	if p.AvailableAt.IsZero() {
 		return false
 	}
-	left := p.AvailableAt.Sub(s.now())
+	left := p.AvailableAt.Sub(s.Now())
 	due := time.Now().Add(left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +254,7 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 // withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is
 // closing and the database away, or the lease is lost.
 func (s *Session) withoutEnded(es []*execution) []*execution {
-	ended := func(e *execution) bool { return s.closing.Load() || e.lost() }
+	ended := func(e *execution) bool { return s.GivesUp() || e.lost() }
 	if !slices.ContainsFunc(es, ended) { // as nearly always
 		return es
 	}

@@ -39,10 +39,10 @@ func (e *execution) forgets(err error) []string {
 
 // addChain adds the IDs of the failures in err's chain. A branch of Go may have returned an error of an application's
 // type. Such an error carries no ID, so it is compared with the branches' results.
-func (env *environment) addChain(ids map[string]bool, err error, branches []*branchResult) {
+func (env *Env) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
-		id, others := env.errors.About(err)
+		id, others := env.language.Errors.About(err)
 		ids[id] = true
 		for _, other := range others {
 			env.addChain(ids, other, branches)

@@ -146,7 +146,7 @@ func (g *group) lose(but int) {
 			m.branch.lost.Store(true)
 		}
 	}
-	g.b.e.failpoint("losers stopped", g.b.e.RunID)
+	g.b.e.Failpoint("losers stopped", g.b.e.RunID)
 	g.cancel(but)
 }
 
@@ -237,7 +237,7 @@ func (g *group) failure() error {
 			f.Others = append(f.Others, g.failureOf(other))
 		}
 	}
-	return g.b.e.errors.Branch(f)
+	return g.b.e.language.Errors.Branch(f)
 }
 
 func (g *group) failureOf(m *member) BranchFailure {

@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -46,11 +47,12 @@ func (h *heartbeater) begin(ctx context.Context) error {
 		if err == nil {
 			cfg := h.s.cfg
 			h.s.tally.begin(sent)
-			h.s.standing.maxSilence = cfg.StaleAfter * 2 / 3
+			maxSilence, grace := cfg.StaleAfter*2/3, time.Duration(0)
 			if !cfg.NoGrace {
-				h.s.standing.grace = h.pingInterval() * 2
+				grace = h.pingInterval() * 2
 			}
-			h.fenceTimer = time.AfterFunc(h.s.standing.maxSilence, h.fenceIfOverdue)
+			h.s.Standing.Watch(maxSilence, grace)
+			h.fenceTimer = time.AfterFunc(maxSilence, h.fenceIfOverdue)
 			h.alive(sent)
 			return nil
 		}
@@ -59,7 +61,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 		if ctx.Err() != nil || !pg.Unavailable(err) && !pg.Locked(err) {
 			return err
 		}
-		h.s.databaseTrouble(err)
+		h.s.Trouble(err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -81,7 +83,7 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	if err != nil {
 		return sent, err
 	}
-	if err := h.s.store.RegisterConsumers(ctx, h.s.cfg.Consumers); err != nil {
+	if err := h.s.Store.RegisterConsumers(ctx, h.s.cfg.Consumers); err != nil {
 		return sent, err
 	}
 	// a registered worker ends by a drain
@@ -89,7 +91,7 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
-		return sent, errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID, store.Counts{}))
+		return sent, errors.Join(err, h.s.Store.StoppedWorker(ctx, conn, reg.ID, store.Counts{}))
 	}
 	return sent, err
 }
@@ -100,7 +102,7 @@ func (h *heartbeater) registerRow(ctx context.Context, db pg.DB, id uuid.UUID) (
 	reg := h.s.cfg.Registration(id)
 	reg.Number, reg.Backend = h.number, h.backend
 	reg.Queues, reg.LeftQueues = h.s.queuesToRegister()
-	err := h.s.store.RegisterWorker(ctx, db, reg)
+	err := h.s.Store.RegisterWorker(ctx, db, reg)
 	if err == nil {
 		h.s.queuesRegistered(reg.Queues)
 	}
@@ -109,7 +111,7 @@ func (h *heartbeater) registerRow(ctx context.Context, db pg.DB, id uuid.UUID) (
 
 // fenceIfOverdue fences the session if others may take the worker for dead by now, and resets the timer if not.
 func (h *heartbeater) fenceIfOverdue() {
-	why := h.s.standing.presumedDead(time.Now())
+	why := h.s.Standing.PresumedDead(time.Now())
 	switch {
 	case why == "":
 		h.setFence()
@@ -121,15 +123,15 @@ func (h *heartbeater) fenceIfOverdue() {
 func (h *heartbeater) setFence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until, _ := h.s.standing.ends()
+	until, _ := h.s.Standing.Ends()
 	h.fenceTimer.Reset(max(0, time.Until(until)))
 }
 
 // alive records that a heartbeat sent at that time was answered. It lifts the fence, unless the answer came too late.
 func (h *heartbeater) alive(sent time.Time) {
-	h.s.standing.answered(sent, h.backend != store.Backend{})
+	h.s.Standing.Answered(sent, h.backend != store.Backend{})
 	h.setFence()
-	if h.s.standing.presumedDead(time.Now()) != "" { // the answer came too late
+	if h.s.Standing.PresumedDead(time.Now()) != "" { // the answer came too late
 		return
 	}
 	h.s.mu.Lock()
@@ -149,20 +151,20 @@ func (h *heartbeater) fence(why string) {
 	h.s.freedKeys.leaveLocked()
 	n := len(h.s.executing)
 	h.s.mu.Unlock()
-	if log := h.s.logger(h.s.ID()).With("because", why); n == 0 {
+	if log := h.s.Logger(h.s.ID()).With("because", why); n == 0 {
 		log.Warn("kagzi: others may take this worker for dead: claiming no runs until the database answers")
 	} else {
 		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes "+
 			"meanwhile are given back when the database answers", "runs", n)
 	}
-	h.s.stopAll(stopShutdown, ErrLeaseLost)
+	h.s.stopAll(stopShutdown, standing.ErrLeaseLost)
 }
 
 // run sends heartbeats until stop is closed: at each interval, when one is asked for, and when its connection is lost.
 func (h *heartbeater) run(stop chan struct{}) {
 	interval := h.s.cfg.Heartbeat
 	for {
-		next := h.s.standing.lastSent().Add(interval)
+		next := h.s.Standing.LastSent().Add(interval)
 		begun := time.Now()
 		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
 			// A server or proxy may end each connection at once. Do not open them in a storm.
@@ -190,10 +192,10 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	for {
 		err := h.heartbeat()
 		if err == nil {
-			h.s.outage.End()
+			h.s.Away.End()
 			return
 		}
-		h.s.databaseTrouble(err)
+		h.s.Trouble(err)
 		if !pg.Answered(err) {
 			h.close()
 		}
@@ -231,7 +233,7 @@ func (h *heartbeater) heartbeat() error {
 	}
 	var states []store.HeldRunState
 	if err := h.ask(conn, func(ctx context.Context, db pg.DB) (err error) {
-		states, err = s.store.HeldStates(ctx, db, held, s.refusesOne)
+		states, err = s.Store.HeldStates(ctx, db, held, s.RefusesOne)
 		return err
 	}); err != nil {
 		return err
@@ -252,7 +254,7 @@ func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err 
 	var sent store.Heartbeat
 	send := func(ctx context.Context, db pg.DB) (err error) {
 		sent = h.newHeartbeat()
-		answer, err = s.store.Heartbeat(ctx, db, sent)
+		answer, err = s.Store.Heartbeat(ctx, db, sent)
 		return err
 	}
 	err = h.ask(conn, send)
@@ -304,14 +306,14 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	id := uuid.New()
 	s.mu.Lock()
 	old, n, draining := s.ID(), len(s.executing), s.draining
-	s.worker.Store(&id)
+	s.SetID(id)
 	s.tally.moved()
 	s.fenced = true // no claims before the registration: nobody would release their runs if the worker died
 	s.mu.Unlock()
-	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
-	s.outage.SetLogger(s.logger(id))
-	log := s.logger(old).With("new_worker", id, "runs", n)
-	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
+	s.stopAll(stopShutdown, standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
+	s.Away.SetLogger(s.Logger(id))
+	log := s.Logger(old).With("new_worker", id, "runs", n)
+	if reason := s.Store.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
 	}
 	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
@@ -324,7 +326,7 @@ func (h *heartbeater) reregister(db pg.DB) error {
 		return err
 	}
 	if draining {
-		if err := s.store.DrainingWorker(ctx, db, s.ID()); err != nil {
+		if err := s.Store.DrainingWorker(ctx, db, s.ID()); err != nil {
 			return err
 		}
 	}
@@ -334,14 +336,14 @@ func (h *heartbeater) reregister(db pg.DB) error {
 }
 
 // draining writes to the registry that the worker takes no more runs. A failure does no harm.
-func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
+func (h *heartbeater) draining() { h.updateRegistry(h.s.Store.DrainingWorker) }
 
 // end writes to the registry that the worker has stopped, and closes the connection. It is called after run has
 // returned. If slots could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
 	if h.s.freedKeys.wait() {
 		h.updateRegistry(func(ctx context.Context, db pg.DB, id uuid.UUID) error {
-			return h.s.store.StoppedWorker(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
+			return h.s.Store.StoppedWorker(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
 		})
 	}
 	h.mu.Lock()
@@ -354,13 +356,13 @@ func (h *heartbeater) end() {
 // updateRegistry calls f, unless the database is away: f would only delay the worker's end, and the failure detector
 // will notice the worker's silence.
 func (h *heartbeater) updateRegistry(f func(context.Context, pg.DB, uuid.UUID) error) {
-	if h.s.outage.UnderWay() {
+	if h.s.Away.UnderWay() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), registryTimeout)
 	defer cancel()
-	if err := f(ctx, h.s.store.Pool(), h.s.ID()); err != nil {
-		h.s.databaseTrouble(err)
+	if err := f(ctx, h.s.Store.Pool(), h.s.ID()); err != nil {
+		h.s.Trouble(err)
 	}
 }
 
@@ -384,9 +386,9 @@ func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
 // are extended.
 func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) error {
 	all := true
-	terms, err := s.store.ExtendLeases(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
+	terms, err := s.Store.ExtendLeases(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
 		all = false
-		s.refusesOne(held, err)
+		s.RefusesOne(held, err)
 	})
 	for held, term := range terms {
 		s.mu.Lock()
@@ -397,7 +399,7 @@ func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) er
 		}
 	}
 	if err == nil && all {
-		s.failures.Over(s.logger(s.ID()), extending)
+		s.Failing.Over(s.Logger(s.ID()), extending)
 	}
 	return err
 }

@@ -26,9 +26,9 @@ const LeastGrace = 1500 * time.Millisecond
 // connection, and takes writes, can declare the worker dead. See docs/architecture.md, Leases and heartbeats.
 func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
-		h.s.standing.forgetLoss()
+		h.s.Standing.ForgetLoss()
 	} else {
-		h.s.standing.connectionLost(time.Now().Add(-h.pingInterval()))
+		h.s.Standing.ConnectionLost(time.Now().Add(-h.pingInterval()))
 	}
 	h.setFence()
 }
@@ -64,7 +64,7 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 		select {
 		case <-ctx.Done():
 		case <-stop:
-		case <-h.s.heartbeats:
+		case <-h.s.Heartbeats:
 		}
 	})
 	for {
@@ -98,7 +98,7 @@ func (h *heartbeater) answers() bool {
 	h.s.mu.Lock()
 	idle := len(h.s.executing) == 0
 	h.s.mu.Unlock()
-	if idle || h.backend == (store.Backend{}) || h.s.standing.grace == 0 {
+	if idle || h.backend == (store.Backend{}) || h.s.Standing.Grace() == 0 {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.pingInterval())
@@ -110,7 +110,7 @@ func (h *heartbeater) answers() bool {
 		h.close()
 		return false
 	}
-	h.s.standing.hear(sent)
+	h.s.Standing.Hear(sent)
 	return true
 }
 
@@ -123,7 +123,7 @@ func (h *heartbeater) patience() time.Duration {
 // dbOf returns conn, or the pool if conn is nil.
 func (h *heartbeater) dbOf(conn *pgx.Conn) pg.DB {
 	if conn == nil {
-		return h.s.store.Pool()
+		return h.s.Store.Pool()
 	}
 	return conn
 }
@@ -141,7 +141,7 @@ func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, pg.DB) error) 
 	case conn != nil && conn.IsClosed() || serverDown(err):
 		h.connectionLost(err)
 	case conn != nil && err == nil:
-		h.s.standing.hear(sent)
+		h.s.Standing.Hear(sent)
 	}
 	return err
 }
@@ -151,7 +151,7 @@ func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, pg.DB) error) 
 // ended.
 func (h *heartbeater) watchConnection() (over func()) {
 	backend := h.backend
-	if backend == (store.Backend{}) || h.s.standing.grace == 0 {
+	if backend == (store.Backend{}) || h.s.Standing.Grace() == 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -169,7 +169,7 @@ func (h *heartbeater) watchConnection() (over func()) {
 			case ctx.Err() != nil:
 				return
 			case there:
-				h.s.standing.hear(sent)
+				h.s.Standing.Hear(sent)
 			case pg.Classify(err) != pg.ClassBusy:
 				h.connectionLost(err)
 				return
@@ -186,12 +186,12 @@ func (h *heartbeater) watchConnection() (over func()) {
 func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.pingInterval())
 	defer cancel()
-	conn, err := store.Connect(ctx, h.s.store.Pool())
+	conn, err := store.Connect(ctx, h.s.Store.Pool())
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	return h.s.store.HasBackend(ctx, conn, b)
+	return h.s.Store.HasBackend(ctx, conn, b)
 }
 
 // close closes the connection, if there is one.

@@ -41,7 +41,7 @@ func (h *heartbeater) open() *opening {
 		defer close(o.done)
 		defer cancel()
 		o.conn, o.backend, o.err = h.dial(ctx)
-		goroutine.Signal(h.s.heartbeats)
+		goroutine.Signal(h.s.Heartbeats)
 	}()
 	return o
 }
@@ -50,7 +50,7 @@ func (h *heartbeater) open() *opening {
 // is the only place that prepares them: a heartbeat that had to would take two round trips for each, and lose the
 // connection if that is too long.
 func (h *heartbeater) dial(ctx context.Context) (*pgx.Conn, store.Backend, error) {
-	conn, err := store.Connect(ctx, h.s.store.Pool(), func(cfg *pgx.ConnConfig) {
+	conn, err := store.Connect(ctx, h.s.Store.Pool(), func(cfg *pgx.ConnConfig) {
 		// The wait for the next heartbeat ends by a deadline on this connection. A cancel request, which a pool may be
 		// configured to send instead, could hit the heartbeat.
 		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
@@ -60,7 +60,7 @@ func (h *heartbeater) dial(ctx context.Context) (*pgx.Conn, store.Backend, error
 	if err != nil {
 		return nil, store.Backend{}, err
 	}
-	backend, err := h.s.store.PrepareHeartbeats(ctx, conn)
+	backend, err := h.s.Store.PrepareHeartbeats(ctx, conn)
 	if err != nil {
 		closeSoon(conn)
 		return nil, store.Backend{}, err
@@ -81,7 +81,7 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 		return nil, ctx.Err()
 	}
 	select {
-	case <-h.s.heartbeats: // the caller sends the heartbeat that the opening has asked for
+	case <-h.s.Heartbeats: // the caller sends the heartbeat that the opening has asked for
 	default:
 	}
 	h.opening = nil

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -35,4 +36,4 @@ func (h *holding) isLoadingLocked() bool { return h.loading }
 func (h *holding) loadedLocked() { h.loading = false }
 
 // isOverLocked reports whether the lease is over.
-func (h *holding) isOverLocked(now time.Time) bool { return past(now, h.term.Ends) }
+func (h *holding) isOverLocked(now time.Time) bool { return standing.Past(now, h.term.Ends) }

@@ -87,7 +87,7 @@ func (w *watchdog) pass(now time.Time, last bool) {
 	}
 	w.log(now, last)
 	if w.s.setHung(w.report(w.nesting.pass(branches, now))) {
-		goroutine.Signal(w.s.heartbeats)
+		goroutine.Signal(w.s.Heartbeats)
 	}
 }
 
@@ -155,7 +155,7 @@ func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
 	e := b.e
 	h := &store.HungCode{
 		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type,
-		Since: e.now().Add(s.begun.Sub(now)).UTC(),
+		Since: e.Now().Add(s.begun.Sub(now)).UTC(),
 	}
 	if s.attempt.ctx == nil {
 		h.Branch = b.result.name
@@ -257,7 +257,7 @@ func goneOn(now time.Time, s *sighting) string {
 
 // hungLog returns the logger for lines about the code of s.
 func (b *Branch) hungLog(s *sighting) *slog.Logger {
-	log := b.e.log().With("worker", b.e.environment.ID())
+	log := b.e.log().With("worker", b.e.Worker.ID())
 	switch {
 	case s.attempt.ctx != nil:
 		return log.With("step", s.attempt.id, "attempt", s.attempt.number)

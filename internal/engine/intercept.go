@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/internal/text"
 )
 
@@ -23,7 +24,7 @@ func (e *execution) intercept(h Handler) {
 	x := e.interception
 	this := InterceptedRun{ClaimedRun: e.ClaimedRun, Decoded: e.decodedHeaders(), Waited: e.waited()}
 	this.Age = e.age() // after Waited, which is not more
-	err = e.intercepts.Execute(e.background, this, func(ctx context.Context) error {
+	err = e.language.Interceptors.Execute(context.Background(), this, func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
 			return ErrNextAgain
@@ -38,14 +39,14 @@ func (e *execution) intercept(h Handler) {
 }
 
 // age returns how long ago the run was started.
-func (e *execution) age() time.Duration { return max(0, e.now().Sub(e.CreatedAt)) }
+func (e *execution) age() time.Duration { return max(0, e.Now().Sub(e.CreatedAt)) }
 
 // waited returns how long the run was due before its execution, zero if that is not known.
 func (e *execution) waited() time.Duration {
 	if e.DueAt.IsZero() {
 		return 0
 	}
-	return max(0, e.now().Sub(e.DueAt))
+	return max(0, e.Now().Sub(e.DueAt))
 }
 
 // intercepted is called when the interceptors have returned err.
@@ -98,25 +99,25 @@ func (e *execution) howEnded() error {
 	case stopCancelled, stopCancelling:
 		return errCancelled
 	case stopLost:
-		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
+		return fmt.Errorf("%w: %w", ErrSuspended, standing.ErrLeaseLost)
 	case stopSuspended:
 		if last != nil && last.suspension.WaitingOn != "" {
 			return fmt.Errorf("%w: it waits for %s", ErrSuspended, last.suspension.WaitingOn)
 		}
 		return ErrSuspended
 	}
-	if errors.Is(context.Cause(e.context()), ErrLeaseLost) { // another worker may have the run, so it is given up
-		return fmt.Errorf("%w: %w", ErrSuspended, ErrLeaseLost)
+	if errors.Is(context.Cause(e.context()), standing.ErrLeaseLost) { // another worker may have the run, so it is given up
+		return fmt.Errorf("%w: %w", ErrSuspended, standing.ErrLeaseLost)
 	}
-	return fmt.Errorf("%w: %w", ErrSuspended, ErrShutdown)
+	return fmt.Errorf("%w: %w", ErrSuspended, standing.ErrShutdown)
 }
 
 // endOfAttempt returns err, the failure of an attempt of the run, with ErrRetried if another attempt follows.
 func (e *execution) endOfAttempt(err error) error {
-	if err == nil || e.errors.Classify(err).Permanent {
+	if err == nil || e.language.Errors.Classify(err).Permanent {
 		return err
 	}
-	if policy, _ := e.policy(e.RetryPolicy); !policy.Allows(e.runAttempt()) { // retryPolicy logs an error
+	if policy, _ := e.language.Policy(e.RetryPolicy); !policy.Allows(e.runAttempt()) { // retryPolicy logs an error
 		return err
 	}
 	return &retriedError{err}

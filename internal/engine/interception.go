@@ -20,8 +20,6 @@ type Interceptors struct {
 	Execute func(ctx context.Context, run InterceptedRun, next func(context.Context) error) error
 	// Attempt wraps the function of one attempt of a step.
 	Attempt func(ctx context.Context, step StepIdentity, next func(context.Context) error) error
-	// Flushed is told of a transaction with so many writes of so many executions. It must not block.
-	Flushed func(runs, writes int, took time.Duration, err error)
 	// OfStep reports whether ctx descends from the one that the attempt's interceptors got.
 	OfStep func(ctx context.Context, step StepIdentity) bool
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/standing"
 )
 
 // notHeld returns why another worker may hold the run by now; "" if this worker holds it for certain.
@@ -18,7 +19,7 @@ func (e *execution) notHeld() string {
 	if over {
 		return "the lease is over"
 	}
-	return e.standing.presumedDead(now)
+	return e.Standing.PresumedDead(now)
 }
 
 // exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped,
@@ -27,8 +28,8 @@ func (e *execution) notHeld() string {
 // ready goroutines run before a timer fires. See docs/architecture.md, Leases and heartbeats.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
-	for e.writesRecords() && e.standing.silent(time.Now(), e.Term.Asked) {
-		goroutine.Signal(e.heartbeats)
+	for e.writesRecords() && e.Standing.Silent(time.Now(), e.Term.Asked) {
+		goroutine.Signal(e.Heartbeats)
 		select {
 		case <-e.whenDone():
 			e.exitIfStopped()
@@ -38,7 +39,7 @@ func (e *execution) exitUnlessHeld(step string) {
 	if why := e.notHeld(); why != "" {
 		e.log().Warn("kagzi: a step is not called, and the run is given back: another worker may hold it", "step", step,
 			"because", why)
-		e.stop(stopShutdown, ErrLeaseLost)
+		e.stop(stopShutdown, standing.ErrLeaseLost)
 	}
 	e.exitIfStopped()
 }

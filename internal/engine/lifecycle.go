@@ -13,7 +13,9 @@ import (
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/limits"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -28,19 +30,22 @@ func New(cfg Config) *Session {
 		stale:         map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
 		drains: make(chan struct{}), strays: strays{age: store.LateClaims, wake: make(chan struct{}, 1)},
 	}
-	s.environment = newEnvironment(&cfg, s.poolIsClosed)
+	s.Worker = standing.New(cfg.Store, cfg.Logger, cfg.Hints.Reconnect, s.poolIsClosed)
+	s.Hints, s.Hooks = cfg.Hints, cfg.Hooks
+	s.limits = limits.New(s.Worker)
+	s.env = cfg.Env.With(s.Worker, s.limits)
 	if cfg.Hooks != nil {
 		s.suspects.patience = cmp.Or(cfg.Hooks.SuspectPatience, firstPatience)
 	}
 	s.claims = newPolicy(&cfg)
 	s.freedKeys = &freedKeys{
-		store: cfg.Store, hints: cfg.Hints, trouble: s.databaseTrouble, drains: s.drains, mu: &s.mu, claims: s.claims,
+		store: cfg.Store, hints: cfg.Hints, trouble: s.Trouble, drains: s.drains, mu: &s.mu, claims: s.claims,
 	}
 	s.changeQueues(cfg.Queues)
 	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
 	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
-	s.loads = newLoader(s.environment, s.drains, s.dispatch)
+	s.loads = newLoader(s.Worker, s.drains, s.dispatch)
 	if cfg.FixedLease { // the lease is not extended, and must outlast the query
 		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
 	}
@@ -71,7 +76,7 @@ func (s *Session) Run(ctx context.Context) error {
 		}
 		return failure.Prefixed(err)
 	}
-	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.store.Namespace(), "queues", s.Queues(),
+	s.cfg.Logger.Info("kagzi: worker started", "worker", s.ID(), "namespace", s.Store.Namespace(), "queues", s.Queues(),
 		"workflows", s.cfg.Registration(s.ID()).Handlers)
 	release := s.cfg.Hints.Listen()
 	stopLead := s.cfg.Hints.OnLead(s.hearLead)
@@ -86,7 +91,7 @@ func (s *Session) Run(ctx context.Context) error {
 	loops.Go(func() { s.refreshLoop(stop) })
 	loops.Go(func() { s.watch(stop) })
 	if s.cfg.Beside != nil {
-		beside, cancel := context.WithCancel(s.background) // until the worker has drained
+		beside, cancel := context.WithCancel(context.Background()) // until the worker has drained
 		defer cancel()
 		loops.Go(func() { s.cfg.Beside(beside) })
 		loops.Go(func() {
@@ -100,7 +105,7 @@ func (s *Session) Run(ctx context.Context) error {
 	s.unfinished.Wait()
 	s.waitForWrites() // of runs whose insert ended after the drain
 	s.freedKeys.wait()
-	s.limits.wait()
+	s.limits.Wait()
 
 	leaveHints()
 	close(stop)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -48,7 +49,7 @@ const (
 // is large, slow or unreadable delays no other run. A loader is safe for concurrent use. See docs/architecture.md,
 // Claim.
 type loader struct {
-	env      *environment
+	worker   *standing.Worker
 	longest  time.Duration                // the longest timeout of a query for one history
 	drains   <-chan struct{}              // closed when the session drains
 	loaded   func(*execution)             // called with an execution whose history is read
@@ -65,13 +66,13 @@ type loader struct {
 	hard map[uuid.UUID]bool // runs that are too large or too slow for shared. Added by readHard, removed by unmark.
 }
 
-func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)) *loader {
+func newLoader(worker *standing.Worker, drains <-chan struct{}, loaded func(*execution)) *loader {
 	most := int64(mostLarge)
-	if env.hooks != nil {
-		most = cmp.Or(env.hooks.MostLarge, most)
+	if worker.Hooks != nil {
+		most = cmp.Or(worker.Hooks.MostLarge, most)
 	}
 	l := &loader{
-		env: env, longest: longestLoad, drains: drains, loaded: loaded,
+		worker: worker, longest: longestLoad, drains: drains, loaded: loaded,
 		large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{},
 	}
 	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readTogether(es, sharedTimeout) }})
@@ -89,13 +90,13 @@ func newLoader(env *environment, drains <-chan struct{}, loaded func(*execution)
 		}
 	}})
 	l.alone, l.troubled, l.suspects = newLane(l, mostAlone, 2), newLane(l, mostTroubled, 1), newLane(l, math.MaxInt, 1)
-	l.conns = make(chan struct{}, max(1, min(4, int(env.store.Pool().Config().MaxConns)/2)))
+	l.conns = make(chan struct{}, max(1, min(4, int(worker.Store.Pool().Config().MaxConns)/2)))
 	return l
 }
 
 // end cancels the queries for histories and waits for the readers.
 func (l *loader) end() {
-	l.env.stopReads()
+	l.worker.StopReads()
 	l.shared.Wait()
 	l.parted.Wait()
 	l.alone.reading.Wait()
@@ -130,14 +131,14 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 			return
 		}
 		each := min(sharedBytes/int64(len(es)), sharedEach)
-		loaded, err := l.env.store.Load(l.env.reads, request(es, each, timeout))
+		loaded, err := l.worker.Store.Load(l.worker.Reads, request(es, each, timeout))
 		if err == nil {
-			l.env.outage.End()
-			l.env.failures.Over(l.env.logger(l.env.ID()), readingHistory)
+			l.worker.Away.End()
+			l.worker.Failing.Over(l.worker.Logger(l.worker.ID()), readingHistory)
 			l.readRest(l.beginRead(es, loaded), each)
 			return
 		}
-		if l.env.readable() {
+		if l.worker.Readable() {
 			l.split(es)
 			return
 		}
@@ -240,7 +241,7 @@ func (l *loader) fetch(e *execution) {
 
 func (l *loader) fetchAlone(e *execution) {
 	e.fetched()
-	if e.stopped() || l.env.reads.Err() != nil {
+	if e.stopped() || l.worker.Reads.Err() != nil {
 		return
 	}
 	_ = e.readInbox() // after a failure the next heartbeat asks again
@@ -249,19 +250,19 @@ func (l *loader) fetchAlone(e *execution) {
 // wait pauses before the next try to read histories. If the worker drains meanwhile, it yields their runs and returns
 // false.
 func (l *loader) wait(err error, es []*execution, failures int) bool {
-	if l.env.reads.Err() == nil {
-		l.env.databaseTrouble(err)
+	if l.worker.Reads.Err() == nil {
+		l.worker.Trouble(err)
 	}
 	timer := time.NewTimer(outage.PauseAfter(err, failures))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-l.env.reads.Done():
+	case <-l.worker.Reads.Done():
 	case <-l.drains:
 	}
 	for _, e := range es {
-		e.stopUnbegun(stopShutdown, ErrShutdown)
+		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
 	}
 	return false
 }

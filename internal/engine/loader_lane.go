@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -69,7 +70,7 @@ func (l *loader) readAlone(e *execution) {
 			return
 		}
 		switch class := pg.Classify(err); {
-		case class != pg.ClassBusy && class != pg.ClassConflict && l.env.readable():
+		case class != pg.ClassBusy && class != pg.ClassConflict && l.worker.Readable():
 			e.unreadable(err)
 			return
 		case !l.wait(err, []*execution{e}, failures):
@@ -83,7 +84,7 @@ func (l *loader) readOne(e *execution) error {
 	timeout := min(aloneTimeout<<min(e.LoadFailures, 10), l.longest)
 	var size int64
 	if err := l.slowly(func() (err error) {
-		size, err = l.env.store.LoadSize(l.env.reads, e.RunID, timeout)
+		size, err = l.worker.Store.LoadSize(l.worker.Reads, e.RunID, timeout)
 		return err
 	}); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (l *loader) readOne(e *execution) error {
 	var begun time.Time
 	if err := l.slowly(func() (err error) {
 		begun = time.Now()
-		loaded, err = l.env.store.Load(l.env.reads, request([]*execution{e}, store.NoLimit, timeout))
+		loaded, err = l.worker.Store.Load(l.worker.Reads, request([]*execution{e}, store.NoLimit, timeout))
 		return err
 	}); err != nil {
 		l.releaseMemory(e)
@@ -129,21 +130,21 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	}
 	var found store.CrashLoopEvidence
 	if err := l.slowly(func() (err error) {
-		found, err = l.env.store.CrashLoopEvidence(l.env.reads, e.RunID, e.RecoveriesSince, aloneTimeout)
+		found, err = l.worker.Store.CrashLoopEvidence(l.worker.Reads, e.RunID, e.RecoveriesSince, aloneTimeout)
 		return err
 	}); err != nil {
 		return false, err
 	}
 	if found.Progress {
-		if err := l.env.store.ResetRecoveries(l.env.background, e.held()); err != nil {
+		if err := l.worker.Store.ResetRecoveries(context.Background(), e.held()); err != nil {
 			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
 		}
 		e.Recoveries = 0
 		return false, nil
 	}
 	if e.Recoveries <= maxRecoveries {
-		if err := l.env.store.BeginSuspect(l.env.reads, e.held()); err != nil {
-			l.env.databaseTrouble(err)
+		if err := l.worker.Store.BeginSuspect(l.worker.Reads, e.held()); err != nil {
+			l.worker.Trouble(err)
 			e.yield("recovery", time.Second, store.HistoryUntried)
 			return true, nil
 		}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/store"
@@ -12,7 +14,7 @@ const mostUnread = 3
 // readInbox reads the first messages and the ends of children that reached e's run.
 func (e *execution) readInbox() error {
 	id := e.RunID
-	inboxes, err := e.store.Inbox(e.background, []uuid.UUID{id})
+	inboxes, err := e.Store.Inbox(context.Background(), []uuid.UUID{id})
 	if n := inboxes[id]; n != nil {
 		e.deliver(n)
 	}
@@ -24,7 +26,7 @@ func (e *execution) readMessages(name string) error {
 	e.Lock()
 	after, seen := e.inbox.received[name], e.seen
 	e.Unlock()
-	page, more, err := e.store.UnreadOfName(e.background, e.RunID, name, after)
+	page, more, err := e.Store.UnreadOfName(context.Background(), e.RunID, name, after)
 	if err == nil {
 		e.Lock()
 		e.addSignalsLocked(page)
@@ -45,8 +47,8 @@ func (e *execution) inboxRead(err error) error {
 		e.Unlock()
 		return nil
 	}
-	e.databaseTrouble(err)
-	if !e.readable() {
+	e.Trouble(err)
+	if !e.Readable() {
 		return err
 	}
 	e.Lock()

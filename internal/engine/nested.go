@@ -90,9 +90,9 @@ func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
 	for i, w := range waits {
 		ids[i] = w.id
 	}
-	ctx, cancel := context.WithTimeout(n.s.reads, time.Second)
+	ctx, cancel := context.WithTimeout(n.s.Reads, time.Second)
 	defer cancel()
-	found, _ := n.s.store.DueAmong(ctx, ids)
+	found, _ := n.s.Store.DueAmong(ctx, ids)
 	due := map[uuid.UUID]bool{}
 	for _, id := range found {
 		due[id] = true
@@ -107,6 +107,6 @@ func (n *nesting) code(w nestedWait, now time.Time) store.HungCode {
 		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type, Step: w.attempt.id, Attempt: w.attempt.number,
 		Awaits: w.id,
 		Cause:  fmt.Sprintf("it waits for the result of run %s, and such steps hold all slots of the worker", w.id),
-		Since:  e.now().Add(w.since.Sub(now)).UTC(),
+		Since:  e.Now().Add(w.since.Sub(now)).UTC(),
 	}
 }

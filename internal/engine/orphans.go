@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -85,7 +86,7 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 	asked := time.Now()
 	var yielded []orphan
 	keep := func(o orphan, err error) {
-		s.databaseTrouble(err)
+		s.Trouble(err)
 		left = append(left, o)
 	}
 	err := store.Isolate(orphans, func(some []orphan) error {
@@ -95,9 +96,9 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 			of[o.RunID] = o
 			f.Suspensions = append(f.Suspensions, o.suspension())
 		}
-		ctx, cancel := context.WithTimeout(s.background, s.claimTime())
+		ctx, cancel := context.WithTimeout(context.Background(), s.claimTime())
 		defer cancel()
-		if err := s.store.Flush(ctx, f); err != nil {
+		if err := s.Store.Flush(ctx, f); err != nil {
 			return err
 		}
 		for _, p := range f.Suspensions {
@@ -111,7 +112,7 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 		return nil
 	}, keep)
 	if err != nil {
-		s.databaseTrouble(err)
+		s.Trouble(err)
 		return append(left, orphans...)
 	}
 	s.orphansYielded(yielded)
@@ -127,7 +128,7 @@ func (s *Session) orphansYielded(yielded []orphan) {
 		s.keyFreed(&store.ClaimedRun{Queue: o.queue, Key: o.key})
 	}
 	for of, ids := range runs {
-		log := s.logger(s.ID()).With("runs", len(ids))
+		log := s.Logger(s.ID()).With("runs", len(ids))
 		if of == "stray" {
 			log.Error("kagzi: runs were RUNNING under this worker, which did not execute them: they are given back",
 				"first", ids[0])
@@ -136,7 +137,7 @@ func (s *Session) orphansYielded(yielded []orphan) {
 		}
 	}
 	for q := range queues {
-		_ = s.cfg.Hints.Due(s.noWait, nil, store.DueRun{Queue: q}) // fails only in a transaction
+		_ = s.cfg.Hints.Due(standing.NoWait, nil, store.DueRun{Queue: q}) // fails only in a transaction
 	}
 }
 
@@ -170,7 +171,7 @@ func (s *Session) strayLoop() {
 		case <-time.After(max(s.cfg.Heartbeat, time.Second)):
 		}
 		if s.strays.after.IsZero() {
-			s.strays.after = s.now().Add(-time.Since(begun) - time.Minute) // the worker is younger
+			s.strays.after = s.Now().Add(-time.Since(begun) - time.Minute) // the worker is younger
 		}
 		s.searchStrays()
 	}
@@ -195,13 +196,13 @@ func (s *Session) searchStrays() {
 	for _, t := range s.cfg.Types {
 		given.Types = append(given.Types, t.Type)
 	}
-	found, until, err := s.store.LeasesGiven(s.background, given)
+	found, until, err := s.Store.LeasesGiven(context.Background(), given)
 	if err != nil {
-		s.databaseTrouble(err)
+		s.Trouble(err)
 		return
 	}
 	if found = s.strays.old(s.notExecuted(found), begun, age); len(found) > 0 {
-		goroutine.Signal(s.heartbeats)
+		goroutine.Signal(s.Heartbeats)
 		select {
 		case <-s.drains:
 			return
@@ -269,34 +270,34 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	s.leftOut.addTo(&req)
-	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
+	claim, err := s.claimWithin(s.claimTime(), req, s.Store.Claim)
 	if store.MayBeRowError(err) && ctx.Err() == nil {
 		req.NoInputs, sent = true, time.Now()
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+		claim, err = s.claimWithin(s.claimTime(), req, s.Store.Claim)
 	}
 	for tries := 0; err != nil && tries < mostSearches && s.leaveOut(ctx, &req, err); tries++ {
 		sent = time.Now()
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+		claim, err = s.claimWithin(s.claimTime(), req, s.Store.Claim)
 	}
 	if err == nil {
-		s.outage.End()
-		s.failures.Over(s.logger(req.Worker), claiming)
+		s.Away.End()
+		s.Failing.Over(s.Logger(req.Worker), claiming)
 		s.claimedAgain(claim.Runs)
 		return claim
 	}
-	s.databaseTrouble(err)
+	s.Trouble(err)
 	if pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err) {
 		return store.Claim{}
 	}
 	for ctx.Err() == nil {
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.ResolveClaim)
+		claim, err = s.claimWithin(s.claimTime(), req, s.Store.ResolveClaim)
 		if len(claim.Runs) > 0 {
 			return claim // one transaction took all of them
 		}
 		if err == nil {
 			break
 		}
-		s.databaseTrouble(err)
+		s.Trouble(err)
 		if !pg.Unavailable(err) || !s.waitForDatabase(ctx) {
 			break
 		}
@@ -310,9 +311,9 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
 	within, cancel := context.WithTimeout(ctx, s.claimTime())
 	defer cancel()
-	for c, err := range s.store.FindRefused(within, *req, err) {
+	for c, err := range s.Store.FindRefused(within, *req, err) {
 		if s.leftOut.add(c) {
-			s.failures.Note(s.logger(s.ID()), claimOf(c), err)
+			s.Failing.Note(s.Logger(s.ID()), claimOf(c), err)
 			found = true
 		}
 	}
@@ -323,7 +324,7 @@ func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err err
 // claimedAgain notes what the database no longer refuses.
 func (s *Session) claimedAgain(runs []*store.ClaimedRun) {
 	for _, c := range s.leftOut.over(runs) {
-		s.failures.Over(s.logger(s.ID()), claimOf(c))
+		s.Failing.Over(s.Logger(s.ID()), claimOf(c))
 	}
 }
 
@@ -341,7 +342,7 @@ func (s *Session) claimTime() time.Duration {
 func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest,
 	f func(context.Context, store.ClaimRequest) (store.Claim, error),
 ) (store.Claim, error) {
-	ctx, cancel := context.WithTimeout(s.background, d)
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	return f(ctx, req)
 }
@@ -360,7 +361,7 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 		asked := time.Now()
 		found, err := s.disownClaimed(s.claimTime(), req)
 		if err != nil {
-			s.databaseTrouble(err)
+			s.Trouble(err)
 		} else if found || asked.Sub(sent) > store.LateClaims {
 			return // one transaction took all of them
 		}
@@ -369,7 +370,7 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 
 // disownClaimed makes the session yield the runs of a claim that no worker executes. It reports whether there are any.
 func (s *Session) disownClaimed(within time.Duration, req store.ClaimRequest) (found bool, err error) {
-	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
+	claim, err := s.claimWithin(within, req, s.Store.ResolveClaim)
 	if err != nil || len(claim.Runs) == 0 {
 		return false, err
 	}

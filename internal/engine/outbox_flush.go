@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -82,7 +83,8 @@ func (o *outbox) failedAlone() (before int) {
 // dropWrites stops the execution, empties the outbox, and settles its writes as lost.
 func (e *execution) dropWrites() {
 	e.Lock()
-	e.stopLocked(stopLost, ErrShutdown) // at once: nobody may take the writes for written because they left the outbox
+	// at once: nobody may take the writes for written because they left the outbox
+	e.stopLocked(stopLost, standing.ErrShutdown)
 	writes := e.writes
 	e.writes, e.taken = nil, 0
 	e.Unlock()

@@ -14,7 +14,7 @@ func (e *execution) newRecord(id, kind, status string, attempt, first int) *stor
 			RunID: e.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
 			RunAttempt: e.runAttempt(), Status: status, Kind: kind, Position: e.nextPosition(),
 		},
-		Lease: e.Lease, Worker: e.environment.ID(), Wake: -1,
+		Lease: e.Lease, Worker: e.Worker.ID(), Wake: -1,
 	}
 }
 

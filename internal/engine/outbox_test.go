@@ -119,6 +119,7 @@ func (quietHost) released(*execution)                      {}
 func (quietHost) ended(*execution)                         {}
 func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
 func (quietHost) hasNews(*execution)                       {}
+func (quietHost) stepped()                                 {}
 
 // TestMessagesAreDivided defers reads of messages, then other records. What must be committed with the branch's next
 // write is a part of it; the reads before it are writes of their own, in their order.

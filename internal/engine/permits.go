@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/limits"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -15,8 +17,8 @@ const longestLimitWait = 5 * time.Minute
 
 // A heldPermit is the permit of the attempt that is under way or about to begin.
 type heldPermit struct {
-	line   *limitLine
-	permit *permit
+	line   *limits.Line
+	permit *limits.Permit
 	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
@@ -27,36 +29,39 @@ func (s *stepCall) acquire() (failed, err error) {
 		return nil, nil
 	}
 	b, e := s.b, s.b.e
-	h := &heldPermit{line: e.limits.of(s.spec.Limit)}
-	h.permit = &permit{place: store.Place{
+	h := &heldPermit{line: e.limits.Of(s.spec.Limit)}
+	h.permit = limits.NewPermit(store.Place{
 		RunID: e.RunID, Lease: e.Lease,
 		StepID: fmt.Sprintf("%s#%d", s.id, s.attempt),
-	}}
+	}, func() { e.answered(h) })
 	defer e.listen(h)()
 	defer func() {
 		switch {
 		case s.permit != nil:
 		case e.stopped(): // the run may come back
-			h.line.yield(h.permit)
+			h.line.Yield(h.permit)
 		default:
-			h.line.leave(h.permit, 0)
+			h.line.Leave(h.permit, 0)
 		}
 	}()
 	why := "limit " + s.spec.Limit
-	switch granted, err := b.awaitPermit(h, why); {
-	case err != nil:
+	granted, err := b.awaitPermit(h, why)
+	if err != nil {
 		return nil, err
-	case !granted && h.permit.missing:
+	}
+	switch missing, refused := h.permit.Refusal(); {
+	case granted:
+	case missing:
 		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call Client.SetLimit",
 			s.spec.Limit)), nil
-	case !granted && h.permit.failed != nil:
+	case refused != nil:
 		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+
-			"stored: %w", s.spec.Limit, h.permit.failed)), nil
-	case !granted:
-		e.stop(stopLost, ErrLeaseLost)
+			"stored: %w", s.spec.Limit, refused)), nil
+	default:
+		e.stop(stopLost, standing.ErrLeaseLost)
 		runtime.Goexit()
 	}
-	if err := b.waitFor(&wait{until: h.permit.at, why: why, inMemory: true}, nil, 0); err != nil {
+	if err := b.waitFor(&wait{until: h.permit.At(), why: why, inMemory: true}, nil, 0); err != nil {
 		return nil, err
 	}
 	s.permit = h
@@ -67,28 +72,28 @@ func (s *stepCall) acquire() (failed, err error) {
 func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error) {
 	e, p := b.e, h.permit
 	asked := 0 // the calls that came before the last ask
-	h.line.ask(p)
+	h.line.Ask(p)
 	for inMemory := true; ; {
 		e.Lock()
 		past, calls := h.event.fired, h.event.calls
 		e.Unlock()
-		state, at := h.line.look(p)
+		state, at := h.line.Look(p)
 		w := &wait{why: why, inMemory: true}
 		switch {
-		case state == permitGranted || state == permitRefused:
-			return state == permitGranted, nil
-		case state == permitAsking:
+		case state == limits.Granted || state == limits.Refused:
+			return state == limits.Granted, nil
+		case state == limits.Asking:
 		case calls > asked: // the last answer may be older than the call
-			if h.line.ask(p) {
+			if h.line.Ask(p) {
 				asked = calls
 			}
 			continue
 		case !at.IsZero():
 			w = &wait{until: at, why: why, need: 1}
 		case inMemory:
-			w.until = e.now().Add(memoryWait)
+			w.until = e.Now().Add(memoryWait)
 		default:
-			w = &wait{until: e.now().Add(longestLimitWait), why: why, need: 1}
+			w = &wait{until: e.Now().Add(longestLimitWait), why: why, need: 1}
 		}
 		if err := b.waitFor(w, &h.event, past); err != nil {
 			return false, err
@@ -101,18 +106,20 @@ func (b *Branch) awaitPermit(h *heldPermit, why string) (granted bool, err error
 		case inMemory && at.IsZero():
 			inMemory = false
 		default: // its time has come
-			h.line.ask(p)
+			h.line.Ask(p)
 		}
 	}
 }
 
-// listen lets answers, and news of the run, fire the event of h until the returned function is called.
+// answered lets an answer fire the event of h.
+func (e *execution) answered(h *heldPermit) {
+	e.Lock()
+	defer e.Unlock()
+	e.fireLocked(&h.event)
+}
+
+// listen lets news of the run, too, fire the event of h until the returned function is called.
 func (e *execution) listen(h *heldPermit) (stop func()) {
-	h.permit.tell = func() {
-		e.Lock()
-		defer e.Unlock()
-		e.fireLocked(&h.event)
-	}
 	e.Lock()
 	defer e.Unlock()
 	e.callLocked(&h.event)
@@ -127,18 +134,18 @@ func (e *execution) listen(h *heldPermit) (stop func()) {
 // with theirs. The step then keeps its place, and gets the next token.
 func (s *stepCall) isLate() bool {
 	h := s.permit
-	if h == nil || h.permit.late == 0 || s.b.e.now().Sub(h.permit.at) <= h.permit.late {
+	if h == nil || !h.permit.IsLate(s.b.e.Now()) {
 		return false
 	}
 	s.permit = nil
-	h.line.yield(h.permit)
+	h.line.Yield(h.permit)
 	return true
 }
 
 // releaseAfter gives up the permit, if the attempt has one, after its function has returned err.
 func (s *stepCall) releaseAfter(err error) {
 	if s.permit != nil {
-		s.release(s.b.e.errors.Classify(err).After)
+		s.release(s.b.e.language.Errors.Classify(err).After)
 	}
 }
 
@@ -146,6 +153,6 @@ func (s *stepCall) releaseAfter(err error) {
 func (s *stepCall) release(paused time.Duration) {
 	if h := s.permit; h != nil {
 		s.permit = nil
-		h.line.leave(h.permit, paused)
+		h.line.Leave(h.permit, paused)
 	}
 }

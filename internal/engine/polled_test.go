@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -78,11 +79,11 @@ func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
 
 // sessionWithClock returns a session that knows the database's time, and serves the queue named queue.
 func sessionWithClock(poll time.Duration) *Session {
-	s := &Session{cfg: Config{PollInterval: poll, MaxConcurrent: 1}, environment: &environment{}}
+	s := &Session{cfg: Config{PollInterval: poll, MaxConcurrent: 1}, Worker: &standing.Worker{}}
 	s.claims, s.wake = newPolicy(&s.cfg), make(chan struct{}, 1)
 	s.changeQueues(map[string]int{"queue": 1})
 	s.queuesRegistered([]string{"queue"})
-	s.clock.set(time.Now(), time.Now(), time.Now())
+	s.Clock.Set(time.Now(), time.Now(), time.Now())
 	return s
 }
 
@@ -94,7 +95,7 @@ func claimNothing(s *Session) {
 
 // answerNothing ends the plan's claim, which has found that no run is due.
 func answerNothing(s *Session, plan *claims.Plan) {
-	answer := store.Claim{Now: s.now(), Reached: map[store.Pair]time.Time{}}
+	answer := store.Claim{Now: s.Now(), Reached: map[store.Pair]time.Time{}}
 	s.claims.Answered(plan, &answer, 0, s.moment())
 	s.claims.Ended(plan, 0, time.Now())
 }

@@ -77,7 +77,7 @@ const bigEvents = 256 << 10
 // database's clock, which lags, and after the branch's last event, because a fork compares these times.
 func (b *Branch) afterNow() time.Time {
 	at := b.now.Add(time.Microsecond)
-	if now := b.e.now(); now.After(at) {
+	if now := b.e.Now(); now.After(at) {
 		at = now
 	}
 	return at.Truncate(time.Microsecond) // as a replay reads it

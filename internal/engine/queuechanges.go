@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/standing"
 )
 
 // SetQueues makes the session claim from these queues, with these shares of its slots, and from no others. From a new
@@ -16,10 +17,10 @@ import (
 func (s *Session) SetQueues(shares map[string]int) {
 	left := s.changeQueues(shares)
 	goroutine.Signal(s.wake)
-	goroutine.Signal(s.heartbeats)
+	goroutine.Signal(s.Heartbeats)
 	for _, name := range left {
 		// The runs that this worker has suspended become due without it: other workers must query when.
-		s.cfg.Hints.Queue(s.noWait, name)
+		s.cfg.Hints.Queue(standing.NoWait, name)
 	}
 	if len(left) > 0 {
 		s.freedKeys.leave() // no claim of this worker looks at the keys of a queue that it has left

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -17,7 +18,7 @@ func (s *Session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ids == nil || slices.Contains(ids, s.ID()) {
-		goroutine.Signal(s.heartbeats)
+		goroutine.Signal(s.Heartbeats)
 	}
 	if ids == nil {
 		for id := range s.executing {
@@ -71,9 +72,9 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 
 // readStates reads the rows of runs, and passes what has changed to their executions.
 func (s *Session) readStates(held []store.HeldRun) {
-	states, err := s.store.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
+	states, err := s.Store.HeldStates(context.Background(), s.Store.Pool(), held, s.RefusesOne)
 	if err != nil {
-		s.databaseTrouble(err) // the next heartbeat refreshes, too
+		s.Trouble(err) // the next heartbeat refreshes, too
 		return
 	}
 	s.fetch(s.apply(states))
@@ -95,11 +96,11 @@ func (s *Session) fetch(ids []uuid.UUID) {
 		}
 	}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.background, sharedTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
 	defer cancel()
-	inboxes, err := s.store.Inbox(ctx, ids)
-	if err != nil && !s.readable() {
-		s.databaseTrouble(err) // the next heartbeat refreshes, too
+	inboxes, err := s.Store.Inbox(ctx, ids)
+	if err != nil && !s.Readable() {
+		s.Trouble(err) // the next heartbeat refreshes, too
 		return
 	}
 	for id, e := range of {
@@ -131,7 +132,7 @@ func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 		case st.Status == store.Cancelled:
 			e.stop(stopCancelled, errCancelled)
 		default:
-			e.stop(stopLost, ErrLeaseLost)
+			e.stop(stopLost, standing.ErrLeaseLost)
 		}
 	}
 	return woken

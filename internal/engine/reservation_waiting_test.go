@@ -20,7 +20,7 @@ func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 			return nil, nil
 		}}}
 		s.reserved = map[uuid.UUID]bool{}
-		s.worker.Store(new(uuid.New()))
+		s.SetID(uuid.New())
 		claimNothing(s)
 		s.claims.Wait("queue", waiting)
 		if got := s.Reserve(&store.NewRun{RunID: uuid.New(), Queue: "queue", Type: "wf"}) != nil; got != want {

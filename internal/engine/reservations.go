@@ -35,7 +35,7 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if run.Key != "" || s.draining || s.fenced || s.standing.presumedDead(now) != "" ||
+	if run.Key != "" || s.draining || s.fenced || s.Standing.PresumedDead(now) != "" ||
 		!s.claims.Reserve(run.Queue, now) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (p *reservation) Begin(r *store.ClaimedRun) {
 	s := p.s
 	defer s.unfinished.Done()
 	s.setClock(r.StartedAt, r.Term.Asked)
-	s.failpoint("after start", r.RunID)
+	s.Failpoint("after start", r.RunID)
 	if e := s.adopt(p.worker, r); e != nil {
 		s.start(e)
 	} else {

@@ -12,14 +12,19 @@ import (
 
 	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/claims"
+	"github.com/kagzi/kagzi/internal/limits"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
 // A Session is one call of Worker.Run: its claim loop and its executions.
 type Session struct {
-	*environment
-	cfg Config
+	*standing.Worker
+	env    *Env
+	limits *limits.Limits
+	tally  tally
+	cfg    Config
 
 	// Batchers of executions with unsettled writes. An execution is in one of them at a time.
 	writer *batch.Batcher[*execution] // all executions but those of the other two
@@ -111,7 +116,7 @@ func (s *Session) stopAll(reason stopReason, cause error) {
 // said now. If somebody has set the database's clock forward, all timers are computed again: setClock resets deadlines
 // and wakes the claim loop, whose next claim may be overdue; waits notice it by themselves.
 func (s *Session) setClock(now, sent time.Time) {
-	if !s.clock.set(now, sent, time.Now()) {
+	if !s.Clock.Set(now, sent, time.Now()) {
 		return
 	}
 	s.mu.Lock()
@@ -126,10 +131,8 @@ func (s *Session) setClock(now, sent time.Time) {
 // Stuck returns for how long the database has given neither answer nor error, and whether that is too long to be
 // explained: heartbeats are sent all the time, and each of them ends soon.
 func (s *Session) Stuck() (silence time.Duration, stuck bool) {
-	s.clock.mu.Lock()
-	last := s.clock.heard
-	s.clock.mu.Unlock()
-	if troubled := *s.troubled.Load(); troubled.After(last) {
+	last := s.Clock.Heard()
+	if troubled := s.Troubled(); troubled.After(last) {
 		last = troubled
 	}
 	silence = time.Since(last)
@@ -146,7 +149,7 @@ func (s *Session) Queues() []string {
 }
 
 // Outage returns the state of the database's outage, as the session sees it.
-func (s *Session) Outage() *outage.Outage { return s.outage }
+func (s *Session) Outage() *outage.Outage { return s.Away }
 
 // Failures returns the operations that fail now although the database answers.
-func (s *Session) Failures() []outage.Failure { return s.failures.Now() }
+func (s *Session) Failures() []outage.Failure { return s.Failing.Now() }

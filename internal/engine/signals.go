@@ -52,7 +52,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	}
 	b.passed(row)
 	if row.ErrorKind != "" {
-		return nil, b.e.errors.Recorded(row, "")
+		return nil, b.e.language.Errors.Recorded(row, "")
 	}
 	return row, nil
 }
@@ -83,7 +83,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 			w.until = begun.WakeAt
 		case found.late || caughtUp:
 			return w.timeOut()
-		case w.until.IsZero() || e.now().Before(w.until):
+		case w.until.IsZero() || e.Now().Before(w.until):
 			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), found.past); err != nil {
 				return nil, err
 			}

@@ -28,7 +28,7 @@ func (b *Branch) Sleep(spec SleepSpec) error {
 	}
 	row := b.lookup(id, store.KindSleep)
 	if row == nil {
-		if row, err = b.beginSleep(id, spec.Length(b.e.now())); err != nil {
+		if row, err = b.beginSleep(id, spec.Length(b.e.Now())); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func (b *Branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) 
 		// The estimate of the database's clock lags, and may be corrected meanwhile. That must not shorten the sleep.
 		begun := time.Now()
 		for left := d; ; {
-			if err := b.wait(e.now().Add(left), "timer "+id, nil, 0); err != nil {
+			if err := b.wait(e.Now().Add(left), "timer "+id, nil, 0); err != nil {
 				return nil, err
 			}
 			if left = d - time.Since(begun); left <= 0 {

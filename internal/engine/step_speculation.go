@@ -36,7 +36,7 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork
 	// compares these times.
 	r.EndedAt = b.now.Add(r.Elapsed)
-	if now := e.now(); now.After(r.EndedAt) {
+	if now := e.Now(); now.After(r.EndedAt) {
 		r.EndedAt = now
 	}
 	r.EndedAt = r.EndedAt.Truncate(time.Microsecond) // as a replay reads it

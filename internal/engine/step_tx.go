@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -84,20 +85,20 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		end(err)
 		return s.recordOutcome(ctx, begun, data, err)
 	}
-	e.failpoint("after step", e.RunID)
+	e.Failpoint("after step", e.RunID)
 	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
 	// The write goes on when ctx ends: otherwise its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	c, err := e.store.RecordIn(write, tx, builds, append(s.registration(), r)...)
+	c, err := e.Store.RecordIn(write, tx, builds, append(s.registration(), r)...)
 	if err == nil && !c.Own {
 		end(nil)
 		return s.recordOutcome(ctx, begun, nil, errOtherTx)
 	}
 	if err == nil && c.Written {
 		if err = tx.Commit(write); err == nil {
-			e.failpoint("after record", e.RunID)
+			e.Failpoint("after record", e.RunID)
 			s.committed(&r.StepRow, sent, c.News)
 			return &r.StepRow, nil
 		}
@@ -112,7 +113,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 // committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
 func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
 	e := s.b.e
-	e.tally.steps.Add(1)
+	e.host.stepped()
 	e.isCommitted(row, sent, true)
 	if news {
 		e.host.hasNews(e)
@@ -150,16 +151,16 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 	}
 	for {
 		e.exitIfStopped()
-		row, holds, err := e.store.StepResult(e.background, e.held(), s.id, s.attempt)
+		row, holds, err := e.Store.StepResult(context.Background(), e.held(), s.id, s.attempt)
 		switch {
 		case err != nil:
-			e.databaseTrouble(err)
+			e.Trouble(err)
 			s.retryAfterOutage(err)
 		case !holds:
-			e.stop(stopLost, ErrLeaseLost)
+			e.stop(stopLost, standing.ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
-			e.tally.steps.Add(1)
+			e.host.stepped()
 			e.isCommitted(row, 0, false)
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
@@ -192,7 +193,7 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := pg.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.errors.Classify(err).Permanent &&
+	return hit && ctx.Err() == nil && !s.b.e.language.Errors.Classify(err).Permanent &&
 		(class == pg.ClassAway || class == pg.ClassUnable) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
@@ -225,7 +226,7 @@ func (s *stepCall) isUncounted() bool {
 	}
 	s.uncounted.times++
 	most := uncountedTime
-	if hooks := s.b.e.hooks; hooks != nil {
+	if hooks := s.b.e.Hooks; hooks != nil {
 		most = cmp.Or(hooks.UncountedTime, most)
 	}
 	return time.Since(s.uncounted.since) < most
@@ -245,13 +246,13 @@ func (s *stepCall) repeatUncounted(err error) {
 // beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always
 // sets the isolation level, because the default of the database or role may be stricter. end rolls the transaction back
 // unless it is committed, and frees its slot. It takes the error of the transaction, and may be called more than once.
-func (env *environment) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
+func (env *Env) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
 	select {
 	case env.txSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	tx, err = env.store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(level)})
+	tx, err = env.Store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(level)})
 	if err != nil {
 		<-env.txSlots
 		return nil, nil, err

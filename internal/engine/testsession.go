@@ -50,5 +50,5 @@ func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) tes
 	if e == nil {
 		return testhook.Activity{}
 	}
-	return e.activity(s.now(), wakeups, cancelling)
+	return e.activity(s.Now(), wakeups, cancelling)
 }

@@ -5,34 +5,18 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
 const (
-	// probeTimeout bounds the query that tests whether histories can be read at all.
-	probeTimeout = 2 * time.Second
-
 	// MaxLoadFailures is the number of failures to read a history at which its run is quarantined.
 	MaxLoadFailures = 20
 
 	// waitsForHistory is shown as the reason of the wait of a run whose history could not be read, or not at once.
 	waitsForHistory = "history"
 )
-
-// readable reports whether histories can be read at all. If so, a failed read was the fault of a history. See
-// docs/architecture.md, Claim.
-func (env *environment) readable() bool {
-	nobody := []uuid.UUID{uuid.Nil}
-	_, err := env.store.Load(env.reads, store.LoadRequest{
-		Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1,
-		Timeout: probeTimeout,
-	})
-	return err == nil
-}
 
 // unreadable yields a run whose history or inbox cannot be read, each time for longer. At MaxLoadFailures it
 // quarantines the run.

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -22,12 +24,13 @@ type Divergence struct {
 
 // Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes
 // nothing. additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
-func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler,
+func Verify(ctx context.Context, l Language, run *store.Run, history []*store.StepRow, h Handler,
 	additions bool,
 ) (*Divergence, error) {
-	cfg.Interceptors = Interceptors{}
-	env := newEnvironment(&cfg, func() {})
-	env.clock.set(run.FinishedAt, time.Now(), time.Now())
+	l.Interceptors = Interceptors{}
+	nobody := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
+	nobody.Clock.Set(run.FinishedAt, time.Now(), time.Now())
+	env := &Env{Worker: nobody, language: l}
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
 		Attempts:   run.Attempts,
@@ -50,8 +53,8 @@ func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.St
 		return nil, fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx))
 	}
 	want := endOf(run)
-	want.output = cfg.Shown(want.output) // sealing the same output twice may give other bytes
-	if step, message := v.diverged(e, want, cfg.Shown); message != "" {
+	want.output = l.Shown(want.output) // sealing the same output twice may give other bytes
+	if step, message := v.diverged(e, want, l.Shown); message != "" {
 		return &Divergence{step, message}, nil
 	}
 	return nil, nil
@@ -79,6 +82,7 @@ func (v *verification) released(*execution)                      {}
 func (v *verification) ended(*execution)                         {}
 func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
 func (v *verification) hasNews(*execution)                       {}
+func (v *verification) stepped()                                 {}
 
 func (v *verification) unrecordedLocked(b *Branch) {
 	v.beyond = append(v.beyond, unrecorded{b, b.lastLookup})
@@ -121,7 +125,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 	reason, cause := e.whyLocked()
 	output, returned := e.resultLocked()
 	if reason == stopFailed {
-		if err = cause; e.errors.Classify(err).Kind == kind.Nondeterminism {
+		if err = cause; e.language.Errors.Classify(err).Kind == kind.Nondeterminism {
 			return v.conflict, failure.Text(err)
 		}
 	}
@@ -148,7 +152,7 @@ func (v *verification) diverged(e *execution, want recordedEnd, shown func([]byt
 	}
 	got := recordedEnd{status: store.Completed, output: shown(output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: e.errors.Classify(err).Kind, text: failure.Text(err)}
+		got = recordedEnd{status: store.Failed, kind: e.language.Errors.Classify(err).Kind, text: failure.Text(err)}
 	}
 	if got.same(want) {
 		return "", ""

@@ -1,4 +1,4 @@
-package engine
+package standing
 
 import (
 	"testing"
@@ -7,12 +7,12 @@ import (
 
 // clockOf returns a clock, and a function that gives it a reply: when it was sent, how long it took, and which time it
 // said.
-func clockOf() (c *clock, reply func(sent, took, said time.Duration) (jumped bool)) {
+func clockOf() (c *Clock, reply func(sent, took, said time.Duration) (jumped bool)) {
 	begun := time.Now()
 	database := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	c = &clock{}
+	c = &Clock{}
 	return c, func(sent, took, said time.Duration) bool {
-		return c.set(database.Add(said), begun.Add(sent), begun.Add(sent+took))
+		return c.Set(database.Add(said), begun.Add(sent), begun.Add(sent+took))
 	}
 }
 
@@ -22,7 +22,7 @@ func TestClockSaysWhenItWasSetForward(t *testing.T) {
 	if reply(0, 0, 0) {
 		t.Error("the first answer is a jump")
 	}
-	jump := c.jump()
+	jump := c.Jump()
 	if reply(time.Second, 0, time.Second+clockJump/2) {
 		t.Error("an answer that is a little ahead is a jump")
 	}
@@ -39,7 +39,7 @@ func TestClockSaysWhenItWasSetForward(t *testing.T) {
 	}
 	<-jump
 	select {
-	case <-c.jump():
+	case <-c.Jump():
 		t.Error("the last jump is reported again")
 	default:
 	}
