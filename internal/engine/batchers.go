@@ -8,46 +8,41 @@ import (
 	"github.com/kagzi/kagzi/internal/batch"
 )
 
-// enqueued puts the execution, whose outbox has got its first write, into the batcher.
-func (s *Session) enqueued(e *execution) { s.writer.Add(e) }
+// Enqueued puts the run, whose outbox has got its first write, into the batcher.
+func (h *held) Enqueued() { h.s.writer.Add(h) }
 
-// dropWrites gives up the execution's writes.
-func (s *Session) dropWrites(e *execution) {
-	e.dropWrites()
-	s.requeue(e, 0)
-}
-
-// requeue is called when a flush is done with the execution. If any writes are left, it puts the execution into a
-// batcher again: after the pause, if that is not zero.
-func (s *Session) requeue(e *execution, pause time.Duration) {
-	e.Lock()
-	defer e.Unlock()
-	switch {
-	case !e.isLeftLocked():
+// requeue is called when a flush is done with the run. If any writes are left, it puts the run into a batcher again:
+// after the pause, if that is not zero.
+func (s *Session) requeue(h *held, pause time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch more, mayWait := h.run.More(h.flushes.apart); {
+	case !more:
 	case pause > 0 && !s.GivesUp():
-		e.pauseLocked(pause, func() { s.endPause(e) })
+		h.flushes.pausing = time.AfterFunc(pause, func() { s.endPause(h) })
 	default:
-		s.batcherLocked(e).Add(e)
+		s.batcher(h.flushes.apart, mayWait).Add(h)
 	}
 }
 
-// endPause ends the execution's pause, if it makes one, and puts it into a batcher.
-func (s *Session) endPause(e *execution) {
-	e.Lock()
-	defer e.Unlock()
-	if e.endPauseLocked() {
-		s.batcherLocked(e).Add(e)
+// endPause ends the run's pause, if it makes one, and puts it into a batcher.
+func (s *Session) endPause(h *held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.endPauseLocked() {
+		_, mayWait := h.run.More(true)
+		s.batcher(h.flushes.apart, mayWait).Add(h)
 	}
 }
 
-// batcherLocked returns the batcher for the execution's next flush. While somebody has the row of its run locked, every
-// flush with it takes as long as a wait for a lock may, so it shares none with the executions that are not affected. A
-// write that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
-func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
+// batcher returns the batcher for a run's next flush. While somebody has the row of its run locked, every flush with it
+// takes as long as a wait for a lock may, so it is apart: it shares none with the runs that are not affected. A write
+// that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
+func (s *Session) batcher(apart, mayWait bool) *batch.Batcher[*held] {
 	switch {
-	case !e.isApartLocked() || s.GivesUp():
+	case !apart || s.GivesUp():
 		return s.writer
-	case e.mayWaitLocked():
+	case mayWait:
 		return s.alone
 	default:
 		return s.retries
@@ -61,7 +56,7 @@ func (s *Session) giveUp() {
 	s.GiveUp()
 	all := slices.Collect(maps.Values(s.executing))
 	s.mu.Unlock()
-	for _, e := range all {
-		s.endPause(e)
+	for _, h := range all {
+		s.endPause(h)
 	}
 }

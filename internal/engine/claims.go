@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/claims"
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/standing"
@@ -255,37 +254,35 @@ func (s *Session) claimedAll() {
 
 // begin starts to execute the runs of a claim, or lets them wait for a slot.
 func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
-	es := make([]*execution, 0, len(runs))
+	hs := make([]*held, 0, len(runs))
 	for _, r := range runs {
-		if e := s.adopt(req.Worker, r); e != nil {
-			es = append(es, e)
+		if h := s.adopt(req.Worker, r); h != nil {
+			hs = append(hs, h)
 		}
 	}
-	inOrder(es)
+	inOrder(hs)
 	s.mu.Lock()
-	s.slots.waiting = append(s.slots.waiting, es...)
-	s.claims.Wait(req.Queue, len(es))
+	s.slots.waiting = append(s.slots.waiting, hs...)
+	s.claims.Wait(req.Queue, len(hs))
 	s.mu.Unlock()
 	s.startWaiting()
 	s.mu.Lock()
 	waiting := len(s.slots.waiting)
 	s.mu.Unlock()
-	if waiting > 0 && len(es) > 0 {
+	if waiting > 0 && len(hs) > 0 {
 		s.endLingering()
-		time.AfterFunc(s.slots.longest, func() { s.giveBack(es[len(es)-1].Term.Asked) })
+		time.AfterFunc(s.slots.longest, func() { s.giveBack(hs[len(hs)-1].Term.Asked) })
 	}
 }
 
-// adopt prepares the execution of a run that was claimed, or inserted as claimed, by worker. The execution waits
+// adopt makes the session hold a run that was claimed, or inserted as claimed, by worker. The run waits
 // for a slot. adopt returns nil if it has yielded the run. A run that was never started and never woken has no history.
 // The histories of the others, and the inputs that the claim left out, are read beside the claims.
-func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
-	loads := !r.Fresh || r.Wakeups > 0 || r.Input == nil
-	e := newExecution(s.env, s, r, loads)
-	e.hold(loads)
+func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
+	h := s.hold(r, !r.Fresh || r.Wakeups > 0 || r.Input == nil)
 	s.mu.Lock()
 	old := s.executing[r.RunID]
-	s.executing[r.RunID] = e
+	s.executing[r.RunID] = h
 	changed, reserved := s.reserved[r.RunID]
 	delete(s.reserved, r.RunID)
 	if changed {
@@ -296,40 +293,35 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *execution {
 	declaredDead := worker != s.ID()
 	s.mu.Unlock()
 	if old != nil { // its lease ended, and this worker has claimed the run again
-		old.supersede()
+		old.run.Abandon(standing.ErrLeaseLost)
 	}
 	switch {
 	case declaredDead: // since the claim: nobody releases runs that the old worker ID gets from now on
-		e.stopUnbegun(stopShutdown, standing.ErrLeaseLost)
+		h.run.Stop(standing.ErrLeaseLost)
 		return nil
 	case drains:
-		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
+		h.run.Stop(standing.ErrShutdown)
 		return nil
 	}
-	return e
+	return h
 }
 
-// dispatch executes e, or ends it if there is a reason not to execute it.
-func (s *Session) dispatch(e *execution) {
-	h := s.cfg.Handlers[e.Type][e.Version]
-	why := e.isToEnd()
+// dispatch executes h, or ends it if there is a reason not to execute it.
+func (s *Session) dispatch(h *held) {
+	handler := s.cfg.Handlers[h.Type][h.Version] // nil: the claim asks only for versions with a handler
 	s.mu.Lock()
-	if !e.CrashLoopSuspect() { // it may have been taken for one, and has made progress
-		s.endSuspectLocked(e)
+	if !h.CrashLoopSuspect() { // it may have been taken for one, and has made progress
+		s.endSuspectLocked(h)
 	}
-	fenced, left := s.fenced, !s.claims.Active(e.Queue)
+	fenced, left := s.fenced, !s.claims.Active(h.Queue)
 	s.mu.Unlock()
 	switch {
 	case fenced:
-		e.stopUnbegun(stopShutdown, standing.ErrLeaseLost)
-	case why != underWay:
-		e.stopUnbegun(why, failure.ErrDeadline)
+		h.run.Stop(standing.ErrLeaseLost)
 	case left:
-		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
-	case h == nil:
-		e.stopUnbegun(stopShutdown, standing.ErrShutdown) // the claim asks only for versions with a handler
+		h.run.Begin(nil)
 	default:
-		e.begin(h)
+		h.run.Begin(handler)
 	}
 }
 

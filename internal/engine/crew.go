@@ -11,8 +11,9 @@ import (
 // A crew executes the run: the goroutines of its branches, their waits and their results. The execution's mutex guards
 // the fields. The crew's files lock it, and a method ending in Locked is called with it.
 type crew struct {
-	mu    *sync.Mutex // the execution's
-	begun bool        // set by begin: execute was called, or is about to be, and its goroutines settle the execution
+	mu     *sync.Mutex // the execution's
+	begun  bool        // set by begin: execute was called, or is about to be, and its goroutines settle the execution
+	loaded bool        // the history is read, or needs not to be: set by Load
 	// goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins.
 	// busy == 0 and live > 0 means that all of them wait.
 	live     int
@@ -37,6 +38,12 @@ func newCrew(mu *sync.Mutex) crew { return crew{mu: mu, live: 1, busy: 1} }
 
 // hasBegunLocked reports whether the function was called, or is about to be.
 func (c *crew) hasBegunLocked() bool { return c.begun }
+
+// loadedLocked notes that the history is read.
+func (c *crew) loadedLocked() { c.loaded = true }
+
+// isUnreadLocked reports whether the function has not begun because the history is still to be read.
+func (c *crew) isUnreadLocked() bool { return !c.begun && !c.loaded }
 
 // isLiveLocked reports whether a goroutine has not ended.
 func (c *crew) isLiveLocked() bool { return c.live > 0 }

@@ -7,9 +7,9 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// activity is for tests: see testhook.Session. It suspends an execution that lingers. wakeups are those of the run's
+// Activity is for tests: see testhook.Session. It suspends an execution that lingers. wakeups are those of the run's
 // row, and cancelling says that the row asks for the run's end.
-func (e *execution) activity(now time.Time, wakeups int64, cancelling bool) testhook.Activity {
+func (e *execution) Activity(now time.Time, wakeups int64, cancelling bool) testhook.Activity {
 	e.Lock()
 	defer e.Unlock()
 	if e.underWayLocked() && e.waitsLocked() {

@@ -21,11 +21,27 @@ func (e *execution) execute(h Handler) {
 	}
 }
 
-// begin lets the workflow function begin, on a goroutine of its own.
-func (e *execution) begin(h Handler) {
+// Begin lets the run's function begin, on a goroutine of its own. A run that was cancelled, or whose deadline has
+// passed, ends instead. h is nil if the worker is not to execute the run: then it gives the run back.
+func (e *execution) Begin(h Handler) {
 	e.Lock()
-	e.begun = true
+	why := e.toEndLocked()
+	begins := h != nil && why == underWay && e.underWayLocked()
+	if begins {
+		e.beginLocked(h)
+	}
 	e.Unlock()
+	switch {
+	case begins:
+	case why != underWay:
+		e.stopUnbegun(why, failure.ErrDeadline)
+	default: // if it has stopped, it keeps that reason
+		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
+	}
+}
+
+func (e *execution) beginLocked(h Handler) {
+	e.begun = true
 	go e.execute(h)
 }
 

@@ -69,7 +69,7 @@ func (b *Branch) waitFor(w *wait, on *event, past int) error {
 			due = time.After(until.Sub(e.Now()))
 		}
 		select {
-		case <-e.whenDone():
+		case <-e.Stopped():
 			runtime.Goexit()
 		case <-w.woken:
 			return nil
@@ -106,8 +106,8 @@ func (b *Branch) resume(w *wait) {
 	e.Unlock()
 }
 
-// trySuspend suspends the execution if it may: a time has passed for which it was to stay in memory.
-func (e *execution) trySuspend() {
+// TrySuspend suspends the execution if it may: a time has passed for which it was to stay in memory.
+func (e *execution) TrySuspend() {
 	e.Lock()
 	defer e.Unlock()
 	if e.underWayLocked() && e.busy == 0 {
@@ -216,7 +216,7 @@ func (b *Branch) suspendWith(r *store.Record, w *wait, on *event, past int) {
 // that it waits for.
 func (e *execution) lingersLocked() bool {
 	left := memoryWait - e.sinceLastEndLocked()
-	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.mayLinger(e, left)
+	return left > 0 && slices.ContainsFunc(e.waits, func(w *wait) bool { return w.child }) && e.host.MayLinger(left)
 }
 
 // endsSoonLocked reports whether one of the waits is about to end: by its time, or because its branch was cancelled and

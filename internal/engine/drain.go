@@ -32,8 +32,8 @@ func (s *Session) drain(hb *heartbeater) {
 		return
 	}
 	log.Warn("kagzi: drain timeout: giving back what is under way", "runs", len(s.held()))
-	s.stopAll(stopShutdown, standing.ErrShutdown)
-	last := time.NewTimer(exitGrace + time.Second + s.cfg.DrainTimeout/10)
+	s.stopAll(standing.ErrShutdown)
+	last := time.NewTimer(longestExit + s.cfg.DrainTimeout/10)
 	defer last.Stop()
 	if s.emptied(last.C) {
 		return
@@ -41,6 +41,9 @@ func (s *Session) drain(hb *heartbeater) {
 	s.giveUp() // the database is away: the leases end by themselves
 	s.waitForWrites()
 }
+
+// longestExit is a little longer than the end of a run waits for its goroutines.
+const longestExit = 2 * time.Second
 
 // waitForWrites waits until the batchers are empty. It is called after giveUp: from then on a requeued write goes to
 // the writer.
@@ -75,7 +78,9 @@ func (s *Session) poolIsClosed() {
 	s.draining, s.poolClosed = true, true
 	s.mu.Unlock()
 	s.giveUp()
-	s.stopAll(stopLost, standing.ErrShutdown)
+	for _, h := range s.all() {
+		h.run.Abandon(standing.ErrShutdown)
+	}
 	s.stopClaims()
 	goroutine.Signal(s.freed)
 }

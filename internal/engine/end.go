@@ -43,7 +43,7 @@ type ending struct {
 	grace     *time.Timer // set by stopLocked: settles the execution if its goroutines do not end in time
 	// settle is called by the last goroutine, and by grace
 	settleOnce sync.Once
-	superseded bool // set by supersede: this worker has claimed its run again
+	superseded bool // set by Abandon: its writes are given up
 	abandoned  bool // set by leave: its goroutines were not waited for
 }
 
@@ -58,9 +58,6 @@ func (x *ending) context() context.Context { return x.ctx }
 // stopContext ends the context with cause.
 func (x *ending) stopContext(cause error) { x.cancel(cause) }
 
-// whenDone returns a channel that is closed when the execution stops.
-func (x *ending) whenDone() <-chan struct{} { return x.done }
-
 func (x *ending) stopped() bool {
 	select {
 	case <-x.done:
@@ -69,6 +66,9 @@ func (x *ending) stopped() bool {
 		return false
 	}
 }
+
+// Stopped returns a channel that is closed when the execution stops.
+func (x *ending) Stopped() <-chan struct{} { return x.done }
 
 func (x *ending) exitIfStopped() {
 	if x.stopped() {

@@ -11,21 +11,21 @@ func (e *execution) setDeadline() {
 	e.Lock()
 	e.deadline = time.AfterFunc(e.DeadlineAt.Sub(e.Now()), e.timeOver)
 	e.Unlock()
-	e.resetDeadline() // setClock may have run meanwhile, and did not find the timer
+	e.ClockSet() // a call of it may have come meanwhile, and did not find the timer
 }
 
 // timeOver fails the run at its deadline. If the estimate of the database's clock was corrected backwards since the
 // timer was set, it sets the timer again.
 func (e *execution) timeOver() {
 	if e.Now().Before(e.DeadlineAt) {
-		e.resetDeadline()
+		e.ClockSet()
 		return
 	}
 	e.fail(failure.ErrDeadline)
 }
 
-// resetDeadline sets the timer again, by the present estimate of the database's clock.
-func (e *execution) resetDeadline() {
+// ClockSet sets the timer of the deadline again, by the present estimate of the database's clock.
+func (e *execution) ClockSet() {
 	e.Lock()
 	defer e.Unlock()
 	if e.deadline != nil && e.underWayLocked() {

@@ -13,8 +13,8 @@ import (
 )
 
 // An execution ends in four steps. It stops once, for one reason: stopLocked. It settles when its goroutines are gone
-// or have had enough time: settle. Then its host lets it enqueue a suspension or a finish of the run: makeEnd. When
-// that is written, the session forgets the execution. See docs/architecture.md, The end of an execution.
+// or have had enough time: settle. Then it enqueues a suspension or a finish of the run: makeEnd. When that is written,
+// the host forgets the execution. See docs/architecture.md, The end of an execution.
 
 // stop stops the execution, unless it has stopped already.
 func (e *execution) stop(reason stopReason, cause error) {
@@ -37,13 +37,31 @@ func (e *execution) failLocked(err error) {
 	}
 }
 
-// supersede stops an execution whose run this worker has claimed again. Its remaining writes never share a flush with
-// those of the new execution.
-func (e *execution) supersede() {
+// Stop stops the execution because the worker gives the run back. cause is what its steps are told.
+func (e *execution) Stop(cause error) { e.stopAnyway(stopShutdown, cause) }
+
+// Abandon stops the execution, and gives up its writes: none of them shares a flush with those of a later execution of
+// the run. cause is what its steps are told.
+func (e *execution) Abandon(cause error) {
 	e.Lock()
-	defer e.Unlock()
 	e.superseded = true
-	e.stopLocked(stopLost, standing.ErrLeaseLost)
+	e.Unlock()
+	e.stopAnyway(stopLost, cause)
+}
+
+// stopAnyway stops the execution, whether or not its function has begun.
+func (e *execution) stopAnyway(reason stopReason, cause error) {
+	e.Lock()
+	begun := e.hasBegunLocked()
+	if begun {
+		e.stopLocked(reason, cause)
+	} else {
+		e.stopUnbegunLocked(reason, cause)
+	}
+	e.Unlock()
+	if !begun {
+		e.settle()
+	}
 }
 
 // nondeterministic quarantines the run, because code and history contradict each other at the step, and exits the
@@ -81,7 +99,7 @@ func (e *execution) stopLocked(reason stopReason, cause error) bool {
 		e.stoppedAt = time.Now()
 		e.cancel(cause)
 		switch {
-		case e.isWaitingLocked(): // its function has not begun
+		case !e.hasBegunLocked():
 			e.grace = time.AfterFunc(0, e.settle)
 		case e.isLiveLocked(): // code that does not return must not hold the run
 			e.grace = time.AfterFunc(e.graceLocked(), e.settle)
@@ -108,8 +126,8 @@ func (e *execution) graceLocked() time.Duration {
 	return exitGrace
 }
 
-// settle calls the host to let the outcome be written, once. It does not wait for the write. With interceptors the host
-// is called when these have returned.
+// settle lets the outcome be written, once. It does not wait for the write. With interceptors that begins when these
+// have returned.
 func (e *execution) settle() {
 	e.settleOnce.Do(func() {
 		if e.interception == nil {
@@ -120,17 +138,38 @@ func (e *execution) settle() {
 	})
 }
 
-// conclude tells the host that the execution has settled.
-func (e *execution) conclude() { e.host.settled(e, e.leave()) }
+// conclude makes the end of the execution, which has settled. The watchdog goes on watching what is left behind.
+func (e *execution) conclude() {
+	behind := e.leave()
+	if !e.writesRecords() {
+		e.verifier.settled()
+		return
+	}
+	if behind {
+		e.watchdog.abandon(e)
+	}
+	e.makeEnd()
+}
 
 // stopUnbegun stops and settles an execution whose function has not begun.
 func (e *execution) stopUnbegun(reason stopReason, err error) {
 	e.Lock()
-	e.dismissLocked()
-	e.failure = err
-	e.stopLocked(reason, err)
+	e.stopUnbegunLocked(reason, err)
 	e.Unlock()
 	e.settle()
+}
+
+func (e *execution) stopUnbegunLocked(reason stopReason, err error) {
+	e.dismissLocked()
+	if e.reason == underWay {
+		e.failure = err
+	}
+	e.stopLocked(reason, err)
+}
+
+// Yield gives up a run, whose history is not read, for the pause: because of what it waits for.
+func (e *execution) Yield(waitingOn string, pause time.Duration) {
+	e.yield(waitingOn, pause, store.HistoryUntried)
 }
 
 // yield gives up a run for the pause: because another crash-loop suspect is under way, or because its history could not
@@ -167,28 +206,30 @@ func (e *execution) cancelRequested(deadline time.Time) {
 		return
 	}
 	e.CancelRequested, e.cancelBy = true, deadline
-	if !e.isWaitingLocked() { // otherwise dispatch ends it
+	if e.hasBegunLocked() { // otherwise Begin ends it
 		e.stopLocked(stopCancelling, errCancelled)
 	}
 }
 
-// giveBack yields the run, whose function has not begun. It keeps its place in the queue.
-func (e *execution) giveBack() {
-	e.Lock()
-	if e.reason == underWay {
-		e.suspendWithLocked(&write{suspension: e.newSuspension(store.Pending, "worker")})
-		e.dismissLocked()
-		e.stopLocked(stopSuspended, nil)
+// FailUnread ends a run whose history is not to be read. It ends as cancelled, or at its deadline, if that is so, and
+// else it fails with cause. children says that it may have active children.
+func (e *execution) FailUnread(cause error, children bool) {
+	if children {
+		e.expectAny()
 	}
+	e.Lock()
+	why := e.toEndLocked()
 	e.Unlock()
-	e.settle()
+	if why == underWay {
+		e.stopUnbegun(stopFailed, cause)
+	} else {
+		e.stopUnbegun(why, failure.ErrDeadline)
+	}
 }
 
-// isToEnd returns why the run ends without a call of its function: it was cancelled, or its deadline has passed. It
+// toEndLocked returns why the run ends without a call of its function: it was cancelled, or its deadline has passed. It
 // returns underWay if neither is so.
-func (e *execution) isToEnd() stopReason {
-	e.Lock()
-	defer e.Unlock()
+func (e *execution) toEndLocked() stopReason {
 	switch {
 	case e.CancelRequested:
 		return stopCancelling
@@ -208,7 +249,7 @@ func (e *execution) newSuspension(status, waitingOn string) *store.Suspension {
 	if p.Unbegun {
 		p.WakeAt = e.DueAt // its place in the queue
 	}
-	if e.isWaitingLocked() {
+	if e.isUnreadLocked() {
 		p.History = store.HistoryUntried
 	}
 	return p
@@ -236,8 +277,10 @@ func (e *execution) stopAfterLocked(o store.Outcome) {
 func (x *ending) lost() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.reason == stopLost || x.superseded
+	return x.lostLocked()
 }
+
+func (x *ending) lostLocked() bool { return x.reason == stopLost || x.superseded }
 
 // leave is called once, when the execution has settled: it stops the timers. It reports whether goroutines are left
 // behind, which are no longer waited for.

@@ -34,7 +34,7 @@ func (e *execution) makeEnd() {
 
 // suspend enqueues a write that ends the execution, but not the run.
 func (e *execution) suspend(w *write) {
-	e.host.released(e)
+	e.host.Released()
 	w.settled = e.written
 	if !e.enqueue(w) {
 		e.makeEnd()
@@ -83,7 +83,7 @@ func (e *execution) newFinish(status string, k kind.Kind, message string) *store
 // finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.
 func (e *execution) finish(f *store.Finish) {
 	if !e.forgetChildren() || f.Quarantined {
-		e.host.released(e)
+		e.host.Released()
 		if !e.enqueue(&write{finish: f, settled: e.written}) {
 			e.makeEnd()
 		}
@@ -111,8 +111,8 @@ func (e *execution) written(o store.Outcome) {
 	case store.Unfounded:
 		e.giveBackUnfounded()
 	default:
-		e.host.released(e)
-		e.host.ended(e)
+		e.host.Released()
+		e.host.Ended()
 	}
 }
 

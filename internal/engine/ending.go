@@ -2,30 +2,20 @@ package engine
 
 import "github.com/kagzi/kagzi/internal/goroutine"
 
-// settled is called once the execution has stopped, and its goroutines have ended or were waited for long enough. The
-// watchdog goes on watching what is left behind.
-func (s *Session) settled(e *execution, behind bool) {
-	if behind {
-		s.abandon(e)
-	}
-	e.makeEnd()
-}
+// Released frees the slot of a run whose last write is enqueued.
+func (h *held) Released() { h.s.release(h) }
 
-// released frees the slot of an execution whose last write is enqueued.
-func (s *Session) released(e *execution) { s.release(e) }
-
-func (s *Session) stepped() { s.tally.steps.Add(1) }
-
-// ended is called when the execution's last write is written, or is given up. The session forgets the execution, and
-// wakes the loops that wait for a slot or for the last execution.
-func (s *Session) ended(e *execution) {
-	s.loads.releaseMemory(e)
+// Ended is called when the run's last write is written, or is given up. The session forgets the run, and wakes the loops
+// that wait for a slot or for the last run.
+func (h *held) Ended() {
+	s := h.s
+	s.loads.releaseMemory(h)
 	s.mu.Lock()
-	if s.executing[e.RunID] == e {
-		delete(s.executing, e.RunID)
+	if s.executing[h.RunID] == h {
+		delete(s.executing, h.RunID)
 	}
-	s.endSuspectLocked(e)
-	s.keyFreedLocked(e.ClaimedRun)
+	s.endSuspectLocked(h)
+	s.keyFreedLocked(h.ClaimedRun)
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
 }

@@ -31,6 +31,7 @@ type Env struct {
 	limits   *limits.Limits
 	receipts sync.Pool     // of *receipt that no write uses
 	txSlots  chan struct{} // a semaphore: holds a value for each transactional step under way
+	watchdog watchdog
 }
 
 // NewEnv returns an environment in which nothing can be executed yet: see With.

@@ -12,7 +12,7 @@ import (
 // An execution is one claimed run in this process: its history, its branches and their waits. See docs/architecture.md,
 // The life of a run.
 //
-// The journal, ending, crew, mail, outbox and holding share the mutex, and no other field changes once the execution
+// The journal, ending, crew, mail, outbox and lease share the mutex, and no other field changes once the execution
 // has begun. It is locked before the session's mutex.
 type execution struct {
 	sync.Mutex
@@ -20,7 +20,7 @@ type execution struct {
 	*store.ClaimedRun // load sets its Input. CancelRequested and Recoveries may change.
 
 	mode         // set before the execution begins, and never again
-	host         host
+	host         Host
 	verifier     verifier // in mode verify; nil in mode live
 	runID        string
 	headers      map[string]string // of the run; nil if it has none
@@ -33,29 +33,27 @@ type execution struct {
 	crew
 	mail
 	outbox
-	holding
+	lease
 }
 
-// A host is a session, or a verification. mayLinger is called with the execution's mutex held, the others without it.
-type host interface {
-	// enqueued is called when the execution's outbox gets its first write.
-	enqueued(e *execution)
-	// settled is called once, when the execution has stopped and its goroutines have ended, or were waited for long
-	// enough: then some are left behind. The host calls makeEnd, unless nothing is written.
-	settled(e *execution, behind bool)
-	// released is called when the execution needs its slot no longer: its last write is enqueued, or is not to be made.
-	// It may be called again.
-	released(e *execution)
-	// ended is called once, when the execution's last write is written, or is given up.
-	ended(e *execution)
-	// mayLinger reports whether an execution that could be suspended may stay in memory for d. If so, the host suspends
-	// it then, if that is still possible.
-	mayLinger(e *execution, d time.Duration) bool
-	// hasNews is called when the answer to a record says that the run was cancelled or paused. The host reads the
-	// run's row, and passes its state to the execution.
-	hasNews(e *execution)
-	// stepped is called when a step's end is written in a transaction of its own.
-	stepped()
+// A Host is the worker that holds a run, or a verification. MayLinger is called with the run's mutex held, the others
+// without it.
+type Host interface {
+	// Enqueued is called when the run's outbox gets its first write.
+	Enqueued()
+	// Released is called when the run needs its slot no longer: its last write is enqueued, or is not to be made. It may
+	// be called again.
+	Released()
+	// Ended is called once, when the run's last write is written, or is given up.
+	Ended()
+	// MayLinger reports whether a run that could be suspended may stay in memory for d. If so, the host calls TrySuspend
+	// then.
+	MayLinger(d time.Duration) bool
+	// HasNews is called when the answer to a record says that the run was cancelled or paused. The host reads the run's
+	// row, and passes it to Update.
+	HasNews()
+	// Stepped is called when the ends of so many steps are written.
+	Stepped(steps int)
 }
 
 // A verifier notes where the code and the history of a run differ. The execution's mutex is held.
@@ -64,6 +62,9 @@ type verifier interface {
 	unrecordedLocked(b *Branch)
 	// contradictedLocked notes that code and history contradict each other about a step; the execution fails.
 	contradictedLocked(step string)
+	// settled is called once, without the mutex, when the execution has stopped and its goroutines have ended, or were
+	// waited for long enough.
+	settled()
 }
 
 // How long waits stay in memory, and how long the end of an execution waits for its goroutines.
@@ -72,15 +73,12 @@ const (
 	exitGrace  = time.Second
 )
 
-// newExecution prepares an execution. loads says that history and inbox are still to be read: they will reflect the
-// wake-ups that the claim has seen.
-func newExecution(env *Env, h host, run *store.ClaimedRun, loads bool) *execution {
-	e := &execution{
-		Env: env, ClaimedRun: run, host: h, runID: run.RunID.String(),
-		journal: journal{attempt: run.Attempts + 1},
-	}
+// Prepare makes e, a zero execution, that of a claimed run. loads says that history and inbox are still to be read: they
+// will reflect the wake-ups that the claim has seen.
+func (env *Env) Prepare(e *execution, h Host, run *store.ClaimedRun, loads bool) {
+	e.Env, e.ClaimedRun, e.host, e.runID, e.attempt = env, run, h, run.RunID.String(), run.Attempts+1
 	e.ending, e.crew, e.mail = newEnding(&e.Mutex), newCrew(&e.Mutex), newMail(&e.Mutex)
-	e.outbox, e.holding = outbox{mu: &e.Mutex}, holding{mu: &e.Mutex, term: run.Term}
+	e.outbox, e.lease = outbox{mu: &e.Mutex}, lease{mu: &e.Mutex, term: run.Term}
 	if loads {
 		e.hasSeenLocked(run.Wakeups)
 	}
@@ -90,7 +88,6 @@ func newExecution(env *Env, h host, run *store.ClaimedRun, loads bool) *executio
 	if run.Headers != nil {
 		_ = plainjson.Unmarshal(run.Headers, &e.headers) // the client wrote a map of strings
 	}
-	return e
 }
 
 // verifyBy sets mode verify, before the execution begins. v is told where code and history differ.

@@ -7,12 +7,6 @@ import (
 	"time"
 )
 
-// Limits that tests come to.
-const (
-	MaxRecoveries = maxRecoveries
-	SharedEach    = sharedEach
-)
-
 // LingerLong makes the branch's run stay in memory for an hour when it waits for its children, if it may stay at all.
 func LingerLong(b *Branch) {
 	b.e.Lock()
@@ -20,12 +14,11 @@ func LingerLong(b *Branch) {
 	b.e.inbox.lastEnd = time.Now().Add(time.Hour)
 }
 
-// Lingers reports whether the branch's run is in memory although it could be suspended.
+// Lingers reports whether the branch's run is in memory although it could be suspended: all of its branches wait.
 func Lingers(b *Branch) bool {
-	s := b.e.host.(*Session)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lingering[b.e]
+	b.e.Lock()
+	defer b.e.Unlock()
+	return b.e.underWayLocked() && b.e.waitsLocked()
 }
 
 // DeadlineFires calls the function that the timer of the run's deadline calls.
@@ -52,12 +45,8 @@ func ShowFirstAttempt(b *Branch, step string, over func() bool) {
 	}
 }
 
-// HardHistories returns how many runs the session remembers as too large or too slow for the shared queries.
-func HardHistories(s *Session) int {
-	s.loads.mu.Lock()
-	defer s.loads.mu.Unlock()
-	return len(s.loads.hard)
+// CorrectClock moves the session's estimate of the database's clock forward, as a reply does that is ahead of it.
+func CorrectClock(b *Branch, ahead time.Duration) {
+	now := time.Now()
+	b.e.Clock.Set(b.e.Now().Add(ahead), now, now)
 }
-
-// LoadPause returns the pause of a run whose history could not be read that many times.
-func LoadPause(failures int) time.Duration { return loadPause(failures) }

@@ -14,9 +14,8 @@ import (
 
 // Limits that tests go beyond.
 const (
-	MostWrites   = mostWrites
-	MostBytes    = mostBytes
-	VisibleAfter = visibleAfter
+	MostWrites = mostWrites
+	MostBytes  = mostBytes
 )
 
 // A HeldSession has neither heartbeater nor loops: the test calls their passes, and flushes the executions' writes
@@ -32,7 +31,7 @@ type HeldSession struct {
 }
 
 // A HeldExecution is an execution of a HeldSession. Equal ones are the same execution.
-type HeldExecution struct{ e *execution }
+type HeldExecution struct{ h *held }
 
 // NewHeldSession registers a worker and returns its session.
 func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
@@ -45,10 +44,10 @@ func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 }
 
 // sendingTo returns a batcher that sends the executions to the test.
-func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*execution] {
-	return batch.New(batch.Config[*execution]{Flush: func(es []*execution) {
-		for _, e := range es {
-			ch <- HeldExecution{e}
+func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*held] {
+	return batch.New(batch.Config[*held]{Flush: func(hs []*held) {
+		for _, h := range hs {
+			ch <- HeldExecution{h}
 		}
 	}})
 }
@@ -187,7 +186,7 @@ func (h *HeldSession) Refresh(ids ...uuid.UUID) {
 	for _, id := range ids {
 		h.s.mu.Lock()
 		if e := h.s.executing[id]; e != nil {
-			held = append(held, e.held())
+			held = append(held, e.lease())
 		}
 		h.s.mu.Unlock()
 	}
@@ -195,12 +194,12 @@ func (h *HeldSession) Refresh(ids ...uuid.UUID) {
 }
 
 // Flush writes the enqueued writes of the executions, together.
-func (h *HeldSession) Flush(held ...HeldExecution) {
-	var es []*execution
-	for _, x := range held {
-		es = append(es, x.e)
+func (h *HeldSession) Flush(all ...HeldExecution) {
+	var hs []*held
+	for _, x := range all {
+		hs = append(hs, x.h)
 	}
-	h.s.flush(es)
+	h.s.flush(hs)
 }
 
 // Executes reports whether the session executes anything.
@@ -213,43 +212,31 @@ func (h *HeldSession) WaitForBatches() {
 }
 
 // Run returns the run's ID.
-func (x HeldExecution) Run() string { return x.e.id() }
+func (x HeldExecution) Run() string { return x.h.RunID.String() }
 
 // Superseded reports whether the session has claimed the execution's run again.
 func (x HeldExecution) Superseded() bool {
-	x.e.Lock()
-	defer x.e.Unlock()
-	return x.e.superseded
+	x.h.s.mu.Lock()
+	defer x.h.s.mu.Unlock()
+	return x.h.s.executing[x.h.RunID] != x.h
 }
 
 // Writes returns how many enqueued writes of the execution are not settled.
-func (x HeldExecution) Writes() int { return x.count(func(*write) bool { return true }) }
+func (x HeldExecution) Writes() int { return len(x.h.run.Unsettled()) }
 
 // Records returns how many of the writes record the end of a step, or start a child. The others suspend a waiting run,
 // or show a step that takes long.
-func (x HeldExecution) Records() int {
-	return x.count(func(w *write) bool {
-		return !w.ends() && (w.record().Start != nil || w.record().Status != store.Running)
-	})
-}
-
-func (x HeldExecution) count(counts func(*write) bool) (n int) {
-	x.e.Lock()
-	defer x.e.Unlock()
-	for _, w := range x.e.outbox.writes {
-		if counts(w) {
-			n++
+func (x HeldExecution) Records() (records int) {
+	for _, r := range x.h.run.Unsettled() {
+		if r != nil && (r.Start != nil || r.Status != store.Running) {
+			records++
 		}
 	}
-	return n
+	return records
 }
 
 // BeginsWith returns the status in the record of the first write.
-func (x HeldExecution) BeginsWith() string {
-	x.e.Lock()
-	defer x.e.Unlock()
-	return x.e.outbox.writes[0].record().Status
-}
+func (x HeldExecution) BeginsWith() string { return x.h.run.Unsettled()[0].Status }
 
 // ClaimUnanswered claims, discards the answer, and resolves the claim once. It returns how many runs were claimed, and
 // whether any of them could not be yielded.

@@ -11,6 +11,19 @@ import (
 // Extending is the name that logs have for the operation of extending leases.
 const Extending = extending
 
+// Limits that tests come to.
+const (
+	MaxRecoveries = maxRecoveries
+	SharedEach    = sharedEach
+)
+
+// HardHistories returns how many runs the session remembers as too large or too slow for the shared queries.
+func HardHistories(s *Session) int {
+	s.loads.mu.Lock()
+	defer s.loads.mu.Unlock()
+	return len(s.loads.hard)
+}
+
 // Fence fences s for the reason why, as its heartbeater does when no heartbeat was answered for too long.
 func Fence(s *Session, why string) { newHeartbeater(s).fence(why) }
 
@@ -36,10 +49,10 @@ func Listens(s *Session) bool { return s.cfg.Hints.Listening() }
 // HoldUp keeps the execution of the run from ending until release is called.
 func HoldUp(s *Session, run uuid.UUID) (release func()) {
 	s.mu.Lock()
-	e := s.executing[run]
+	h := s.executing[run]
 	s.mu.Unlock()
-	e.Lock()
-	return sync.OnceFunc(e.Unlock)
+	h.run.Lock()
+	return sync.OnceFunc(h.run.Unlock)
 }
 
 // HasStoppedAll reports whether s has stopped all of its executions.
@@ -78,12 +91,6 @@ func Drains(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.draining
-}
-
-// CorrectClock moves the session's estimate of the database's clock forward, as a reply does that is ahead of it.
-func CorrectClock(b *Branch, ahead time.Duration) {
-	now := time.Now()
-	b.e.Clock.Set(b.e.Now().Add(ahead), now, now)
 }
 
 // SearchStrays makes the session, which runs, search for strays among the leases that are at least that old.

@@ -13,35 +13,32 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// flush writes the executions' outboxes, in one transaction, or in several if they are too large for one. Writes of an
+// flush writes the runs' outboxes, in one transaction, or in several if they are too large for one. Writes of an
 // execution that do not fit come with the next flush, behind the other executions. See docs/architecture.md, Group
 // commit.
-func (s *Session) flush(es []*execution) {
-	for len(es) > 0 {
+func (s *Session) flush(hs []*held) {
+	for len(hs) > 0 {
 		n, writes, bytes := 0, 0, 0
-		for ; n < len(es); n++ {
+		for ; n < len(hs); n++ {
 			before := writes
-			if writes, bytes = es[n].take(writes, bytes); writes == before && n > 0 {
+			if writes, bytes = hs[n].take(writes, bytes); writes == before && n > 0 {
 				break
 			}
 		}
-		s.flushTogether(es[:n])
-		es = es[n:]
+		s.flushTogether(hs[:n])
+		hs = hs[n:]
 	}
 }
 
-// flushTogether writes, in one transaction, the writes taken from the executions' outboxes. While the database is away
+// flushTogether writes, in one transaction, the writes taken from the runs' outboxes. While the database is away
 // it repeats that: the statements find what an earlier try has written. It returns when each execution is settled or
 // requeued.
-func (s *Session) flushTogether(es []*execution) {
+func (s *Session) flushTogether(hs []*held) {
 	last := s.cfg.Hints.LastWaiter()
 	for failures := 0; ; failures++ {
-		if es = s.withoutEnded(es); len(es) == 0 {
-			return
-		}
-		err := s.write(es, last)
-		if err != nil && maySplit(err, failures) {
-			es, err = s.flushInHalves(es, err, last)
+		var err error
+		if hs, err = s.write(hs, last); err != nil && maySplit(err, failures) {
+			hs, err = s.flushInHalves(hs, err, last)
 		}
 		if err == nil {
 			return
@@ -51,29 +48,49 @@ func (s *Session) flushTogether(es []*execution) {
 	}
 }
 
-// write is one try of flushTogether. last is the number of the last waiter for a result before the first try: later
-// ones do not get these ends from memory.
-func (s *Session) write(es []*execution, last uint64) error {
-	f := &store.Flush{Records: make([]*store.Record, 0, len(es))}
-	for _, e := range es {
-		e.addTo(f)
+// write is one try of flushTogether. It leaves out the runs whose writes may not be made any more, and returns the
+// others. last is the number of the last waiter for a result before the first try: later ones do not get these ends from
+// memory.
+func (s *Session) write(hs []*held, last uint64) ([]*held, error) {
+	f := &store.Flush{Records: make([]*store.Record, 0, len(hs))}
+	if hs = s.addTo(f, hs); len(hs) == 0 {
+		return nil, nil
 	}
 	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
 		s.Failpoint("before flush", uuid.Nil)
-		err := s.sendFlush(f, len(es))
+		err := s.sendFlush(f, len(hs))
 		s.Failpoint("after flush", uuid.Nil)
 		if err != nil {
-			return err
+			return hs, err
 		}
 		s.Away.End()
 		s.Failing.Over(s.Logger(s.ID()), flushing)
 	}
-	s.settleWrites(es, last, f.By)
+	s.settleWrites(hs, last, f.By)
 	_ = s.cfg.Hints.Due(standing.NoWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
 		s.unfinished.Go(func() { s.cfg.Hints.Compensate(context.Background(), f.Step) })
 	}
-	return nil
+	return hs, nil
+}
+
+// addTo adds the taken writes of the runs to f. It returns the runs without those that have dropped their writes, because
+// these may not be made any more: the worker is closing and the database away, or the lease is lost.
+func (s *Session) addTo(f *store.Flush, hs []*held) []*held {
+	kept := hs
+	for i, h := range hs {
+		added := h.run.AddTo(f)
+		switch {
+		case !added && len(kept) == len(hs): // the first of them
+			kept = slices.Clone(hs[:i])
+		case added && len(kept) < len(hs):
+			kept = append(kept, h)
+		}
+		if !added {
+			s.requeue(h, 0)
+		}
+	}
+	return kept
 }
 
 // Operations that fail, as logs and health reports name them.
@@ -83,6 +100,16 @@ const (
 )
 
 const (
+	// mostWrites and mostBytes bound a transaction. A larger write gets one of its own.
+	mostWrites = 1000
+	mostBytes  = 8 << 20
+
+	// busyPause is how long a run's writes pause after they met a lock of somebody else.
+	busyPause = 100 * time.Millisecond
+
+	// aboutNow is how soon a run must be due to be announced at once.
+	aboutNow = 200 * time.Millisecond
+
 	// mostWholeFlushes is how often a flush that meets a lock, or conflicts, is tried as a whole.
 	mostWholeFlushes = 3
 
@@ -105,51 +132,50 @@ func maySplit(err error, failures int) bool {
 // flushInHalves repeats a flush that has failed with err in halves, down to one execution, and to one write of it. A
 // write that fails alone is requeued, so that it holds up no other. If one after the other fails, as on a full disk, or
 // if the database stops answering, it returns the error and the rest, which the caller writes together after a pause.
-func (s *Session) flushInHalves(es []*execution, err error, last uint64) ([]*execution, error) {
-	var rest [][]*execution // the next one is last
-	for loneFailures := 0; ; err = s.write(es, last) {
-		switch n := len(es); {
-		case err == nil:
+func (s *Session) flushInHalves(hs []*held, err error, last uint64) ([]*held, error) {
+	var rest [][]*held // the next one is last
+	for loneFailures := 0; ; hs, err = s.write(hs, last) {
+		switch n := len(hs); {
+		case err == nil && n > 0:
 			loneFailures = 0
+		case n == 0:
 		case s.GivesUp() || !maySplit(err, mostWholeFlushes):
-			return leftOf(es, rest), err
+			return leftOf(hs, rest), err
 		case n > 1:
-			rest = append(rest, es[n/2:], es[:n/2])
-		case es[0].takeFewer():
+			rest = append(rest, hs[n/2:], hs[:n/2])
+		case hs[0].takeFewer():
 			continue
-		case pg.Refused(err) && s.refused(es[0], err):
+		case pg.Refused(err) && s.refused(hs[0], err):
 			loneFailures = 0
 		default:
-			s.requeueFailed(es[0], err)
+			s.requeueFailed(hs[0], err)
 			loneFailures++
 		}
-		for es = nil; len(es) == 0; {
-			if len(rest) == 0 {
-				return nil, nil
-			}
-			if loneFailures == mostLoneFailures {
-				return leftOf(nil, rest), err
-			}
-			es, rest = s.withoutEnded(rest[len(rest)-1]), rest[:len(rest)-1]
+		if len(rest) == 0 {
+			return nil, nil
 		}
+		if loneFailures == mostLoneFailures {
+			return leftOf(nil, rest), err
+		}
+		hs, rest = rest[len(rest)-1], rest[:len(rest)-1]
 	}
 }
 
 // leftOf returns first and the rest, in their order.
-func leftOf(first []*execution, rest [][]*execution) []*execution {
+func leftOf(first []*held, rest [][]*held) []*held {
 	slices.Reverse(rest)
 	return slices.Concat(first, slices.Concat(rest...))
 }
 
-// requeueFailed requeues an execution that has failed alone, after a growing pause. It reports the failure as one of
+// requeueFailed requeues a run that has failed alone, after a growing pause. It reports the failure as one of
 // some runs, unless the database does not answer.
-func (s *Session) requeueFailed(e *execution, err error) {
+func (s *Session) requeueFailed(h *held, err error) {
 	if pg.Unavailable(err) && !pg.Answered(err) {
 		s.Trouble(err)
 	} else {
 		s.TroubleWith(flushingAlone, err)
 	}
-	s.requeue(e, outage.Backoff(e.failedAlone()))
+	s.requeue(h, outage.Backoff(h.failedAlone()))
 }
 
 // sendFlush writes f, which has the writes of so many executions.
@@ -164,77 +190,91 @@ func (s *Session) sendFlush(f *store.Flush, runs int) error {
 	return err
 }
 
-// settleWrites settles the taken writes by their outcomes, and requeues the executions that have more. last is that of
-// write. by has sent them.
-func (s *Session) settleWrites(es []*execution, last uint64, by store.Witness) {
-	var ended []uuid.UUID
-	var due []store.DueRun // children that were started, and suspended runs that others should claim
-	var settled []*write
-	for _, e := range es {
-		now := e.settleTaken(settled[:0], by)
-		settled = now.writes
-		if now.recovered {
+// settleWrites settles the taken writes by their outcomes, and requeues the runs that have more. last is that of write.
+// by has sent them.
+func (s *Session) settleWrites(hs []*held, last uint64, by store.Witness) {
+	w := written{s: s, last: last}
+	for _, h := range hs {
+		w.of, w.steps = h, 0
+		busy, unheard := h.run.Settle(by, &w)
+		if h.flushed(busy) {
 			s.Failing.Over(s.Logger(s.ID()), flushingAlone)
 		}
-		if now.finish != nil {
-			ended = append(ended, s.finished(e, now.finish, last)...)
+		if w.steps > 0 && h.CrashLoopSuspect() {
+			s.endSuspect(h)
 		}
-		if now.suspended != nil && s.suspended(e.Queue, now.suspended) {
-			due = append(due, store.DueRun{Queue: e.Queue, Type: e.Type, Version: e.Version})
-		}
-		s.tally.steps.Add(int64(now.steps))
-		for _, r := range now.started {
-			due = append(due, store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version})
-		}
-		now.tell()
-		if now.steps > 0 && e.CrashLoopSuspect() {
-			s.endSuspect(e)
-		}
-		if now.unheard {
-			s.hasNews(e)
-			s.requeue(e, 0)
-		} else if now.busy {
-			s.requeue(e, busyPause)
+		if unheard {
+			h.HasNews()
+			s.requeue(h, 0)
+		} else if busy {
+			s.requeue(h, busyPause)
 		} else {
-			s.requeue(e, 0)
+			s.requeue(h, 0)
 		}
 	}
-	if len(ended) > 0 {
-		s.cfg.Hints.Ended(standing.NoWait, ended)
+	if len(w.ended) > 0 {
+		s.cfg.Hints.Ended(standing.NoWait, w.ended)
 	}
-	_ = s.cfg.Hints.Due(standing.NoWait, nil, due...) // fails only in a transaction
+	_ = s.cfg.Hints.Due(standing.NoWait, nil, w.due...) // fails only in a transaction
 }
 
-// finished delivers a run's end to the waiters in this process, and returns the runs to announce to other processes.
-func (s *Session) finished(e *execution, f *store.Finish, last uint64) []uuid.UUID {
+// A written hears what a flush has written: it tells the session, the waiters in this process, and, in the end, other
+// processes.
+type written struct {
+	s     *Session
+	of    *held  // the run that is settled
+	last  uint64 // see Session.write
+	steps int    // of the run
+	ended []uuid.UUID
+	due   []store.DueRun // children that were started, and suspended runs that others should claim
+}
+
+// Stepped counts the ends of steps.
+func (w *written) Stepped(steps int) {
+	w.steps += steps
+	w.s.tally.steps.Add(int64(steps))
+}
+
+// Started notes a child to announce.
+func (w *written) Started(r *store.NewRun) {
+	w.due = append(w.due, store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version})
+}
+
+// Suspended notes a suspended run that others should claim.
+func (w *written) Suspended(p *store.Suspension) {
+	if h := w.of; w.s.suspended(h.Queue, p) {
+		w.due = append(w.due, store.DueRun{Queue: h.Queue, Type: h.Type, Version: h.Version})
+	}
+}
+
+// Finished delivers the run's end to the waiters in this process, and notes it for other processes.
+func (w *written) Finished(f *store.Finish) {
+	s, h := w.s, w.of
 	switch f.Status {
 	case store.Completed:
 		s.tally.completed.Add(1)
-	case store.Cancelled:
-		e.log().Info("kagzi: run was cancelled", "compensates", f.Compensating)
-	default:
+	case store.Failed:
 		s.tally.failed.Add(1)
-		e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error, "compensates", f.Compensating)
 	}
 	if f.Compensating {
-		return nil
+		return
 	}
 	if told := s.cfg.Hints.OnEnd; told != nil {
 		told(store.EndedRun{
-			RunID: f.RunID, Queue: e.Queue, Type: e.Type, Version: e.Version,
-			Status: f.Status, Kind: f.ErrorKind, Age: e.age(),
+			RunID: f.RunID, Queue: h.Queue, Type: h.Type, Version: h.Version,
+			Status: f.Status, Kind: f.ErrorKind, Age: max(0, s.Now().Sub(h.CreatedAt)),
 		})
 	}
 	if f.Status != store.Cancelled { // only the table has the reason of the cancel
 		s.cfg.Hints.Deliver(store.Ended{
-			RunID: f.RunID, Type: e.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
+			RunID: f.RunID, Type: h.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
 			Error: f.Error,
-		}, last)
+		}, w.last)
 	}
-	if f.Parent == uuid.Nil {
-		return []uuid.UUID{f.RunID}
+	w.ended = append(w.ended, f.RunID)
+	if f.Parent != uuid.Nil {
+		w.ended = append(w.ended, f.Parent)
 	}
-	return []uuid.UUID{f.RunID, f.Parent}
 }
 
 // suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
@@ -248,36 +288,14 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	due := time.Now().Add(left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.draining || !s.suspendedLocked(queue, due) || left <= memoryWait
+	return s.draining || !s.suspendedLocked(queue, due) || left <= aboutNow
 }
 
-// withoutEnded returns the executions that can still be written. It drops the writes of the others: the worker is
-// closing and the database away, or the lease is lost.
-func (s *Session) withoutEnded(es []*execution) []*execution {
-	ended := func(e *execution) bool { return s.GivesUp() || e.lost() }
-	if !slices.ContainsFunc(es, ended) { // as nearly always
-		return es
-	}
-	kept := es[:0:0]
-	for _, e := range es {
-		if ended(e) {
-			s.dropWrites(e)
-		} else {
-			kept = append(kept, e)
-		}
-	}
-	return kept
-}
-
-// refused is called when the server refuses the execution's first write by itself. It reports whether the execution can
-// do without that write. If it cannot, the write is tried again.
-func (s *Session) refused(e *execution, err error) (done bool) {
-	done, ends := e.doWithout(err)
-	if ends {
-		e.makeEnd()
-	}
-	if done {
-		s.requeue(e, 0)
+// refused is called when the server refuses the run's first write by itself. It reports whether the run can do without
+// that write. If it cannot, the write is tried again.
+func (s *Session) refused(h *held, err error) (done bool) {
+	if done = h.run.Refused(err); done {
+		s.requeue(h, 0)
 	}
 	return done
 }

@@ -157,7 +157,7 @@ func (h *heartbeater) fence(why string) {
 		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes "+
 			"meanwhile are given back when the database answers", "runs", n)
 	}
-	h.s.stopAll(stopShutdown, standing.ErrLeaseLost)
+	h.s.stopAll(standing.ErrLeaseLost)
 }
 
 // run sends heartbeats until stop is closed: at each interval, when one is asked for, and when its connection is lost.
@@ -310,7 +310,7 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	s.tally.moved()
 	s.fenced = true // no claims before the registration: nobody would release their runs if the worker died
 	s.mu.Unlock()
-	s.stopAll(stopShutdown, standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
+	s.stopAll(standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
 	s.Away.SetLogger(s.Logger(id))
 	log := s.Logger(old).With("new_worker", id, "runs", n)
 	if reason := s.Store.WhyLost(ctx, db, old); reason != "" {
@@ -392,10 +392,10 @@ func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) er
 	})
 	for held, term := range terms {
 		s.mu.Lock()
-		e := s.executing[held.RunID]
+		h := s.executing[held.RunID]
 		s.mu.Unlock()
-		if e != nil && e.Lease == held.Lease {
-			e.setTerm(term)
+		if h != nil && h.Lease == held.Lease {
+			h.run.SetTerm(term)
 		}
 	}
 	if err == nil && all {

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -20,14 +21,25 @@ import (
 
 // A watchdog finds code of the application that hangs: a step's function that goes on although its context has ended,
 // and the function of a workflow or branch that is in no operation for long. It looks at the branches from time to
-// time, so that a step pays for no timer. Only the goroutine of its loop uses it. See docs/architecture.md, Code that
-// hangs.
+// time, so that a step pays for no timer. Only the goroutine that calls Watch uses the fields but abandoned. See
+// docs/architecture.md, Code that hangs.
 type watchdog struct {
-	s    *Session
-	seen map[*Branch]*sighting // of the last pass
-	next time.Time             // when the stacks may be taken again
-
+	seen    map[*Branch]*sighting // of the last pass
+	next    time.Time             // when the stacks may be taken again
 	nesting nesting
+
+	mu sync.Mutex // guards abandoned
+	// their runs were given up, and their code has not returned. Added by abandon, removed by branches.
+	abandoned map[*execution]bool
+}
+
+// A watch is one pass of the watchdog over what a worker holds.
+type watch struct {
+	*watchdog
+	env   *Env
+	runs  map[*execution]bool // and whether they hold slots
+	slots int                 // of the worker, if all are held; zero: some are free
+	after time.Duration       // how long code must have gone on
 }
 
 // A sighting is what a branch does that it should not do for long.
@@ -42,28 +54,20 @@ type sighting struct {
 // mostHung is how much hung code a heartbeat reports one by one.
 const mostHung = 100
 
-// watch makes passes until stop is closed, and then a last one: what goes on after the drain does not obey its context.
-func (s *Session) watch(stop chan struct{}) {
-	w := &watchdog{s: s, nesting: nesting{s: s}}
-	ticker := time.NewTicker(max(s.cfg.HungAfter/4, time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			w.pass(time.Now(), false)
-		case <-stop:
-			w.pass(time.Now(), true)
-			return
-		}
-	}
+// Watch looks at the branches of the runs that a worker holds, and of those that were given up. It returns what a
+// heartbeat says of code that has gone on for after, and of steps that wait for runs while such steps hold all slots;
+// nil if there is none. It logs such code, and what has returned since the call before. runs says which of them hold
+// slots; slots is how many the worker has, or zero if some are free. The last call does not wait for code whose run was
+// given up.
+func (env *Env) Watch(runs map[*execution]bool, slots int, after time.Duration, last bool) *store.Hung {
+	w := watch{&env.watchdog, env, runs, slots, after}
+	return w.pass(time.Now(), last)
 }
 
-// pass looks at all branches. It reports and logs the code that has gone on for HungAfter, and logs what has returned
-// since the pass before. The last pass does not wait for code whose run was given up.
-func (w *watchdog) pass(now time.Time, last bool) {
+func (w *watch) pass(now time.Time, last bool) *store.Hung {
 	before := w.seen
 	w.seen = map[*Branch]*sighting{}
-	branches := w.s.branches()
+	branches := w.branches()
 	for _, b := range branches {
 		stopped, abandoned := b.e.whenStopped()
 		found, suspicious := b.suspicion(now, stopped)
@@ -75,7 +79,7 @@ func (w *watchdog) pass(now time.Time, last bool) {
 		if again {
 			found = *old
 		}
-		if found.hung == nil && (again && now.Sub(found.begun) >= w.s.cfg.HungAfter || last && abandoned) {
+		if found.hung == nil && (again && now.Sub(found.begun) >= w.after || last && abandoned) {
 			found.hung = b.hungCode(&found, now)
 		}
 		w.seen[b] = &found
@@ -86,22 +90,15 @@ func (w *watchdog) pass(now time.Time, last bool) {
 		}
 	}
 	w.log(now, last)
-	if w.s.setHung(w.report(w.nesting.pass(branches, now))) {
-		goroutine.Signal(w.s.Heartbeats)
-	}
+	return w.report(w.nested(branches, now))
 }
 
-// branches returns the branches of all executions, and of those that were given up, that have not ended.
-func (s *Session) branches() (all []*Branch) {
-	s.mu.Lock()
-	executions := make([]*execution, 0, len(s.executing)+len(s.abandoned))
-	for _, e := range s.executing {
-		executions = append(executions, e)
-	}
-	for e := range s.abandoned {
-		executions = append(executions, e)
-	}
-	s.mu.Unlock()
+// branches returns the branches of all runs, and of those that were given up, that have not ended.
+func (w *watch) branches() (all []*Branch) {
+	executions := slices.Collect(maps.Keys(w.runs))
+	w.mu.Lock()
+	executions = slices.AppendSeq(executions, maps.Keys(w.abandoned))
+	w.mu.Unlock()
 	var ended []*execution
 	for _, e := range executions {
 		e.Lock()
@@ -111,19 +108,22 @@ func (s *Session) branches() (all []*Branch) {
 		}
 		e.Unlock()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, e := range ended {
-		delete(s.abandoned, e)
+		delete(w.abandoned, e)
 	}
 	return all
 }
 
 // abandon makes the watchdog go on watching e, whose run is given up although its code has not returned.
-func (s *Session) abandon(e *execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.abandoned[e] = true
+func (w *watchdog) abandon(e *execution) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.abandoned == nil {
+		w.abandoned = map[*execution]bool{}
+	}
+	w.abandoned[e] = true
 }
 
 // suspicion returns what b does, if that is something that it should not do for long: it executes a step's function
@@ -167,7 +167,7 @@ func (b *Branch) hungCode(s *sighting, now time.Time) *store.HungCode {
 }
 
 // report returns what the heartbeat says of hung code and of nested waits; nil if there is none.
-func (w *watchdog) report(nested []store.HungCode) *store.Hung {
+func (w *watch) report(nested []store.HungCode) *store.Hung {
 	var h store.Hung
 	slots := map[*execution]bool{}
 	for b, s := range w.seen {
@@ -176,7 +176,7 @@ func (w *watchdog) report(nested []store.HungCode) *store.Hung {
 		}
 		h.Functions++
 		h.Codes = append(h.Codes, *s.hung)
-		if b.e.holdsSlot() {
+		if w.runs[b.e] {
 			slots[b.e] = true
 		}
 	}
@@ -191,31 +191,6 @@ func (w *watchdog) report(nested []store.HungCode) *store.Hung {
 	h.Codes = append(h.Codes, nested...)
 	h.Codes = h.Codes[:min(len(h.Codes), mostHung)]
 	return &h
-}
-
-// setHung replaces the report. It reports whether there is more or less of it than before.
-func (s *Session) setHung(h *store.Hung) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.hung
-	s.hung = h
-	switch {
-	case old == nil || h == nil:
-		return old != h
-	case old.Functions != h.Functions || old.Slots != h.Slots:
-		return true
-	}
-	return !slices.Equal(old.Codes, h.Codes)
-}
-
-// Hung returns how many functions hang.
-func (s *Session) Hung() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.hung == nil {
-		return 0
-	}
-	return s.hung.Functions
 }
 
 // log logs the hung code that is not logged yet, with the stacks, and at the last pass the other hung code, too. If

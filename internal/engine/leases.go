@@ -1,11 +1,32 @@
 package engine
 
 import (
+	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/standing"
+	"github.com/kagzi/kagzi/store"
 )
+
+// A lease is the run's, as far as its worker knows. The execution's mutex guards it. Its files lock it, and a method
+// ending in Locked is called with it.
+type lease struct {
+	mu   *sync.Mutex // the execution's
+	term store.Term
+}
+
+// SetTerm stores the lease's term, unless the answer to a later question came first.
+func (l *lease) SetTerm(t store.Term) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.Asked.After(l.term.Asked) {
+		l.term = t
+	}
+}
+
+// isOverLocked reports whether the lease is over.
+func (l *lease) isOverLocked(now time.Time) bool { return standing.Past(now, l.term.Ends) }
 
 // notHeld returns why another worker may hold the run by now; "" if this worker holds it for certain.
 func (e *execution) notHeld() string {
@@ -31,7 +52,7 @@ func (e *execution) exitUnlessHeld(step string) {
 	for e.writesRecords() && e.Standing.Silent(time.Now(), e.Term.Asked) {
 		goroutine.Signal(e.Heartbeats)
 		select {
-		case <-e.whenDone():
+		case <-e.Stopped():
 			e.exitIfStopped()
 		case <-time.After(silentPause):
 		}

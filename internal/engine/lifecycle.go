@@ -24,7 +24,7 @@ func New(cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, stopClaims: func() {},
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, 1), refreshes: make(chan struct{}, 1),
-		executing: map[uuid.UUID]*execution{}, lingering: map[*execution]bool{}, abandoned: map[*execution]bool{},
+		executing: map[uuid.UUID]*held{}, lingering: map[*held]bool{},
 		slots: slots{longest: longestAhead}, suspects: suspects{patience: firstPatience},
 		subscriptions: map[string]func(){},
 		stale:         map[uuid.UUID]bool{}, staleEarly: map[uuid.UUID]bool{}, reserved: map[uuid.UUID]bool{},
@@ -42,9 +42,9 @@ func New(cfg Config) *Session {
 		store: cfg.Store, hints: cfg.Hints, trouble: s.Trouble, drains: s.drains, mu: &s.mu, claims: s.claims,
 	}
 	s.changeQueues(cfg.Queues)
-	s.writer = batch.New(batch.Config[*execution]{Flush: s.flush})
-	s.retries = batch.New(batch.Config[*execution]{Flush: s.flush})
-	s.alone = batch.New(batch.Config[*execution]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
+	s.writer = batch.New(batch.Config[*held]{Flush: s.flush})
+	s.retries = batch.New(batch.Config[*held]{Flush: s.flush})
+	s.alone = batch.New(batch.Config[*held]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
 	s.loads = newLoader(s.Worker, s.drains, s.dispatch)
 	if cfg.FixedLease { // the lease is not extended, and must outlast the query
 		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)

@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// mayLinger reports whether a slot is free. If so, e lingers for d: it stays in memory although it could be suspended.
-// The caller holds e's mutex. See docs/architecture.md, Wake-ups without loss.
-func (s *Session) mayLinger(e *execution, d time.Duration) bool {
+// mayLinger is held.MayLinger. The caller holds the run's mutex.
+func (s *Session) mayLinger(h *held, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.claims.FreeSlots() <= 0 {
 		return false
 	}
-	s.lingering[e] = true
-	time.AfterFunc(d, func() { s.endLingering(e) })
+	s.lingering[h] = true
+	time.AfterFunc(d, func() { s.endLingering(h) })
 	return true
 }
 
-// endLingering suspends the given executions, or all that linger if none is given, unless a branch is busy again.
-func (s *Session) endLingering(some ...*execution) {
+// endLingering suspends the given runs, or all that linger if none is given, unless a branch is busy again.
+func (s *Session) endLingering(some ...*held) {
 	s.mu.Lock()
 	if some == nil {
 		some = slices.Collect(maps.Keys(s.lingering))
 	}
-	for _, e := range some {
-		delete(s.lingering, e)
+	for _, h := range some {
+		delete(s.lingering, h)
 	}
 	s.mu.Unlock()
-	for _, e := range some {
-		e.trySuspend()
+	for _, h := range some {
+		h.run.TrySuspend()
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -50,23 +51,23 @@ const (
 // Claim.
 type loader struct {
 	worker   *standing.Worker
-	longest  time.Duration                // the longest timeout of a query for one history
-	drains   <-chan struct{}              // closed when the session drains
-	loaded   func(*execution)             // called with an execution whose history is read
-	shared   *batch.Batcher[*execution]   // reads many histories in one query
-	parted   *batch.Batcher[[]*execution] // reads in parts the histories that failed together, while shared goes on
-	alone    *lane                        // reads histories that are too large or too slow for shared
-	troubled *lane                        // reads histories that could not be read before
-	suspects *lane                        // reads those of crash-loop suspects, one at a time
-	inboxes  *batch.Batcher[*execution]   // reads inboxes of runs under way, one after the other
-	large    memory                       // bytes of histories that were read alone
-	conns    chan struct{}                // slots of queries that may take long: others need the pool, too
+	longest  time.Duration           // the longest timeout of a query for one history
+	drains   <-chan struct{}         // closed when the session drains
+	loaded   func(*held)             // called with an execution whose history is read
+	shared   *batch.Batcher[*held]   // reads many histories in one query
+	parted   *batch.Batcher[[]*held] // reads in parts the histories that failed together, while shared goes on
+	alone    *lane                   // reads histories that are too large or too slow for shared
+	troubled *lane                   // reads histories that could not be read before
+	suspects *lane                   // reads those of crash-loop suspects, one at a time
+	inboxes  *batch.Batcher[*held]   // reads inboxes of runs under way, one after the other
+	large    memory                  // bytes of histories that were read alone
+	conns    chan struct{}           // slots of queries that may take long: others need the pool, too
 
 	mu   sync.Mutex         // guards hard
 	hard map[uuid.UUID]bool // runs that are too large or too slow for shared. Added by readHard, removed by unmark.
 }
 
-func newLoader(worker *standing.Worker, drains <-chan struct{}, loaded func(*execution)) *loader {
+func newLoader(worker *standing.Worker, drains <-chan struct{}, loaded func(*held)) *loader {
 	most := int64(mostLarge)
 	if worker.Hooks != nil {
 		most = cmp.Or(worker.Hooks.MostLarge, most)
@@ -75,16 +76,16 @@ func newLoader(worker *standing.Worker, drains <-chan struct{}, loaded func(*exe
 		worker: worker, longest: longestLoad, drains: drains, loaded: loaded,
 		large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{},
 	}
-	l.shared = batch.New(batch.Config[*execution]{Flush: func(es []*execution) { l.readTogether(es, sharedTimeout) }})
-	l.parted = batch.New(batch.Config[[]*execution]{MaxItems: 1, Flush: func(groups [][]*execution) {
-		for _, es := range groups {
-			l.readParts(es)
+	l.shared = batch.New(batch.Config[*held]{Flush: func(hs []*held) { l.readTogether(hs, sharedTimeout) }})
+	l.parted = batch.New(batch.Config[[]*held]{MaxItems: 1, Flush: func(groups [][]*held) {
+		for _, hs := range groups {
+			l.readParts(hs)
 		}
 	}})
-	l.inboxes = batch.New(batch.Config[*execution]{MaxItems: 1, Flush: func(es []*execution) {
-		for _, e := range es {
+	l.inboxes = batch.New(batch.Config[*held]{MaxItems: 1, Flush: func(hs []*held) {
+		for _, h := range hs {
 			_ = l.slowly(func() error {
-				l.fetchAlone(e)
+				l.fetchAlone(h)
 				return nil
 			})
 		}
@@ -105,44 +106,44 @@ func (l *loader) end() {
 	l.inboxes.Wait()
 }
 
-// add queues the read of e's history. Afterwards e begins or yields its run.
-func (l *loader) add(e *execution) {
+// add queues the read of h's history. Afterwards h begins or yields its run.
+func (l *loader) add(h *held) {
 	l.mu.Lock()
-	hard := l.hard[e.RunID]
+	hard := l.hard[h.RunID]
 	l.mu.Unlock()
 	switch {
-	case e.LoadFailures > 0:
-		l.troubled.add(e)
-	case e.CrashLoopSuspect():
-		l.suspects.add(e)
+	case h.LoadFailures > 0:
+		l.troubled.add(h)
+	case h.CrashLoopSuspect():
+		l.suspects.add(h)
 	case hard:
-		l.alone.add(e)
+		l.alone.add(h)
 	default:
-		l.shared.Add(e)
+		l.shared.Add(h)
 	}
 }
 
 // readTogether reads many histories in one query. If the query fails because of a history, or some are too large for
 // it, those are read in parts and in the end alone. No other run waits for that.
-func (l *loader) readTogether(es []*execution, timeout time.Duration) {
+func (l *loader) readTogether(hs []*held, timeout time.Duration) {
 	for failures := 0; ; failures++ {
-		es = stillLoading(es)
-		if len(es) == 0 {
+		hs = stillLoading(hs)
+		if len(hs) == 0 {
 			return
 		}
-		each := min(sharedBytes/int64(len(es)), sharedEach)
-		loaded, err := l.worker.Store.Load(l.worker.Reads, request(es, each, timeout))
+		each := min(sharedBytes/int64(len(hs)), sharedEach)
+		loaded, err := l.worker.Store.Load(l.worker.Reads, request(hs, each, timeout))
 		if err == nil {
 			l.worker.Away.End()
 			l.worker.Failing.Over(l.worker.Logger(l.worker.ID()), readingHistory)
-			l.readRest(l.beginRead(es, loaded), each)
+			l.readRest(l.beginRead(hs, loaded), each)
 			return
 		}
 		if l.worker.Readable() {
-			l.split(es)
+			l.split(hs)
 			return
 		}
-		if !l.wait(err, es, failures) {
+		if !l.wait(err, hs, failures) {
 			return
 		}
 	}
@@ -151,29 +152,29 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 const readingHistory = "read history" // the operation's name in the store's errors
 
 // readRest reads the histories that were larger than each bytes.
-func (l *loader) readRest(large []*execution, each int64) {
+func (l *loader) readRest(large []*held, each int64) {
 	if each < sharedEach && len(large) > 0 {
 		l.split(large)
 		return
 	}
-	for _, e := range large {
-		l.readHard(e)
+	for _, h := range large {
+		l.readHard(h)
 	}
 }
 
 // split queues executions to be read in parts, behind those that wait for that already: readable histories come before
 // another try of a failed query. A single execution is read alone.
-func (l *loader) split(es []*execution) {
-	if len(es) == 1 {
-		l.readHard(es[0])
+func (l *loader) split(hs []*held) {
+	if len(hs) == 1 {
+		l.readHard(hs[0])
 	} else {
-		l.parted.Add(es)
+		l.parted.Add(hs)
 	}
 }
 
-func (l *loader) readParts(es []*execution) {
-	n := (len(es) + parts - 1) / parts
-	for part := range slices.Chunk(es, n) {
+func (l *loader) readParts(hs []*held) {
+	n := (len(hs) + parts - 1) / parts
+	for part := range slices.Chunk(hs, n) {
 		_ = l.slowly(func() error {
 			l.readTogether(part, partTimeout)
 			return nil
@@ -181,22 +182,22 @@ func (l *loader) readParts(es []*execution) {
 	}
 }
 
-// readHard queues e's history to be read alone, and remembers to do so until unmark.
-func (l *loader) readHard(e *execution) {
+// readHard queues h's history to be read alone, and remembers to do so until unmark.
+func (l *loader) readHard(h *held) {
 	l.mu.Lock()
 	if len(l.hard) >= mostHard {
 		clear(l.hard)
 	}
-	l.hard[e.RunID] = true
+	l.hard[h.RunID] = true
 	l.mu.Unlock()
-	l.alone.add(e)
+	l.alone.add(h)
 }
 
-// unmark lets the history of e's run be read together with others again.
-func (l *loader) unmark(e *execution) {
+// unmark lets the history of h's run be read together with others again.
+func (l *loader) unmark(h *held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.hard, e.RunID)
+	delete(l.hard, h.RunID)
 }
 
 // slowly calls f, a query that may take long, when one of the slots for such queries is free.
@@ -207,49 +208,50 @@ func (l *loader) slowly(f func() error) error {
 }
 
 // beginRead begins the executions whose histories were read, and returns the others.
-func (l *loader) beginRead(es []*execution, loaded store.Loaded) (rest []*execution) {
-	for _, e := range es {
-		if id := e.RunID; loaded.More[id] {
-			rest = append(rest, e)
+func (l *loader) beginRead(hs []*held, loaded store.Loaded) (rest []*held) {
+	for _, h := range hs {
+		if id := h.RunID; loaded.More[id] {
+			rest = append(rest, h)
 		} else {
-			l.begin(e, loaded)
+			l.begin(h, loaded)
 		}
 	}
 	return rest
 }
 
-func request(es []*execution, each int64, timeout time.Duration) store.LoadRequest {
+func request(hs []*held, each int64, timeout time.Duration) store.LoadRequest {
 	req := store.LoadRequest{Most: each, Timeout: timeout}
-	for _, e := range es {
-		req.Runs = append(req.Runs, e.RunID)
-		if e.Wakeups > 0 {
-			req.Woken = append(req.Woken, e.RunID)
+	for _, h := range hs {
+		req.Runs = append(req.Runs, h.RunID)
+		if h.Wakeups > 0 {
+			req.Woken = append(req.Woken, h.RunID)
 		}
-		if e.Input == nil {
-			req.Inputs = append(req.Inputs, e.RunID)
+		if h.Input == nil {
+			req.Inputs = append(req.Inputs, h.RunID)
 		}
 	}
 	return req
 }
 
-// fetch queues a read of e's inbox, unless one is pending.
-func (l *loader) fetch(e *execution) {
-	if e.wantFetch() {
-		l.inboxes.Add(e)
+// fetch queues a read of h's inbox, unless one is pending.
+func (l *loader) fetch(h *held) {
+	if h.wantFetch() {
+		l.inboxes.Add(h)
 	}
 }
 
-func (l *loader) fetchAlone(e *execution) {
-	e.fetched()
-	if e.stopped() || l.worker.Reads.Err() != nil {
+func (l *loader) fetchAlone(h *held) {
+	h.fetched()
+	if h.stopped() || l.worker.Reads.Err() != nil {
 		return
 	}
-	_ = e.readInbox() // after a failure the next heartbeat asks again
+	inboxes, err := l.worker.Store.Inbox(context.Background(), []uuid.UUID{h.RunID})
+	h.run.Deliver(inboxes[h.RunID], err)
 }
 
 // wait pauses before the next try to read histories. If the worker drains meanwhile, it yields their runs and returns
 // false.
-func (l *loader) wait(err error, es []*execution, failures int) bool {
+func (l *loader) wait(err error, hs []*held, failures int) bool {
 	if l.worker.Reads.Err() == nil {
 		l.worker.Trouble(err)
 	}
@@ -261,28 +263,27 @@ func (l *loader) wait(err error, es []*execution, failures int) bool {
 	case <-l.worker.Reads.Done():
 	case <-l.drains:
 	}
-	for _, e := range es {
-		e.stopUnbegun(stopShutdown, standing.ErrShutdown)
+	for _, h := range hs {
+		h.run.Stop(standing.ErrShutdown)
 	}
 	return false
 }
 
 // stillLoading returns the executions that have not stopped meanwhile.
-func stillLoading(es []*execution) []*execution {
-	kept := es[:0:0]
-	for _, e := range es {
-		if !e.stopped() {
-			kept = append(kept, e)
+func stillLoading(hs []*held) []*held {
+	kept := hs[:0:0]
+	for _, h := range hs {
+		if !h.stopped() {
+			kept = append(kept, h)
 		}
 	}
 	return kept
 }
 
-// begin gives e its history, its inbox, and its input if the claim left that out. Then e may begin, unless it has
+// begin gives h its history, its inbox, and its input if the claim left that out. Then h may begin, unless it has
 // stopped.
-func (l *loader) begin(e *execution, loaded store.Loaded) {
-	id := e.RunID
-	if e.load(loaded.Steps[id], loaded.Inbox[id], loaded.Inputs[id]) {
-		l.loaded(e)
+func (l *loader) begin(h *held, loaded store.Loaded) {
+	if h.load(loaded) {
+		l.loaded(h)
 	}
 }

@@ -21,7 +21,7 @@ const maxRecoveries = 20
 type lane struct {
 	l       *loader
 	most    int // runs that it admits
-	reading *batch.Batcher[*execution]
+	reading *batch.Batcher[*held]
 
 	mu sync.Mutex // guards n
 	n  int        // runs in the lane. add adds one; reading removes it after the try to read its history.
@@ -29,9 +29,9 @@ type lane struct {
 
 func newLane(l *loader, most, atOnce int) *lane {
 	p := &lane{l: l, most: most}
-	p.reading = batch.New(batch.Config[*execution]{MaxItems: 1, Flushes: atOnce, Flush: func(es []*execution) {
-		for _, e := range es {
-			l.readAlone(e)
+	p.reading = batch.New(batch.Config[*held]{MaxItems: 1, Flushes: atOnce, Flush: func(hs []*held) {
+		for _, h := range hs {
+			l.readAlone(h)
 			p.mu.Lock()
 			p.n--
 			p.mu.Unlock()
@@ -40,8 +40,8 @@ func newLane(l *loader, most, atOnce int) *lane {
 	return p
 }
 
-// add queues the read of e's history, or yields e's run for a while if the lane is full.
-func (p *lane) add(e *execution) {
+// add queues the read of h's history, or yields h's run for a while if the lane is full.
+func (p *lane) add(h *held) {
 	p.mu.Lock()
 	room := p.n < p.most
 	if room {
@@ -50,115 +50,108 @@ func (p *lane) add(e *execution) {
 	p.mu.Unlock()
 	switch {
 	case room:
-		p.reading.Add(e)
+		p.reading.Add(h)
 	default:
-		e.yield(waitsForHistory, loadPause(max(2, e.LoadFailures)), store.HistoryUntried)
+		h.run.Unread(nil, max(2, h.LoadFailures))
 	}
 }
 
 // readAlone reads the history of one run, unless checkSuspect ends the run.
-func (l *loader) readAlone(e *execution) {
-	for failures := 0; len(stillLoading([]*execution{e})) > 0; failures++ {
-		over, err := l.checkSuspect(e)
+func (l *loader) readAlone(h *held) {
+	for failures := 0; len(stillLoading([]*held{h})) > 0; failures++ {
+		over, err := l.checkSuspect(h)
 		if over {
 			return
 		}
 		if err == nil {
-			err = l.readOne(e)
+			err = l.readOne(h)
 		}
 		if err == nil {
 			return
 		}
 		switch class := pg.Classify(err); {
 		case class != pg.ClassBusy && class != pg.ClassConflict && l.worker.Readable():
-			e.unreadable(err)
+			h.run.Unread(err, h.LoadFailures+1)
 			return
-		case !l.wait(err, []*execution{e}, failures):
+		case !l.wait(err, []*held{h}, failures):
 			return
 		}
 	}
 }
 
-// readOne reads the history of e, whatever its size, once the memory for large histories has room.
-func (l *loader) readOne(e *execution) error {
-	timeout := min(aloneTimeout<<min(e.LoadFailures, 10), l.longest)
+// readOne reads the history of h, whatever its size, once the memory for large histories has room.
+func (l *loader) readOne(h *held) error {
+	timeout := min(aloneTimeout<<min(h.LoadFailures, 10), l.longest)
 	var size int64
 	if err := l.slowly(func() (err error) {
-		size, err = l.worker.Store.LoadSize(l.worker.Reads, e.RunID, timeout)
+		size, err = l.worker.Store.LoadSize(l.worker.Reads, h.RunID, timeout)
 		return err
 	}); err != nil {
 		return err
 	}
 	if size > sharedEach {
-		if size = min(size, l.large.most); !l.large.acquire(size, e.whenDone(), shareWait) {
-			e.yield(waitsForHistory, loadPause(3), store.HistoryUntried)
+		if size = min(size, l.large.most); !l.large.acquire(size, h.run.Stopped(), shareWait) {
+			h.run.Unread(nil, 3)
 			return nil
 		}
-		e.holdMemory(size)
+		h.holdMemory(size)
 	}
 	var loaded store.Loaded
 	var begun time.Time
 	if err := l.slowly(func() (err error) {
 		begun = time.Now()
-		loaded, err = l.worker.Store.Load(l.worker.Reads, request([]*execution{e}, store.NoLimit, timeout))
+		loaded, err = l.worker.Store.Load(l.worker.Reads, request([]*held{h}, store.NoLimit, timeout))
 		return err
 	}); err != nil {
-		l.releaseMemory(e)
+		l.releaseMemory(h)
 		return err
 	}
 	if size <= sharedEach && time.Since(begun) < partTimeout {
-		l.unmark(e)
+		l.unmark(h)
 	}
-	l.begin(e, loaded)
-	if e.stopped() { // perhaps before e.large was set: then its removal released nothing
-		l.releaseMemory(e)
+	l.begin(h, loaded)
+	if h.stopped() { // perhaps before h.large was set: then its removal released nothing
+		l.releaseMemory(h)
 	}
 	return nil
 }
 
-// releaseMemory releases e's share of the memory for large histories.
-func (l *loader) releaseMemory(e *execution) {
-	l.large.release(e.freeMemory())
+// releaseMemory releases h's share of the memory for large histories.
+func (l *loader) releaseMemory(h *held) {
+	l.large.release(h.freeMemory())
 }
 
 // checkSuspect asks whether a crash-loop suspect has made progress since its recoveries began. If not, it notes that
 // the run begins; or, if the run was recovered too often, it ends the run. It comes before the read of the history,
 // because that may be what kills the workers.
-func (l *loader) checkSuspect(e *execution) (over bool, err error) {
-	if !e.CrashLoopSuspect() {
+func (l *loader) checkSuspect(h *held) (over bool, err error) {
+	if !h.CrashLoopSuspect() {
 		return false, nil
 	}
 	var found store.CrashLoopEvidence
 	if err := l.slowly(func() (err error) {
-		found, err = l.worker.Store.CrashLoopEvidence(l.worker.Reads, e.RunID, e.RecoveriesSince, aloneTimeout)
+		found, err = l.worker.Store.CrashLoopEvidence(l.worker.Reads, h.RunID, h.RecoveriesSince, aloneTimeout)
 		return err
 	}); err != nil {
 		return false, err
 	}
 	if found.Progress {
-		if err := l.worker.Store.ResetRecoveries(context.Background(), e.held()); err != nil {
-			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
+		if err := l.worker.Store.ResetRecoveries(context.Background(), h.lease()); err != nil {
+			h.s.Log.Warn("kagzi: recoveries of a run that made progress are not reset", "workflow", h.Type, "run", h.RunID,
+				"run_attempt", h.Attempts+1, "error", err)
 		}
-		e.Recoveries = 0
+		h.Recoveries = 0
 		return false, nil
 	}
-	if e.Recoveries <= maxRecoveries {
-		if err := l.worker.Store.BeginSuspect(l.worker.Reads, e.held()); err != nil {
+	if h.Recoveries <= maxRecoveries {
+		if err := l.worker.Store.BeginSuspect(l.worker.Reads, h.lease()); err != nil {
 			l.worker.Trouble(err)
-			e.yield("recovery", time.Second, store.HistoryUntried)
+			h.run.Yield("recovery", time.Second)
 			return true, nil
 		}
 		return false, nil
 	}
-	why := e.isToEnd()
-	if why == underWay {
-		e.stopUnbegun(stopFailed, failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead "+
-			"worker %d times without progress: it may be killing them", e.Recoveries)))
-		return true, nil
-	}
-	if found.Children {
-		e.expectAny()
-	}
-	e.stopUnbegun(why, failure.ErrDeadline)
+	h.run.FailUnread(failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead worker %d times "+
+		"without progress: it may be killing them", h.Recoveries)), found.Children)
 	return true, nil
 }

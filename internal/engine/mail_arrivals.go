@@ -11,16 +11,6 @@ import (
 // mostUnread is how many times in a row the inbox of a run under way may be unreadable before the run is yielded.
 const mostUnread = 3
 
-// readInbox reads the first messages and the ends of children that reached e's run.
-func (e *execution) readInbox() error {
-	id := e.RunID
-	inboxes, err := e.Store.Inbox(context.Background(), []uuid.UUID{id})
-	if n := inboxes[id]; n != nil {
-		e.deliver(n)
-	}
-	return e.inboxRead(err)
-}
-
 // readMessages reads the next page of messages of the name.
 func (e *execution) readMessages(name string) error {
 	e.Lock()
@@ -59,6 +49,15 @@ func (e *execution) inboxRead(err error) error {
 		e.unreadable(err)
 	}
 	return err
+}
+
+// Deliver passes on what a query for the run's inbox has found: n is nil if that is nothing, and err if it cannot be
+// read.
+func (e *execution) Deliver(n *store.Inbox, err error) {
+	if n != nil {
+		e.deliver(n)
+	}
+	_ = e.inboxRead(err) // after a failure the next heartbeat asks again
 }
 
 // deliver adds messages and ends of children to the execution's inbox, and wakes the branches that wait for them.

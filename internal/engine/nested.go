@@ -16,10 +16,9 @@ func (b *Branch) AwaitsRun(id uuid.UUID) (ended func()) { return b.awaits.begin(
 // mostNested is how many waits a pass looks at.
 const mostNested = 100
 
-// nesting finds steps that wait for the results of runs while such steps hold all slots of the session: these runs
+// nesting are the steps that wait for the results of runs while such steps hold all slots of the worker: these runs
 // cannot begin here. Only the watchdog's goroutine uses it.
 type nesting struct {
-	s      *Session
 	logged map[*awaitedRun]store.HungCode // of the last pass
 }
 
@@ -30,54 +29,53 @@ type nestedWait struct {
 	attempt attemptUnderWay
 }
 
-// pass returns the steps that have waited so for HungAfter, for runs that are due and that no worker executes. It logs
-// each once.
-func (n *nesting) pass(branches []*Branch, now time.Time) (codes []store.HungCode) {
-	before := n.logged
-	n.logged = map[*awaitedRun]store.HungCode{}
-	waits := n.waits(branches, now)
+// nested returns the steps that have waited so for long, for runs that are due and that no worker executes. It logs each
+// once.
+func (w *watch) nested(branches []*Branch, now time.Time) (codes []store.HungCode) {
+	before, logged := w.nesting.logged, map[*awaitedRun]store.HungCode{}
+	w.nesting.logged = logged
+	waits := w.waits(branches, now)
 	if len(waits) == 0 {
 		return nil
 	}
-	due := n.due(waits)
-	for _, w := range waits {
-		if !due[w.id] {
+	due := w.env.due(waits)
+	for _, n := range waits {
+		if !due[n.id] {
 			continue
 		}
-		code, again := before[w.awaitedRun]
+		code, again := before[n.awaitedRun]
 		if !again {
-			code = n.code(w, now)
-			log := w.b.e.log().With("worker", n.s.ID(), "step", w.attempt.id, "attempt", w.attempt.number)
+			code = n.code(now)
+			log := n.b.e.log().With("worker", w.env.ID(), "step", n.attempt.id, "attempt", n.attempt.number)
 			log.Warn("kagzi: a step waits for the result of another run, and such steps hold all slots of the "+
 				"worker, so that none is free for that run: "+
 				"call the run as a child, with kagzi.RunChild, which holds no slot meanwhile; or raise MaxConcurrent",
-				"awaits", w.id, "for", now.Sub(w.since).Round(time.Millisecond).String())
+				"awaits", n.id, "for", now.Sub(n.since).Round(time.Millisecond).String())
 		}
-		n.logged[w.awaitedRun] = code
+		logged[n.awaitedRun] = code
 		codes = append(codes, code)
 	}
 	return codes
 }
 
-// waits returns the waits of HungAfter and longer; none unless each slot is held by a run with a step that waits.
-func (n *nesting) waits(branches []*Branch, now time.Time) (long []nestedWait) {
-	all, free, _ := n.s.Slots()
-	if free > 0 {
+// waits returns the waits that last for long; none unless each slot is held by a run with a step that waits.
+func (w *watch) waits(branches []*Branch, now time.Time) (long []nestedWait) {
+	if w.slots == 0 {
 		return nil
 	}
 	holders := map[*execution]bool{}
 	for _, b := range branches {
 		a := b.awaits.first()
 		attempt, inFunction := b.display.current(&b.inStep)
-		if a == nil || !inFunction || !b.e.holdsSlot() {
+		if a == nil || !inFunction || !w.runs[b.e] {
 			continue
 		}
 		holders[b.e] = true
-		if now.Sub(a.since) >= n.s.cfg.HungAfter && len(long) < mostNested {
+		if now.Sub(a.since) >= w.after && len(long) < mostNested {
 			long = append(long, nestedWait{a, b, attempt})
 		}
 	}
-	if len(holders) < all {
+	if len(holders) < w.slots {
 		return nil
 	}
 	return long
@@ -85,14 +83,14 @@ func (n *nesting) waits(branches []*Branch, now time.Time) (long []nestedWait) {
 
 // due returns which of the awaited runs are due. It asks the database only while all slots are held so; if that does
 // not answer, none is.
-func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
+func (env *Env) due(waits []nestedWait) map[uuid.UUID]bool {
 	ids := make([]uuid.UUID, len(waits))
 	for i, w := range waits {
 		ids[i] = w.id
 	}
-	ctx, cancel := context.WithTimeout(n.s.Reads, time.Second)
+	ctx, cancel := context.WithTimeout(env.Reads, time.Second)
 	defer cancel()
-	found, _ := n.s.Store.DueAmong(ctx, ids)
+	found, _ := env.Store.DueAmong(ctx, ids)
 	due := map[uuid.UUID]bool{}
 	for _, id := range found {
 		due[id] = true
@@ -101,12 +99,12 @@ func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
 }
 
 // code describes the wait for people.
-func (n *nesting) code(w nestedWait, now time.Time) store.HungCode {
-	e := w.b.e
+func (n nestedWait) code(now time.Time) store.HungCode {
+	e := n.b.e
 	return store.HungCode{
-		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type, Step: w.attempt.id, Attempt: w.attempt.number,
-		Awaits: w.id,
-		Cause:  fmt.Sprintf("it waits for the result of run %s, and such steps hold all slots of the worker", w.id),
-		Since:  e.Now().Add(w.since.Sub(now)).UTC(),
+		RunID: e.RunID, Lease: e.Lease, Workflow: e.Type, Step: n.attempt.id, Attempt: n.attempt.number,
+		Awaits: n.id,
+		Cause:  fmt.Sprintf("it waits for the result of run %s, and such steps hold all slots of the worker", n.id),
+		Since:  e.Now().Add(n.since.Sub(now)).UTC(),
 	}
 }

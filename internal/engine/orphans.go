@@ -252,8 +252,8 @@ func (s *Session) notExecuted(runs []store.LeasedRun) []store.LeasedRun {
 // notExecutedLocked returns those of the runs that the session neither executes under their leases nor is inserting.
 func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedRun) {
 	for _, r := range runs {
-		e := s.executing[r.RunID]
-		if _, inserting := s.reserved[r.RunID]; !inserting && (e == nil || e.Lease != r.Lease) {
+		h := s.executing[r.RunID]
+		if _, inserting := s.reserved[r.RunID]; !inserting && (h == nil || h.Lease != r.Lease) {
 			out = append(out, r)
 		}
 	}

@@ -8,15 +8,6 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-const (
-	// mostWrites and mostBytes bound a transaction. A larger write gets one of its own.
-	mostWrites = 1000
-	mostBytes  = 8 << 20
-
-	// busyPause is how long an execution's writes pause after they met a lock of somebody else.
-	busyPause = 100 * time.Millisecond
-)
-
 // A write is written in one transaction: records of an execution, at its end a suspension or a finish, and perhaps its
 // progress. An empty write is settled once all writes before it are.
 type write struct {
@@ -31,29 +22,24 @@ type write struct {
 	givesBack  bool                // it gives the run back as it is in the table, and builds on nothing
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
-	bare        bool // a finish without anything of the application's. Set by Session.refused.
+	bare        bool // a finish without anything of the application's. Set by doWithout.
 }
 
 // An outbox is an execution's FIFO of writes that are not settled, with the records that wait for the next of them.
-// enqueue adds a write; if the outbox was empty, it puts the execution into the session's batcher. A flush takes writes
+// enqueue adds a write; if the outbox was empty, it tells the host. A flush takes writes
 // from the front. A busy write stays in front, and all later writes wait behind it: no write overtakes one that it may
-// depend on. The execution is requeued until the outbox is empty. The execution's mutex guards the outbox: its files
+// depend on. The host makes flushes until More says that none is left. The execution's mutex guards the outbox: its files
 // lock it, and a method ending in Locked is called with it. See docs/architecture.md, Group commit.
 type outbox struct {
 	mu     *sync.Mutex // the execution's
 	writes []*write    // not settled, oldest first
-	// the execution is in a batcher, in a flush or pausing; true while there are writes. Set by enqueue, reset by
-	// isLeftLocked.
+	// the host has been told of writes, and flushes them; true while there are any. Set by enqueue, reset by More.
 	active bool
 	taken  int // writes[:taken] are in a flush. Only that flush sets it.
 	// the execution was told why the server has not written its records. Reset when they are written.
-	told bool
-	sent int64 // the number of the last premise when that flush was sent. Set by addTo.
-	// the last flush met a lock, or failed with this execution alone: the next flush has no other executions
-	apart    bool
-	failures int         // consecutive flushes that failed with this execution alone
-	refused  bool        // the server has refused a write: see refuseLocked, which sets it, for good
-	pausing  *time.Timer // ends the execution's pause; nil if it is not pausing
+	told    bool
+	sent    int64 // the number of the last premise when that flush was sent. Set by addLocked.
+	refused bool  // the server has refused a write: see refuseLocked, which sets it, for good
 
 	suspension *write // to be written if the execution stops to be suspended; set together with that reason
 	progress   progress
@@ -141,9 +127,10 @@ func (o *outbox) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
 	return taken
 }
 
-// take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and
-// bytes already. It returns the transaction's new numbers.
-func (o *outbox) take(writes, bytes int) (int, int) {
+// Take marks the first writes as taken, as many as fit into a transaction that has the given numbers of writes and
+// bytes already, and may have mostWrites and mostBytes. A larger write gets one of its own. It returns the transaction's
+// new numbers.
+func (o *outbox) Take(writes, bytes, mostWrites, mostBytes int) (int, int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.taken = 0; o.taken < len(o.writes) && writes < mostWrites; o.taken++ {
@@ -156,22 +143,23 @@ func (o *outbox) take(writes, bytes int) (int, int) {
 	return writes, bytes
 }
 
-// takeFewer leaves the second half of the taken writes to another flush. It returns false if only one write is taken.
-func (o *outbox) takeFewer() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.taken < 2 {
+// AddTo adds the taken writes to f. It drops all writes, and returns false, if they may not be made any more: the worker
+// gives up what it cannot write, or the lease is lost.
+func (e *execution) AddTo(f *store.Flush) bool {
+	e.Lock()
+	if e.GivesUp() || e.lostLocked() {
+		e.Unlock()
+		e.dropWrites()
 		return false
 	}
-	o.taken /= 2
+	defer e.Unlock()
+	e.addLocked(f)
 	return true
 }
 
-// addTo adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot
+// addLocked adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement cannot
 // write a row twice.
-func (e *execution) addTo(f *store.Flush) {
-	e.Lock()
-	defer e.Unlock()
+func (e *execution) addLocked(f *store.Flush) {
 	first, begun := len(f.Records), false
 	for _, w := range e.writes[:e.taken] {
 		f.Records = append(f.Records, w.records...)
@@ -231,21 +219,19 @@ func (o *outbox) addProgressLocked(f *store.Flush) {
 
 // settleLocked removes the taken writes that are not busy, and appends them to settled. An empty write stays behind a
 // busy one. unheard says that a write is busy until the execution knows that its run was cancelled or paused.
-func (o *outbox) settleLocked(settled []*write) (_ []*write, unheard bool) {
+func (o *outbox) settleLocked(settled []*write) (_ []*write, anyBusy, unheard bool) {
 	var busy []*write
-	o.apart = false
 	for _, w := range o.writes[:o.taken] {
-		if out := w.outcome(); out == store.Busy || out == store.Unheard || o.apart && w.empty() {
+		if out := w.outcome(); out == store.Busy || out == store.Unheard || busy != nil && w.empty() {
 			busy = append(busy, w)
-			o.apart = true
 			unheard = unheard || out == store.Unheard
 		} else {
 			settled = append(settled, w)
 		}
 	}
 	o.writes = slices.Replace(o.writes, 0, o.taken, busy...)
-	o.taken, o.failures = 0, 0
-	return settled, unheard
+	o.taken = 0
+	return settled, busy != nil, unheard
 }
 
 func (w *write) empty() bool {

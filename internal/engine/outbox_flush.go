@@ -2,11 +2,18 @@ package engine
 
 import (
 	"slices"
-	"time"
 
 	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
+
+// Told is told what a flush has written of a run, before those who wait for it.
+type Told interface {
+	Finished(f *store.Finish)
+	Suspended(p *store.Suspension)
+	Started(r *store.NewRun) // a child
+	Stepped(steps int)       // ends of steps
+}
 
 // A settlement says what a flush has made of an execution's taken writes.
 type settlement struct {
@@ -15,27 +22,55 @@ type settlement struct {
 	suspended *store.Suspension // that is written; nil: none is
 	started   []*store.NewRun   // children whose starts are written
 	steps     int               // how many ends of steps are written
-	recovered bool              // flushes had failed with this execution alone
-	busy      bool              // a write met a lock, or must be heard of first: see settleLocked
-	unheard   bool              // the execution is to be told that its run was cancelled or paused
 	worst     store.Outcome     // Lost or Unfounded if the execution has stopped for it, and else Done
 }
 
-// settleTaken removes the taken writes that are settled from the outbox. by has sent them. The caller calls tell once
-// it has acted on them. It gives writes, which is empty, for the writes.
-func (e *execution) settleTaken(writes []*write, by store.Witness) settlement {
+// Settle removes the taken writes that are settled from the outbox, after the flush in which by has sent them. busy says
+// that a write met a lock, or must be heard of first: unheard says that the execution is to be told that its run was
+// cancelled or paused.
+func (e *execution) Settle(by store.Witness, to Told) (busy, unheard bool) {
+	var room [8]*write // on the stack, as a rule
+	now := settlement{writes: room[:0], worst: store.Done}
+	busy, unheard = e.settleTaken(&now, by)
+	if now.finish != nil {
+		e.logEnd(now.finish)
+		to.Finished(now.finish)
+	}
+	if now.suspended != nil {
+		to.Suspended(now.suspended)
+	}
+	if now.steps > 0 {
+		to.Stepped(now.steps)
+	}
+	for _, r := range now.started {
+		to.Started(r)
+	}
+	now.tell()
+	return busy, unheard
+}
+
+func (e *execution) settleTaken(now *settlement, by store.Witness) (busy, unheard bool) {
 	e.Lock()
 	defer e.Unlock()
-	now := settlement{recovered: e.outbox.failures > 0, worst: store.Done}
-	now.writes, now.unheard = e.settleLocked(writes)
-	e.told = e.told || now.unheard
-	now.busy = e.apart
+	now.writes, busy, unheard = e.settleLocked(now.writes)
+	e.told = e.told || unheard
 	e.acknowledgeLocked(now.writes, by)
 	for _, w := range now.writes {
 		now.add(w)
 	}
 	e.stopAfterLocked(now.worst) // at once: no branch may take the write for written because it left the outbox
-	return now
+	return busy, unheard
+}
+
+// logEnd logs an end of the run that is no success.
+func (e *execution) logEnd(f *store.Finish) {
+	switch f.Status {
+	case store.Completed:
+	case store.Cancelled:
+		e.log().Info("kagzi: run was cancelled", "compensates", f.Compensating)
+	default:
+		e.log().Warn("kagzi: run failed", "kind", f.ErrorKind, "error", f.Error, "compensates", f.Compensating)
+	}
 }
 
 // add counts a settled write.
@@ -69,17 +104,6 @@ func (n *settlement) tell() {
 	}
 }
 
-// failedAlone notes that a flush has failed with this execution alone. It returns how many have before, one after the
-// other.
-func (o *outbox) failedAlone() (before int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	before = o.failures
-	o.failures++
-	o.apart = true
-	return before
-}
-
 // dropWrites stops the execution, empties the outbox, and settles its writes as lost.
 func (e *execution) dropWrites() {
 	e.Lock()
@@ -93,28 +117,12 @@ func (e *execution) dropWrites() {
 	}
 }
 
-// isLeftLocked is called when a flush is done with the execution. It reports whether any writes are left.
-func (o *outbox) isLeftLocked() bool {
+// More is called when a flush is done with the execution. It reports whether any writes are left, and, if that is asked,
+// whether one of them may have to wait for a transaction of a stranger.
+func (o *outbox) More(asks bool) (more, mayWait bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.taken = 0
 	o.active = len(o.writes) > 0
-	return o.active
+	return o.active, asks && slices.ContainsFunc(o.writes, (*write).mayWait)
 }
-
-// pauseLocked lets the writes wait for d. Then it calls over, unless endPauseLocked is called before.
-func (o *outbox) pauseLocked(d time.Duration, over func()) { o.pausing = time.AfterFunc(d, over) }
-
-// endPauseLocked ends the pause, and reports whether there was one.
-func (o *outbox) endPauseLocked() bool {
-	if o.pausing == nil {
-		return false
-	}
-	o.pausing.Stop()
-	o.pausing = nil
-	return true
-}
-
-// isApartLocked reports whether the next flush has no other executions.
-func (o *outbox) isApartLocked() bool { return o.apart }
-
-// mayWaitLocked reports whether a write may have to wait for a transaction of a stranger.
-func (o *outbox) mayWaitLocked() bool { return slices.ContainsFunc(o.writes, (*write).mayWait) }

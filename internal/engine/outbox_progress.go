@@ -62,7 +62,7 @@ func (e *execution) writeLate() {
 	}
 	e.Unlock()
 	if first {
-		e.host.enqueued(e)
+		e.host.Enqueued()
 	}
 }
 

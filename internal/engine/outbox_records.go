@@ -136,7 +136,7 @@ func (e *execution) enqueue(w *write) bool {
 	first := left != nil && e.enqueueLocked(left)
 	e.Unlock()
 	if first {
-		e.host.enqueued(e)
+		e.host.Enqueued()
 	}
 	switch {
 	case dropped == nil:

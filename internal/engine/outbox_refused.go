@@ -17,6 +17,16 @@ import (
 // refused write the run fails, even if its function has returned meanwhile. Nothing else of the execution is written,
 // apart from the compensations that undo what its steps have done. See docs/architecture.md, Group commit.
 
+// Refused is called when the server refuses the first write by itself, with err. It reports whether the execution can do
+// without that write. If it cannot, the write is tried again.
+func (e *execution) Refused(err error) (done bool) {
+	done, ends := e.doWithout(err)
+	if ends {
+		e.makeEnd()
+	}
+	return done
+}
+
 // doWithout is called when the server refuses the first write by itself, with err. done reports whether the execution
 // can do without that write. If it cannot, the write is the end of the run and has nothing of the application in it: it
 // is tried again. ends reports that the end of the execution is to be made again.

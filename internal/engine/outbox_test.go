@@ -37,7 +37,7 @@ func TestBusyWritesStayInFront(t *testing.T) {
 			o.taken = len(o.writes)
 			o.writes = append(o.writes, &write{}) // enqueued since
 			all := slices.Clone(o.writes)
-			settled, _ := o.settleLocked(nil)
+			settled, busy, _ := o.settleLocked(nil)
 			var left []int
 			for i, w := range all[:len(tc.taken)] {
 				if !slices.Contains(settled, w) {
@@ -51,12 +51,14 @@ func TestBusyWritesStayInFront(t *testing.T) {
 			for _, i := range tc.left {
 				want = append(want, all[i])
 			}
-			if want = append(want, all[len(all)-1]); !slices.Equal(o.writes, want) || o.apart != (left != nil) {
-				t.Errorf("the outbox has %d writes, apart: %v; want %d", len(o.writes), o.apart, len(want))
+			if want = append(want, all[len(all)-1]); !slices.Equal(o.writes, want) || busy != (left != nil) {
+				t.Errorf("the outbox has %d writes, busy: %v; want %d", len(o.writes), busy, len(want))
 			}
 		})
 	}
 }
+
+const roomBytes = 8 << 20 // in a transaction
 
 // TestBeginningGivesWayToItsEnd has a step's RUNNING row and its final record meet in one flush, in either order: a
 // statement cannot write a row twice.
@@ -80,7 +82,7 @@ func TestBeginningGivesWayToItsEnd(t *testing.T) {
 		StepID: "b", Attempt: 1,
 		Status: store.Running,
 	}}}}
-	e.addTo(f)
+	e.addLocked(f)
 	var got []string
 	for _, r := range f.Records {
 		got = append(got, fmt.Sprintf("%s%d %s", r.StepID, r.Attempt, r.Status))
@@ -97,15 +99,15 @@ func TestBeginningGivesWayToItsEnd(t *testing.T) {
 // policy.
 func TestSizeCountsAllThatIsWritten(t *testing.T) {
 	t.Parallel()
-	large := json.RawMessage(make([]byte, mostBytes))
+	large := json.RawMessage(make([]byte, roomBytes))
 	for name, r := range map[string]*store.Record{
 		"Metadata":             {Start: &store.NewRun{Metadata: large}},
 		"Policy":               {Start: &store.NewRun{RetryPolicy: large}},
 		"CompensationMetadata": {Compensation: &store.Compensation{Metadata: large}},
 		"CompensationPolicy":   {Compensation: &store.Compensation{RetryPolicy: large}},
 	} {
-		if size := (&write{records: []*store.Record{r}}).size(); size < mostBytes {
-			t.Errorf("%s: the size is %d, want at least %d", name, size, mostBytes)
+		if size := (&write{records: []*store.Record{r}}).size(); size < roomBytes {
+			t.Errorf("%s: the size is %d, want at least %d", name, size, roomBytes)
 		}
 	}
 }
@@ -113,13 +115,12 @@ func TestSizeCountsAllThatIsWritten(t *testing.T) {
 // A quietHost does nothing.
 type quietHost struct{}
 
-func (quietHost) enqueued(*execution)                      {}
-func (quietHost) settled(*execution, bool)                 {}
-func (quietHost) released(*execution)                      {}
-func (quietHost) ended(*execution)                         {}
-func (quietHost) mayLinger(*execution, time.Duration) bool { return false }
-func (quietHost) hasNews(*execution)                       {}
-func (quietHost) stepped()                                 {}
+func (quietHost) Enqueued()                    {}
+func (quietHost) Released()                    {}
+func (quietHost) Ended()                       {}
+func (quietHost) MayLinger(time.Duration) bool { return false }
+func (quietHost) HasNews()                     {}
+func (quietHost) Stepped(int)                  {}
 
 // TestMessagesAreDivided defers reads of messages, then other records. What must be committed with the branch's next
 // write is a part of it; the reads before it are writes of their own, in their order.
@@ -132,7 +133,7 @@ func TestMessagesAreDivided(t *testing.T) {
 	read := func(id string, by *Branch) deferredRecord {
 		return deferredRecord{record: &store.Record{StepRow: store.StepRow{
 			StepID: id,
-			Output: make([]byte, mostBytes*2/3),
+			Output: make([]byte, roomBytes*2/3),
 		}}, by: by, message: &store.Signal{}}
 	}
 	e.deferred = []deferredRecord{
@@ -152,7 +153,7 @@ func TestMessagesAreDivided(t *testing.T) {
 	if want := []string{"a ", "b ", "racer decision c step "}; !slices.Equal(got, want) {
 		t.Errorf("writes: %q, want %q", got, want)
 	}
-	if writes, _ := e.take(0, 0); writes != 1 {
+	if writes, _ := e.Take(0, 0, 1000, roomBytes); writes != 1 {
 		t.Errorf("the first flush takes %d writes, want 1", writes)
 	}
 }

@@ -48,8 +48,8 @@ func (s *Session) queuesAt(now time.Time) (active, left []string) {
 
 // holdsLocked reports whether the session executes runs of the queue, or is to yield some.
 func (s *Session) holdsLocked(queue string) bool {
-	for _, e := range s.executing {
-		if e.Queue == queue {
+	for _, h := range s.executing {
+		if h.Queue == queue {
 			return true
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
-	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -58,8 +57,8 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 		s.mu.Lock()
 		var held []store.HeldRun
 		for id := range s.stale {
-			if e := s.executing[id]; e != nil {
-				held = append(held, e.held())
+			if h := s.executing[id]; h != nil {
+				held = append(held, h.lease())
 			}
 		}
 		clear(s.stale)
@@ -88,11 +87,11 @@ func (s *Session) fetch(ids []uuid.UUID) {
 	}
 	// Look the executions up before the query. A later execution of the same run could get a message that the earlier
 	// one was about to take.
-	of := make(map[uuid.UUID]*execution, len(ids))
+	of := make(map[uuid.UUID]*held, len(ids))
 	s.mu.Lock()
 	for _, id := range ids {
-		if e := s.executing[id]; e != nil {
-			of[id] = e
+		if h := s.executing[id]; h != nil {
+			of[id] = h
 		}
 	}
 	s.mu.Unlock()
@@ -103,40 +102,27 @@ func (s *Session) fetch(ids []uuid.UUID) {
 		s.Trouble(err) // the next heartbeat refreshes, too
 		return
 	}
-	for id, e := range of {
+	for id, h := range of {
 		if err != nil {
-			s.loads.fetch(e)
+			s.loads.fetch(h)
 		} else if n := inboxes[id]; n != nil {
-			e.deliver(n)
+			h.run.Deliver(n, nil)
 		}
 	}
 }
 
-// apply passes the rows' states to their executions, and returns the runs that have new messages or ended children.
+// apply passes the rows' states to their runs, and returns the runs that have new messages or ended children.
 func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 	for _, st := range states {
 		s.mu.Lock()
-		e := s.executing[st.RunID]
+		h := s.executing[st.RunID]
 		s.mu.Unlock()
-		switch {
-		case e == nil || e.Lease != st.Lease:
-		case st.Holds:
-			e.setTerm(st.Term)
-			if st.Cancel {
-				e.cancelRequested(st.Deadline)
-			}
-			e.setPaused(st.Paused)
-			if e.isBehind(st.Wakeups) {
-				woken = append(woken, st.RunID)
-			}
-		case st.Status == store.Cancelled:
-			e.stop(stopCancelled, errCancelled)
-		default:
-			e.stop(stopLost, standing.ErrLeaseLost)
+		if h != nil && h.Lease == st.Lease && h.run.Update(st) {
+			woken = append(woken, st.RunID)
 		}
 	}
 	return woken
 }
 
-// hasNews reads the row of the execution's run, and passes its state to the execution.
-func (s *Session) hasNews(e *execution) { s.readStates([]store.HeldRun{e.held()}) }
+// HasNews reads the run's row, and passes its state to the run.
+func (h *held) HasNews() { h.s.readStates([]store.HeldRun{h.lease()}) }

@@ -56,8 +56,8 @@ func (p *reservation) Begin(r *store.ClaimedRun) {
 	defer s.unfinished.Done()
 	s.setClock(r.StartedAt, r.Term.Asked)
 	s.Failpoint("after start", r.RunID)
-	if e := s.adopt(p.worker, r); e != nil {
-		s.start(e)
+	if h := s.adopt(p.worker, r); h != nil {
+		s.start(h)
 	} else {
 		s.freeSlot(p.queue)
 	}

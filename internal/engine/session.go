@@ -27,11 +27,11 @@ type Session struct {
 	cfg    Config
 
 	// Batchers of executions with unsettled writes. An execution is in one of them at a time.
-	writer *batch.Batcher[*execution] // all executions but those of the other two
+	writer *batch.Batcher[*held] // all executions but those of the other two
 	// those whose last flush met a lock or failed alone: the others do not wait with them
-	retries *batch.Batcher[*execution]
+	retries *batch.Batcher[*held]
 	// of these, the ones that may wait for a transaction of somebody else: one in each flush
-	alone *batch.Batcher[*execution]
+	alone *batch.Batcher[*held]
 	loads *loader // reads the histories of claimed runs
 
 	wake       chan struct{}      // the claim loop shall look which queue wants a claim
@@ -52,9 +52,9 @@ type Session struct {
 	claims *claims.Policy // what the claim loop claims next, and when
 	// by queue: ends the subscription to its notifications; nil: there is none. Set by subscribe.
 	subscriptions map[string]func()
-	executing     map[uuid.UUID]*execution // by run ID
-	stops         int                      // how often stopAll was called. Tests read it.
-	slots         slots                    // the executions that wait for one
+	executing     map[uuid.UUID]*held // by run ID
+	stops         int                 // how often all runs were stopped. Tests read it.
+	slots         slots               // the executions that wait for one
 	// runs that have a reservation, and whether their rows have changed since. Added by Reserve, removed by adopt and
 	// Free.
 	reserved map[uuid.UUID]bool
@@ -62,9 +62,7 @@ type Session struct {
 	yielding bool     // yieldOrphans is running, or about to.
 	strays   strays   // what the search for orphans knows
 	// executions in memory that could be suspended. Set by mayLinger, reset by endLingering.
-	lingering map[*execution]bool
-	// their runs were given up, and their code has not returned. Added by settled, removed by the watchdog.
-	abandoned map[*execution]bool
+	lingering map[*held]bool
 	hung      *store.Hung // of the watchdog's last pass, for the heartbeat; nil: none
 	suspects  suspects    // the crash-loop suspects under way
 	// others may take the worker for dead, so it claims nothing. Set by fence and reregister, reset by alive.
@@ -86,8 +84,8 @@ func (s *Session) held() []store.HeldRun {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]store.HeldRun, 0, len(s.executing))
-	for _, e := range s.executing {
-		out = append(out, e.held())
+	for _, h := range s.executing {
+		out = append(out, h.lease())
 	}
 	return out
 }
@@ -98,18 +96,19 @@ func (s *Session) isFenced() bool {
 	return s.fenced
 }
 
-// stopAll stops all executions.
-func (s *Session) stopAll(reason stopReason, cause error) {
+// stopAll makes the session give back all of its runs, with that cause.
+func (s *Session) stopAll(cause error) {
+	for _, h := range s.all() {
+		h.run.Stop(cause)
+	}
+}
+
+// all returns the runs that the session holds, of which all are about to be stopped.
+func (s *Session) all() []*held {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.stops++
-	all := make([]*execution, 0, len(s.executing))
-	for _, e := range s.executing {
-		all = append(all, e)
-	}
-	s.mu.Unlock()
-	for _, e := range all {
-		e.stop(reason, cause)
-	}
+	return slices.Collect(maps.Values(s.executing))
 }
 
 // setClock updates the estimate of the database's clock: an answer that has just arrived, to a statement sent at sent,
@@ -122,8 +121,8 @@ func (s *Session) setClock(now, sent time.Time) {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.executing))
 	s.mu.Unlock()
-	for _, e := range all {
-		e.resetDeadline()
+	for _, h := range all {
+		h.run.ClockSet()
 	}
 	s.hintAll()
 }

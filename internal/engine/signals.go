@@ -213,7 +213,7 @@ func (w *signalWait) read() error {
 		}
 		select {
 		case <-time.After(outage.PauseAfter(err, failures)):
-		case <-e.whenDone():
+		case <-e.Stopped():
 		}
 	}
 }

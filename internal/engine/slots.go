@@ -5,13 +5,13 @@ import (
 
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/goroutine"
-	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/internal/standing"
 )
 
 // slots are the executions that wait for slots. The policy of claims counts the slots: see claims.Policy. The session's
 // mutex guards the fields. See docs/architecture.md, Claim.
 type slots struct {
-	waiting []*execution  // claimed, in the order in which they begin
+	waiting []*held       // claimed, in the order in which they begin
 	longest time.Duration // longestAhead, but for tests
 }
 
@@ -27,27 +27,27 @@ func (s *Session) startWaiting() {
 			s.mu.Unlock()
 			return
 		}
-		e := s.slots.waiting[0]
+		h := s.slots.waiting[0]
 		s.slots.waiting[0] = nil
 		s.slots.waiting = s.slots.waiting[1:]
 		s.mu.Unlock()
-		s.start(e)
+		s.start(h)
 	}
 }
 
-// start gives e, which waited, a slot. It dispatches e once its history is read. It yields crash-loop suspects
+// start gives h, which waited, a slot. It dispatches h once its history is read. It yields crash-loop suspects
 // that have to wait for others: they may kill the process even when their histories are read.
-func (s *Session) start(e *execution) {
-	stopped, loading := e.takeSlot()
+func (s *Session) start(h *held) {
+	stopped, loading := h.takeSlot()
 	switch {
 	case stopped:
-		s.release(e)
-	case e.CrashLoopSuspect() && !s.beginSuspect(e):
-		e.yield("recovery", time.Second, store.HistoryUntried)
+		s.release(h)
+	case h.CrashLoopSuspect() && !s.beginSuspect(h):
+		h.run.Yield("recovery", time.Second)
 	case loading:
-		s.loads.add(e)
+		s.loads.add(h)
 	default:
-		s.dispatch(e)
+		s.dispatch(h)
 	}
 }
 
@@ -58,10 +58,10 @@ func (s *Session) Slots() (all, free, waiting int) {
 	return s.cfg.MaxConcurrent, s.claims.FreeSlots(), s.claims.Waiting()
 }
 
-// release frees the execution's slot, if it has one.
-func (s *Session) release(e *execution) {
-	if e.freeSlot() {
-		s.freeSlot(e.Queue)
+// release frees the run's slot, if it has one.
+func (s *Session) release(h *held) {
+	if h.freeSlot() {
+		s.freeSlot(h.Queue)
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *Session) giveBack(claimed time.Time) {
 	back := s.slots.waiting[:n:n]
 	s.slots.waiting = s.slots.waiting[n:]
 	s.mu.Unlock()
-	for _, e := range back {
-		e.giveBack()
+	for _, h := range back {
+		h.run.Stop(standing.ErrShutdown)
 	}
 }

@@ -113,10 +113,10 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 // committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
 func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
 	e := s.b.e
-	e.host.stepped()
+	e.host.Stepped(1)
 	e.isCommitted(row, sent, true)
 	if news {
-		e.host.hasNews(e)
+		e.host.HasNews()
 	}
 	e.exitIfStopped()
 }
@@ -160,7 +160,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			e.stop(stopLost, standing.ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
-			e.host.stepped()
+			e.host.Stepped(1)
 			e.isCommitted(row, 0, false)
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
@@ -180,7 +180,7 @@ func (s *stepCall) retryAfterOutage(err error) {
 	s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
 	select {
 	case <-time.After(outage.Pause):
-	case <-s.b.e.whenDone():
+	case <-s.b.e.Stopped():
 		runtime.Goexit()
 	}
 }
@@ -238,7 +238,7 @@ func (s *stepCall) repeatUncounted(err error) {
 		"step", s.id, "attempt", s.attempt, "error", err)
 	select {
 	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
-	case <-s.b.e.whenDone():
+	case <-s.b.e.Stopped():
 		runtime.Goexit()
 	}
 }

@@ -24,7 +24,7 @@ func TestWorkerThatClaimsItsOwnRunAgain(t *testing.T) {
 	const slots = 2 // were they not freed, the worker would starve
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{
 		// The write that shows the attempt in the table, and a heartbeat, would end the step's context, too.
-		LeaseTimeout: engine.VisibleAfter + 300*time.Millisecond, FixedLease: true, Heartbeat: 10 * time.Second,
+		LeaseTimeout: 1300 * time.Millisecond, FixedLease: true, Heartbeat: 10 * time.Second,
 		MaxConcurrent: slots, PollInterval: 50 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 	})
 	g := kit.NewGate()

@@ -17,7 +17,7 @@ type suspects struct {
 	patience time.Duration // of the suspects with the fewest recoveries: firstPatience, but for tests
 	group    suspectGroup  // that began last
 	// the runs of group that have neither ended nor made progress. Added by admit, removed by leave.
-	last  map[*execution]bool
+	last  map[*held]bool
 	since time.Time // when the last of them was admitted
 	// wakes the claim loop when suspects with one more recovery may begin. Set by Session.wakeSuspects.
 	timer *time.Timer
@@ -43,26 +43,26 @@ func (s *suspects) patienceOf(recoveries int) time.Duration {
 	return s.patience << min(recoveries-store.SuspectRecoveries, maxRecoveries)
 }
 
-// admit reports whether the suspect e may begin: with its group, or because the group before it is gone, or has been
+// admit reports whether the suspect h may begin: with its group, or because the group before it is gone, or has been
 // under way for long enough.
-func (s *suspects) admit(e *execution, now time.Time) bool {
-	g := groupOf(e.ClaimedRun)
+func (s *suspects) admit(h *held, now time.Time) bool {
+	g := groupOf(h.ClaimedRun)
 	if g != s.group || len(s.last) == 0 {
 		if len(s.last) > 0 && now.Sub(s.since) < s.patienceOf(g.recoveries) {
 			return false
 		}
-		s.group, s.last = g, map[*execution]bool{}
+		s.group, s.last = g, map[*held]bool{}
 	}
-	s.last[e], s.since = true, now
+	s.last[h], s.since = true, now
 	return true
 }
 
-// leave reports whether the next group may begin because e has ended, or has made progress.
-func (s *suspects) leave(e *execution) bool {
-	if !s.last[e] {
+// leave reports whether the next group may begin because h has ended, or has made progress.
+func (s *suspects) leave(h *held) bool {
+	if !s.last[h] {
 		return false
 	}
-	delete(s.last, e)
+	delete(s.last, h)
 	return len(s.last) == 0
 }
 
@@ -80,36 +80,36 @@ func (s *suspects) below(now time.Time) (recoveries int, more time.Duration) {
 }
 
 // inOrder sorts executions of a claim: suspects that died less often begin first.
-func inOrder(es []*execution) {
-	slices.SortStableFunc(es, func(a, b *execution) int {
+func inOrder(hs []*held) {
+	slices.SortStableFunc(hs, func(a, b *held) int {
 		return cmp.Compare(max(a.Recoveries, store.SuspectRecoveries-1),
 			max(b.Recoveries, store.SuspectRecoveries-1))
 	})
 }
 
-// beginSuspect reports whether the suspect e may begin.
-func (s *Session) beginSuspect(e *execution) bool {
+// beginSuspect reports whether the suspect h may begin.
+func (s *Session) beginSuspect(h *held) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.executing[e.RunID] != e { // it has stopped meanwhile, and would never leave
+	if s.executing[h.RunID] != h { // it has stopped meanwhile, and would never leave
 		return true
 	}
-	if !s.suspects.admit(e, time.Now()) {
+	if !s.suspects.admit(h, time.Now()) {
 		return false
 	}
 	s.wakeSuspects()
 	return true
 }
 
-// endSuspect lets the next suspects begin if e was the last of its group: it has ended, or has made progress.
-func (s *Session) endSuspect(e *execution) {
+// endSuspect lets the next suspects begin if h was the last of its group: it has ended, or has made progress.
+func (s *Session) endSuspect(h *held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endSuspectLocked(e)
+	s.endSuspectLocked(h)
 }
 
-func (s *Session) endSuspectLocked(e *execution) {
-	if s.suspects.leave(e) {
+func (s *Session) endSuspectLocked(h *held) {
+	if s.suspects.leave(h) {
 		s.wakeSuspects()
 		s.hintAllLocked() // claims have left out other suspects until now
 	}

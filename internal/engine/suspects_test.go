@@ -29,7 +29,7 @@ type outcome struct {
 }
 
 type simulated struct {
-	e              execution
+	h              held
 	culprit, hangs bool
 	due, begun     time.Duration
 	worker         int // -1: none
@@ -47,7 +47,7 @@ func (in incident) play(seed uint64) (out outcome) {
 			culprit: i < in.culprits, hangs: i >= in.culprits && i < in.culprits+in.hung,
 			due: time.Second, worker: -1,
 		}
-		runs[i].e.ClaimedRun = run
+		runs[i].h.ClaimedRun = run
 	}
 	r.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
 	workers := make([]suspects, in.workers)
@@ -69,7 +69,7 @@ func (in incident) play(seed uint64) (out outcome) {
 					dies = dies || d >= in.kills
 				case d >= in.step && !run.hangs:
 					run.ended, run.worker = true, -1
-					s.leave(&run.e)
+					s.leave(&run.h)
 					innocent--
 					out.done = now
 				}
@@ -81,8 +81,8 @@ func (in incident) play(seed uint64) (out outcome) {
 				out.all++
 				for _, run := range runs {
 					if run.worker == w && !run.ended {
-						run.due = now + min(time.Second<<(run.e.Recoveries-2), 5*time.Minute)
-						run.e.Recoveries++
+						run.due = now + min(time.Second<<(run.h.Recoveries-2), 5*time.Minute)
+						run.h.Recoveries++
 						run.worker = -1
 					}
 				}
@@ -91,14 +91,14 @@ func (in incident) play(seed uint64) (out outcome) {
 			below, _ := s.below(start.Add(now))
 			var claimed []*simulated
 			for _, run := range runs {
-				if run.worker < 0 && !run.ended && run.due <= now && (below == 0 || run.e.Recoveries < below) {
+				if run.worker < 0 && !run.ended && run.due <= now && (below == 0 || run.h.Recoveries < below) {
 					claimed = append(claimed, run)
 				}
 			}
-			slices.SortStableFunc(claimed, func(a, b *simulated) int { return a.e.Recoveries - b.e.Recoveries })
+			slices.SortStableFunc(claimed, func(a, b *simulated) int { return a.h.Recoveries - b.h.Recoveries })
 			for _, run := range claimed {
 				switch {
-				case run.e.Recoveries > maxRecoveries:
+				case run.h.Recoveries > maxRecoveries:
 					run.ended = true
 					if run.culprit {
 						culprits--
@@ -106,7 +106,7 @@ func (in incident) play(seed uint64) (out outcome) {
 						innocent--
 						out.quarantined++
 					}
-				case s.admit(&run.e, start.Add(now)):
+				case s.admit(&run.h, start.Add(now)):
 					run.worker, run.begun = w, now
 					if !run.culprit && !run.hangs {
 						out.begun = max(out.begun, now)
@@ -119,7 +119,7 @@ func (in incident) play(seed uint64) (out outcome) {
 	}
 	for _, run := range runs {
 		if !run.culprit && !run.hangs {
-			out.most = max(out.most, run.e.Recoveries)
+			out.most = max(out.most, run.h.Recoveries)
 		}
 	}
 	return out

@@ -8,15 +8,6 @@ import (
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
-// Lease is for tests: see testhook.Branch.
-func (b *Branch) Lease() uuid.UUID { return b.e.Lease }
-
-// Closed is for tests: see testhook.Branch.
-func (b *Branch) Closed() bool { return b.closed }
-
-// Goroutine is for tests: see testhook.Branch.
-func (b *Branch) Goroutine() uintptr { return b.goid.Load() }
-
 // A testSession implements testhook.Session.
 type testSession struct{ s *Session }
 
@@ -42,13 +33,13 @@ func (h testSession) Leases() (leases []uuid.UUID) {
 
 // Activity suspends an execution that lingers for more ends of children: lingering is a matter of real time, which
 // kagzitest does not move.
-func (h testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {
-	s := h.s
+func (t testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {
+	s := t.s
 	s.mu.Lock()
-	e := s.executing[run]
+	h := s.executing[run]
 	s.mu.Unlock()
-	if e == nil {
+	if h == nil {
 		return testhook.Activity{}
 	}
-	return e.activity(s.Now(), wakeups, cancelling)
+	return h.run.Activity(s.Now(), wakeups, cancelling)
 }

@@ -18,6 +18,16 @@ const (
 	waitsForHistory = "history"
 )
 
+// Unread yields a run whose history was not read, as if that had failed so many times. err is why it cannot be read; nil:
+// other histories come first.
+func (e *execution) Unread(err error, times int) {
+	if err != nil {
+		e.unreadable(err)
+	} else {
+		e.yield(waitsForHistory, loadPause(times), store.HistoryUntried)
+	}
+}
+
 // unreadable yields a run whose history or inbox cannot be read, each time for longer. At MaxLoadFailures it
 // quarantines the run.
 func (e *execution) unreadable(err error) {
@@ -34,12 +44,12 @@ func (e *execution) unreadable(err error) {
 // giveUp fails the run with err, whether or not its execution has begun.
 func (e *execution) giveUp(err error) {
 	e.Lock()
-	loading := e.isLoadingLocked()
+	begun := e.hasBegunLocked()
 	e.Unlock()
-	if loading {
-		e.stopUnbegun(stopFailed, err)
-	} else {
+	if begun {
 		e.fail(err)
+	} else {
+		e.stopUnbegun(stopFailed, err)
 	}
 }
 

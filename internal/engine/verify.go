@@ -41,11 +41,14 @@ func Verify(ctx context.Context, l Language, run *store.Run, history []*store.St
 		claimed.Attempts--
 	}
 	v := &verification{over: make(chan struct{}), additions: additions}
-	e := newExecution(env, v, claimed, true)
-	e.remember(history)
+	e := &execution{}
+	env.Prepare(e, v, claimed, true)
 	e.verifyBy(v)
 	defer e.stopContext(nil)
-	go e.execute(h)
+	e.Lock()
+	e.remember(history)
+	e.beginLocked(h)
+	e.Unlock()
 	select {
 	case <-v.over:
 	case <-ctx.Done():
@@ -76,13 +79,15 @@ type unrecorded struct {
 	what historyLookup
 }
 
-func (v *verification) enqueued(*execution)                      {}
-func (v *verification) settled(*execution, bool)                 { close(v.over) }
-func (v *verification) released(*execution)                      {}
-func (v *verification) ended(*execution)                         {}
-func (v *verification) mayLinger(*execution, time.Duration) bool { return false }
-func (v *verification) hasNews(*execution)                       {}
-func (v *verification) stepped()                                 {}
+func (v *verification) settled() { close(v.over) }
+
+// A verification is no worker: nothing is written, and no run lingers.
+func (v *verification) Enqueued()                    {}
+func (v *verification) Released()                    {}
+func (v *verification) Ended()                       {}
+func (v *verification) MayLinger(time.Duration) bool { return false }
+func (v *verification) HasNews()                     {}
+func (v *verification) Stepped(int)                  {}
 
 func (v *verification) unrecordedLocked(b *Branch) {
 	v.beyond = append(v.beyond, unrecorded{b, b.lastLookup})
