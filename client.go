@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/checkup"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
@@ -24,6 +23,7 @@ import (
 	"github.com/kagzi/kagzi/internal/starts"
 	"github.com/kagzi/kagzi/internal/topics"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/internal/worker"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
@@ -79,7 +79,7 @@ type Client struct {
 	stats    checkup.Shared[statsAnswer]
 
 	mu       sync.Mutex
-	sessions map[*engine.Session]struct{} // the workers of this process that are running
+	sessions map[*worker.Session]struct{} // the workers of this process that are running
 }
 
 // NewClient returns a client of pool's database. It does no I/O: it validates cfg.
@@ -104,7 +104,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		cfg: cfg, store: store.New(pool, cfg.Namespace), inspect: inspect.New(pool, cfg.Namespace),
 		intercepts: newInterceptors(cfg.Interceptors, cfg.Logger),
 		payloads:   payloads.Coder{Codec: cfg.Codec, Sealer: cfg.Sealer, Max: cfg.MaxPayload},
-		sessions:   map[*engine.Session]struct{}{},
+		sessions:   map[*worker.Session]struct{}{},
 	}
 	c.hints = hints.New(c.store, cfg.Logger, func(ctx context.Context) error { return c.checkSchema(ctx, nil) })
 	c.hints.OnEnd = c.intercepts.onEnd()

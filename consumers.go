@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -177,7 +177,7 @@ func Consume[S any](w *Worker, c Consumer, fn func(Context, S) (S, error), opts 
 }
 
 // consumptionOf returns the branch behind ctx, and what its run has consumed.
-func consumptionOf(ctx Context, what string) (*engine.Branch, *Client, *engine.Consumption, error) {
+func consumptionOf(ctx Context, what string) (*replay.Branch, *Client, *replay.Consumption, error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -215,7 +215,7 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 		invalid = fmt.Errorf("kagzi: Peek of %d events: give between 1 and 10,000", n)
 	}
 	reserved := run.Reserved(t.name)
-	data, err := b.Note(engine.NoteSpec{
+	data, err := b.Note(replay.NoteSpec{
 		Name: name, BadName: valid.StepName("Peek", name), Invalid: invalid,
 		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
 			p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
@@ -276,7 +276,7 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 		}
 		ranges[topic] = append(ranges[topic], r)
 	}
-	data, err := b.Note(engine.NoteSpec{
+	data, err := b.Note(replay.NoteSpec{
 		Name: name, BadName: valid.StepName("Reserve", name), Invalid: invalid,
 		Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
 			return json.Marshal(ranges)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 )
 
 // A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is
@@ -59,7 +59,7 @@ type Context interface {
 
 // A runContext is the Context of a branch of a run.
 type runContext struct {
-	b *engine.Branch
+	b *replay.Branch
 	c *Client
 }
 
@@ -75,7 +75,7 @@ func (r *runContext) Headers() Headers      { return maps.Clone(Headers(r.b.Head
 func (r *runContext) scope() *runContext    { return r }
 
 // Engine is for tests of the engine.
-func (r *runContext) Engine() *engine.Branch { return r.b }
+func (r *runContext) Engine() *replay.Branch { return r.b }
 
 // Lease, Closed and Goroutine are for tests: see testhook.Branch.
 func (r *runContext) Lease() uuid.UUID   { return r.b.Lease() }
@@ -86,7 +86,7 @@ var errNilContext = failure.BadRequest(errors.New("kagzi: the Context is nil: a 
 	"its worker"))
 
 // branchOf returns the branch behind ctx, and the client of its worker.
-func branchOf(ctx Context) (*engine.Branch, *Client, error) {
+func branchOf(ctx Context) (*replay.Branch, *Client, error) {
 	r, ok := ctx.(*runContext)
 	if !ok || r == nil {
 		return nil, nil, errNilContext
@@ -110,7 +110,7 @@ type StepInfo struct {
 // A stepScope is the context of one attempt of a step.
 type stepScope struct {
 	context.Context
-	step  engine.StepIdentity
+	step  replay.StepIdentity
 	sends sends
 }
 
@@ -151,7 +151,7 @@ func sendID(ctx context.Context, parts ...string) (id string, ok bool) {
 type stepKey struct{}
 
 // stepContext returns the context of an attempt of a step.
-func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
+func stepContext(ctx context.Context, s replay.StepIdentity) context.Context {
 	return &stepScope{Context: ctx, step: s}
 }
 
@@ -172,6 +172,6 @@ func CurrentStep(ctx context.Context) StepInfo {
 }
 
 // stepInfo returns the step in the words of the API. The Headers are shared.
-func stepInfo(s engine.StepIdentity) StepInfo {
+func stepInfo(s replay.StepIdentity) StepInfo {
 	return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step, s.Headers}
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -50,7 +50,7 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 		return false
 	}
 	client := w.client
-	w.handle(name, version, cfg.isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
+	w.handle(name, version, cfg.isDefault, func(b *replay.Branch, input []byte) ([]byte, error) {
 		var in In
 		if consumer != nil {
 			// its end would consume nothing, and the consumer would see the same events again
@@ -84,7 +84,7 @@ func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, erro
 	return true
 }
 
-func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
+func (w *Worker) handle(workflow string, version int, isDefault bool, h replay.Handler) {
 	if w.running.Load() {
 		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run",
 			"workflow", workflow)
@@ -94,7 +94,7 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.H
 		return
 	}
 	if w.handlers[workflow] == nil {
-		w.handlers[workflow] = map[int]engine.Handler{}
+		w.handlers[workflow] = map[int]replay.Handler{}
 	}
 	if w.handlers[workflow][version] != nil {
 		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one of "+

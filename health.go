@@ -10,9 +10,9 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/inspect"
 )
@@ -80,7 +80,7 @@ func (c *Client) process() checkup.Process {
 	}
 	return checkup.Process{
 		Store: c.store, Inspect: c.inspect, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs,
-		Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures,
+		Failures: c.failures, MaxLoadFailures: replay.MaxLoadFailures,
 	}
 }
 

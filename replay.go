@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 )
 
 // Replay executes the worker's code for a run that is over against the run's history. It returns nil if the code
@@ -63,7 +63,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}
-	diverged, err := engine.Verify(ctx, w.language(), run, histories[id], h, cfg.additions)
+	diverged, err := replay.Verify(ctx, w.language(), run, histories[id], h, cfg.additions)
 	if err != nil {
 		return failure.Wrap(err, "replay %s", id)
 	}

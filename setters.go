@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
@@ -79,7 +79,7 @@ func (p RetryPolicy) step(c *stepConfig) {
 
 func (o Isolation) step(c *stepConfig) {
 	c.isolation = o
-	c.check(engine.CheckIsolation(pgx.TxIsoLevel(o), c.tx))
+	c.check(replay.CheckIsolation(pgx.TxIsoLevel(o), c.tx))
 }
 
 func (o stepInput) step(c *stepConfig) { c.input = &o }

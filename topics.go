@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -222,7 +222,7 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 	if err != nil {
 		return err
 	}
-	return b.Publish(engine.PublishSpec{
+	return b.Publish(replay.PublishSpec{
 		Name: name, BadName: valid.StepName("publish", name),
 		Events: func() ([]*store.NewEvent, bool, error) {
 			if len(events) > mostEvents {

@@ -101,7 +101,7 @@ type Permit struct {
 	late    time.Duration // with Granted: how late the step may begin; zero: at any time
 }
 
-// NewPermit returns a permit that nobody has asked for. tell is called when an answer has come.
+// NewPermit returns a permit that was not asked for yet. tell is called when an answer has come.
 func NewPermit(place store.Place, tell func()) *Permit { return &Permit{place: place, tell: tell} }
 
 // At returns, of a granted permit, the time of the token.

@@ -16,9 +16,10 @@ import (
 // root has the packages that the root may depend on.
 var root = []string{
 	"health", "kind", "migrations", "notify", "store", "store/inspect", "internal/batch", "internal/checkup",
-	"internal/claims", "internal/cron", "internal/duration", "internal/engine", "internal/failure", "internal/goroutine", "internal/hints",
-	"internal/housekeeping", "internal/outage", "internal/payloads", "internal/plainjson", "internal/starts",
-	"internal/testhook", "internal/text", "internal/timetable", "internal/topics", "internal/valid",
+	"internal/claims", "internal/cron", "internal/duration", "internal/failure", "internal/goroutine", "internal/hints",
+	"internal/housekeeping", "internal/limits", "internal/outage", "internal/payloads", "internal/plainjson",
+	"internal/replay", "internal/standing", "internal/starts", "internal/testhook", "internal/text",
+	"internal/timetable", "internal/topics", "internal/valid", "internal/worker",
 }
 
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
@@ -28,12 +29,20 @@ var allowed = map[string][]string{
 	"doctor":           {"migrations", "store", "store/inspect", "internal/duration", "internal/text"},
 	"health":           {},
 	"kind":             {},
-	"internal/engine": {
+	"internal/worker": {
 		"kind", "migrations", "notify", "store", "internal/batch", "internal/claims", "internal/failure",
-		"internal/goroutine", "internal/hints", "internal/outage", "internal/plainjson", "internal/testhook",
-		"internal/text",
+		"internal/goroutine", "internal/hints", "internal/limits", "internal/outage", "internal/plainjson",
+		"internal/replay", "internal/standing", "internal/testhook", "internal/text",
 	},
-	"internal/claims": {"store", "internal/text"},
+	"internal/replay": {
+		"kind", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/limits",
+		"internal/outage", "internal/plainjson", "internal/standing", "internal/testhook", "internal/text",
+	},
+	"internal/limits": {
+		"store", "internal/batch", "internal/outage", "internal/standing", "internal/testhook", "internal/text",
+	},
+	"internal/standing": {"store", "internal/outage", "internal/testhook", "internal/text"},
+	"internal/claims":   {"store", "internal/text"},
 	"internal/housekeeping": {
 		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine",
 		"internal/hints", "internal/outage", "internal/text", "internal/timetable",
