@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
@@ -39,18 +41,22 @@ func (s *Session) drain(hb *heartbeater) {
 		return
 	}
 	s.giveUp() // the database is away: the leases end by themselves
-	s.waitForWrites()
+	s.writes.wait()
 }
 
 // longestExit is a little longer than the end of a run waits for its goroutines.
 const longestExit = 2 * time.Second
 
-// waitForWrites waits until the batchers are empty. It is called after giveUp: from then on a requeued write goes to
-// the writer.
-func (s *Session) waitForWrites() {
-	s.alone.Wait()
-	s.retries.Wait()
-	s.writer.Wait()
+// giveUp gives up writes that cannot be made, from now on. It ends all pauses, because writes that
+// wait for a retry are given up, too.
+func (s *Session) giveUp() {
+	s.mu.Lock()
+	s.GiveUp()
+	all := slices.Collect(maps.Values(s.executing))
+	s.mu.Unlock()
+	for _, h := range all {
+		s.writes.endPause(h)
+	}
 }
 
 // emptied waits until no execution is left and the batchers are empty. It returns false if the timer fires first.
@@ -61,7 +67,7 @@ func (s *Session) emptied(timer <-chan time.Time) bool {
 		s.mu.Unlock()
 		if n == 0 {
 			s.giveUp() // no execution waits for the remaining writes
-			s.waitForWrites()
+			s.writes.wait()
 			return true
 		}
 		select {

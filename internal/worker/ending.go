@@ -1,6 +1,14 @@
 package worker
 
-import "github.com/kagzi/kagzi/internal/goroutine"
+import (
+	"time"
+
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/store"
+)
+
+// enqueued lets the run's writes be flushed.
+func (s *Session) enqueued(h *held) { s.writes.add(h) }
 
 // released frees the slot of a run whose last write is enqueued.
 func (s *Session) released(h *held) { s.release(h) }
@@ -20,4 +28,21 @@ func (s *Session) ended(h *held) {
 	s.keyFreedLocked(h.ClaimedRun)
 	s.mu.Unlock()
 	goroutine.Signal(s.freed)
+}
+
+// aboutNow is how soon a run must be due to be announced at once.
+const aboutNow = 200 * time.Millisecond
+
+// suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
+// notified, too: because the run is due about now (the estimate of the database's clock lags, so a run that is due may
+// seem not to be), or because this worker will not be there when it is.
+func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
+	if p.AvailableAt.IsZero() {
+		return false
+	}
+	left := p.AvailableAt.Sub(s.Now())
+	due := time.Now().Add(left)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining || !s.suspendedLocked(queue, due) || left <= aboutNow
 }

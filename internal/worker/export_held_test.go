@@ -36,7 +36,7 @@ type HeldExecution struct{ h *held }
 // NewHeldSession registers a worker and returns its session.
 func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 	h := &HeldSession{s: New(cfg), Come: make(chan HeldExecution, 100), Again: make(chan HeldExecution, 100)}
-	h.s.writer, h.first = sendingTo(h.Come), h.s.Queues()[0]
+	h.s.writes.writer, h.first = sendingTo(h.Come), h.s.Queues()[0]
 	reg := cfg.Registration(h.s.ID())
 	reg.Queues, _ = h.s.queuesToRegister()
 	h.s.queuesRegistered(reg.Queues)
@@ -54,7 +54,7 @@ func sendingTo(ch chan<- HeldExecution) *batch.Batcher[*held] {
 
 // HoldRetries leaves executions that are requeued because of a lock to the test. It is called before anything is
 // claimed.
-func (h *HeldSession) HoldRetries() { h.s.retries = sendingTo(h.Again) }
+func (h *HeldSession) HoldRetries() { h.s.writes.retries = sendingTo(h.Again) }
 
 // KeepAhead lets runs wait for a slot for as long as it takes. It is called before anything is claimed.
 func (h *HeldSession) KeepAhead() { h.s.slots.longest = time.Hour }
@@ -199,7 +199,7 @@ func (h *HeldSession) Flush(all ...HeldExecution) {
 	for _, x := range all {
 		hs = append(hs, x.h)
 	}
-	h.s.flush(hs)
+	h.s.writes.flush(hs)
 }
 
 // Executes reports whether the session executes anything.
@@ -207,8 +207,8 @@ func (h *HeldSession) Executes() bool { return len(h.s.held()) > 0 }
 
 // WaitForBatches returns when the session's batchers are empty.
 func (h *HeldSession) WaitForBatches() {
-	h.s.writer.Wait()
-	h.s.retries.Wait()
+	h.s.writes.writer.Wait()
+	h.s.writes.retries.Wait()
 }
 
 // Run returns the run's ID.

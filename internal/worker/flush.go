@@ -16,7 +16,7 @@ import (
 // flush writes the runs' outboxes, in one transaction, or in several if they are too large for one. Writes of an
 // execution that do not fit come with the next flush, behind the other executions. See docs/architecture.md, Group
 // commit.
-func (s *Session) flush(hs []*held) {
+func (fl *flusher) flush(hs []*held) {
 	for len(hs) > 0 {
 		n, writes, bytes := 0, 0, 0
 		for ; n < len(hs); n++ {
@@ -25,7 +25,7 @@ func (s *Session) flush(hs []*held) {
 				break
 			}
 		}
-		s.flushTogether(hs[:n])
+		fl.flushTogether(hs[:n])
 		hs = hs[n:]
 	}
 }
@@ -33,50 +33,50 @@ func (s *Session) flush(hs []*held) {
 // flushTogether writes, in one transaction, the writes taken from the runs' outboxes. While the database is away
 // it repeats that: the statements find what an earlier try has written. It returns when each execution is settled or
 // requeued.
-func (s *Session) flushTogether(hs []*held) {
-	last := s.cfg.Hints.LastWaiter()
+func (fl *flusher) flushTogether(hs []*held) {
+	last := fl.hints.LastWaiter()
 	for failures := 0; ; failures++ {
 		var err error
-		if hs, err = s.write(hs, last); err != nil && maySplit(err, failures) {
-			hs, err = s.flushInHalves(hs, err, last)
+		if hs, err = fl.write(hs, last); err != nil && maySplit(err, failures) {
+			hs, err = fl.flushInHalves(hs, err, last)
 		}
 		if err == nil {
 			return
 		}
-		s.Trouble(err)
-		s.Pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
+		fl.Trouble(err)
+		fl.Pause(min(10*time.Millisecond<<min(failures, 10), time.Second))
 	}
 }
 
 // write is one try of flushTogether. It leaves out the runs whose writes may not be made any more, and returns the
 // others. last is the number of the last waiter for a result before the first try: later ones do not get these ends
 // from memory.
-func (s *Session) write(hs []*held, last uint64) ([]*held, error) {
+func (fl *flusher) write(hs []*held, last uint64) ([]*held, error) {
 	f := &store.Flush{Records: make([]*store.Record, 0, len(hs))}
-	if hs = s.addTo(f, hs); len(hs) == 0 {
+	if hs = fl.addTo(f, hs); len(hs) == 0 {
 		return nil, nil
 	}
 	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
-		s.Failpoint("before flush", uuid.Nil)
-		err := s.sendFlush(f, len(hs))
-		s.Failpoint("after flush", uuid.Nil)
+		fl.Failpoint("before flush", uuid.Nil)
+		err := fl.sendFlush(f, len(hs))
+		fl.Failpoint("after flush", uuid.Nil)
 		if err != nil {
 			return hs, err
 		}
-		s.Away.End()
-		s.Failing.Over(s.Logger(s.ID()), flushing)
+		fl.Away.End()
+		fl.Failing.Over(fl.Logger(fl.ID()), flushing)
 	}
-	s.settleWrites(hs, last, f.By)
-	_ = s.cfg.Hints.Due(standing.NoWait, nil, f.Woken...) // fails only in a transaction
+	fl.settleWrites(hs, last, f.By)
+	_ = fl.hints.Due(standing.NoWait, nil, f.Woken...) // fails only in a transaction
 	if len(f.Step) > 0 {
-		s.unfinished.Go(func() { s.cfg.Hints.Compensate(context.Background(), f.Step) })
+		fl.steps.Go(func() { fl.hints.Compensate(context.Background(), f.Step) })
 	}
 	return hs, nil
 }
 
 // addTo adds the taken writes of the runs to f. It returns the runs without those that have dropped their writes,
 // because these may not be made any more: the worker is closing and the database away, or the lease is lost.
-func (s *Session) addTo(f *store.Flush, hs []*held) []*held {
+func (fl *flusher) addTo(f *store.Flush, hs []*held) []*held {
 	kept := hs
 	for i, h := range hs {
 		added := h.run.AddTo(f)
@@ -87,7 +87,7 @@ func (s *Session) addTo(f *store.Flush, hs []*held) []*held {
 			kept = append(kept, h)
 		}
 		if !added {
-			s.requeue(h, 0)
+			fl.requeue(h, 0)
 		}
 	}
 	return kept
@@ -102,9 +102,6 @@ const (
 const (
 	// busyPause is how long a run's writes pause after they met a lock of somebody else.
 	busyPause = 100 * time.Millisecond
-
-	// aboutNow is how soon a run must be due to be announced at once.
-	aboutNow = 200 * time.Millisecond
 
 	// mostWholeFlushes is how often a flush that meets a lock, or conflicts, is tried as a whole.
 	mostWholeFlushes = 3
@@ -128,23 +125,23 @@ func maySplit(err error, failures int) bool {
 // flushInHalves repeats a flush that has failed with err in halves, down to one execution, and to one write of it. A
 // write that fails alone is requeued, so that it holds up no other. If one after the other fails, as on a full disk, or
 // if the database stops answering, it returns the error and the rest, which the caller writes together after a pause.
-func (s *Session) flushInHalves(hs []*held, err error, last uint64) ([]*held, error) {
+func (fl *flusher) flushInHalves(hs []*held, err error, last uint64) ([]*held, error) {
 	var rest [][]*held // the next one is last
-	for loneFailures := 0; ; hs, err = s.write(hs, last) {
+	for loneFailures := 0; ; hs, err = fl.write(hs, last) {
 		switch n := len(hs); {
 		case err == nil && n > 0:
 			loneFailures = 0
 		case n == 0:
-		case s.GivesUp() || !maySplit(err, mostWholeFlushes):
+		case fl.GivesUp() || !maySplit(err, mostWholeFlushes):
 			return leftOf(hs, rest), err
 		case n > 1:
 			rest = append(rest, hs[n/2:], hs[:n/2])
 		case hs[0].takeFewer():
 			continue
-		case pg.Refused(err) && s.refused(hs[0], err):
+		case pg.Refused(err) && fl.refused(hs[0], err):
 			loneFailures = 0
 		default:
-			s.requeueFailed(hs[0], err)
+			fl.requeueFailed(hs[0], err)
 			loneFailures++
 		}
 		if len(rest) == 0 {
@@ -165,61 +162,61 @@ func leftOf(first []*held, rest [][]*held) []*held {
 
 // requeueFailed requeues a run that has failed alone, after a growing pause. It reports the failure as one of
 // some runs, unless the database does not answer.
-func (s *Session) requeueFailed(h *held, err error) {
+func (fl *flusher) requeueFailed(h *held, err error) {
 	if pg.Unavailable(err) && !pg.Answered(err) {
-		s.Trouble(err)
+		fl.Trouble(err)
 	} else {
-		s.TroubleWith(flushingAlone, err)
+		fl.TroubleWith(flushingAlone, err)
 	}
-	s.requeue(h, outage.Backoff(h.failedAlone()))
+	fl.requeue(h, outage.Backoff(h.failedAlone()))
 }
 
 // sendFlush writes f, which has the writes of so many executions.
-func (s *Session) sendFlush(f *store.Flush, runs int) error {
-	if s.cfg.Flushed == nil {
-		return s.Store.Flush(context.Background(), f)
+func (fl *flusher) sendFlush(f *store.Flush, runs int) error {
+	if fl.told == nil {
+		return fl.Store.Flush(context.Background(), f)
 	}
 	writes := len(f.Records) + len(f.Suspensions) + len(f.Finishes)
 	begun := time.Now()
-	err := s.Store.Flush(context.Background(), f)
-	s.cfg.Flushed(runs, writes, time.Since(begun), err)
+	err := fl.Store.Flush(context.Background(), f)
+	fl.told(runs, writes, time.Since(begun), err)
 	return err
 }
 
 // settleWrites settles the taken writes by their outcomes, and requeues the runs that have more. last is that of write.
 // by has sent them.
-func (s *Session) settleWrites(hs []*held, last uint64, by store.Witness) {
-	w := written{s: s, last: last}
+func (fl *flusher) settleWrites(hs []*held, last uint64, by store.Witness) {
+	w := written{by: fl, last: last}
 	for _, h := range hs {
 		w.of, w.steps = h, 0
 		busy, unheard := h.run.Settle(by, &w)
 		if h.flushed(busy) {
-			s.Failing.Over(s.Logger(s.ID()), flushingAlone)
+			fl.Failing.Over(fl.Logger(fl.ID()), flushingAlone)
 		}
 		if w.steps > 0 && h.CrashLoopSuspect() {
-			s.endSuspect(h)
+			fl.by.endSuspect(h)
 		}
 		if unheard {
-			s.hasNews(h)
-			s.requeue(h, 0)
+			fl.by.hasNews(h)
+			fl.requeue(h, 0)
 		} else if busy {
-			s.requeue(h, busyPause)
+			fl.requeue(h, busyPause)
 		} else {
-			s.requeue(h, 0)
+			fl.requeue(h, 0)
 		}
 	}
 	if len(w.ended) > 0 {
-		s.cfg.Hints.Ended(standing.NoWait, w.ended)
+		fl.hints.Ended(standing.NoWait, w.ended)
 	}
-	_ = s.cfg.Hints.Due(standing.NoWait, nil, w.due...) // fails only in a transaction
+	_ = fl.hints.Due(standing.NoWait, nil, w.due...) // fails only in a transaction
 }
 
 // A written hears what a flush has written: it tells the session, the waiters in this process, and, in the end, other
 // processes.
 type written struct {
-	s     *Session
+	by    *flusher
 	of    *held  // the run that is settled
-	last  uint64 // see Session.write
+	last  uint64 // see flusher.write
 	steps int    // of the run
 	ended []uuid.UUID
 	due   []store.DueRun // children that were started, and suspended runs that others should claim
@@ -228,7 +225,7 @@ type written struct {
 // Stepped counts the ends of steps.
 func (w *written) Stepped(steps int) {
 	w.steps += steps
-	w.s.stepped(steps)
+	w.by.tally.steps.Add(int64(steps))
 }
 
 // Started notes a child to announce.
@@ -238,31 +235,31 @@ func (w *written) Started(r *store.NewRun) {
 
 // Suspended notes a suspended run that others should claim.
 func (w *written) Suspended(p *store.Suspension) {
-	if h := w.of; w.s.suspended(h.Queue, p) {
+	if h := w.of; w.by.by.suspended(h.Queue, p) {
 		w.due = append(w.due, store.DueRun{Queue: h.Queue, Type: h.Type, Version: h.Version})
 	}
 }
 
 // Finished delivers the run's end to the waiters in this process, and notes it for other processes.
 func (w *written) Finished(f *store.Finish) {
-	s, h := w.s, w.of
+	fl, h := w.by, w.of
 	switch f.Status {
 	case store.Completed:
-		s.tally.completed.Add(1)
+		fl.tally.completed.Add(1)
 	case store.Failed:
-		s.tally.failed.Add(1)
+		fl.tally.failed.Add(1)
 	}
 	if f.Compensating {
 		return
 	}
-	if told := s.cfg.Hints.OnEnd; told != nil {
+	if told := fl.hints.OnEnd; told != nil {
 		told(store.EndedRun{
 			RunID: f.RunID, Queue: h.Queue, Type: h.Type, Version: h.Version,
-			Status: f.Status, Kind: f.ErrorKind, Age: max(0, s.Now().Sub(h.CreatedAt)),
+			Status: f.Status, Kind: f.ErrorKind, Age: max(0, fl.Now().Sub(h.CreatedAt)),
 		})
 	}
 	if f.Status != store.Cancelled { // only the table has the reason of the cancel
-		s.cfg.Hints.Deliver(store.Ended{
+		fl.hints.Deliver(store.Ended{
 			RunID: f.RunID, Type: h.Type, Status: f.Status, Output: f.Output, ErrorKind: f.ErrorKind,
 			Error: f.Error,
 		}, w.last)
@@ -273,25 +270,11 @@ func (w *written) Finished(f *store.Finish) {
 	}
 }
 
-// suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
-// notified, too: because the run is due about now (the estimate of the database's clock lags, so a run that is due may
-// seem not to be), or because this worker will not be there when it is.
-func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
-	if p.AvailableAt.IsZero() {
-		return false
-	}
-	left := p.AvailableAt.Sub(s.Now())
-	due := time.Now().Add(left)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining || !s.suspendedLocked(queue, due) || left <= aboutNow
-}
-
 // refused is called when the server refuses the run's first write by itself. It reports whether the run can do without
 // that write. If it cannot, the write is tried again.
-func (s *Session) refused(h *held, err error) (done bool) {
+func (fl *flusher) refused(h *held, err error) (done bool) {
 	if done = h.run.Refused(err); done {
-		s.requeue(h, 0)
+		fl.requeue(h, 0)
 	}
 	return done
 }

@@ -21,7 +21,7 @@ type held struct {
 	loading  bool
 	fetching bool  // its inbox is about to be read alone. Set by wantFetch, reset by fetched.
 	large    int64 // how many bytes it holds of the loader's memory for large histories
-	flushes  flushes
+	turns    turns
 }
 
 // A holder is the session: it hears what its runs tell their host. mayLinger is called with the run's mutex held, the

@@ -8,8 +8,8 @@ const (
 	mostBytes  = 8 << 20
 )
 
-// flushes is what the session knows of a run's flushes. The held's mutex guards it, but for taken.
-type flushes struct {
+// turns is what the session knows of a run's flushes. The held's mutex guards it, but for taken.
+type turns struct {
 	taken    int         // how many writes are in a flush. Only that flush uses it.
 	apart    bool        // the last one met a lock, or failed with this run alone: the next has no other runs
 	failures int         // how many failed with this run alone, one after the other
@@ -19,17 +19,17 @@ type flushes struct {
 // take takes the first writes for a flush, as many as fit beside what it has.
 func (h *held) take(writes, bytes int) (int, int) {
 	all, bytes := h.run.Take(writes, bytes, mostWrites, mostBytes)
-	h.flushes.taken = all - writes
+	h.turns.taken = all - writes
 	return all, bytes
 }
 
 // takeFewer leaves the second half of the taken writes to another flush. It returns false if only one write is taken.
 func (h *held) takeFewer() bool {
-	if h.flushes.taken < 2 {
+	if h.turns.taken < 2 {
 		return false
 	}
-	h.flushes.taken /= 2
-	h.run.Take(0, 0, h.flushes.taken, mostBytes)
+	h.turns.taken /= 2
+	h.run.Take(0, 0, h.turns.taken, mostBytes)
 	return true
 }
 
@@ -38,8 +38,8 @@ func (h *held) takeFewer() bool {
 func (h *held) flushed(apart bool) (recovered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	recovered = h.flushes.failures > 0
-	h.flushes.apart, h.flushes.failures = apart, 0
+	recovered = h.turns.failures > 0
+	h.turns.apart, h.turns.failures = apart, 0
 	return recovered
 }
 
@@ -47,18 +47,18 @@ func (h *held) flushed(apart bool) (recovered bool) {
 func (h *held) failedAlone() (before int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before = h.flushes.failures
-	h.flushes.failures++
-	h.flushes.apart = true
+	before = h.turns.failures
+	h.turns.failures++
+	h.turns.apart = true
 	return before
 }
 
 // endPauseLocked ends the pause before the next flush, and reports whether there was one.
 func (h *held) endPauseLocked() bool {
-	if h.flushes.pausing == nil {
+	if h.turns.pausing == nil {
 		return false
 	}
-	h.flushes.pausing.Stop()
-	h.flushes.pausing = nil
+	h.turns.pausing.Stop()
+	h.turns.pausing = nil
 	return true
 }

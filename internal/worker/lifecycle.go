@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/limits"
@@ -42,9 +41,7 @@ func New(cfg Config) *Session {
 		store: cfg.Store, hints: cfg.Hints, trouble: s.Trouble, drains: s.drains, mu: &s.mu, claims: s.claims,
 	}
 	s.changeQueues(cfg.Queues)
-	s.writer = batch.New(batch.Config[*held]{Flush: s.flush})
-	s.retries = batch.New(batch.Config[*held]{Flush: s.flush})
-	s.alone = batch.New(batch.Config[*held]{Flush: s.flush, MaxItems: 1, Flushes: flushesApart})
+	s.writes = newFlusher(s.Worker, &cfg, s, &s.tally)
 	s.loads = newLoader(s.Worker, s.drains, s.dispatch)
 	if cfg.FixedLease { // the lease is not extended, and must outlast the query
 		s.loads.longest = min(s.loads.longest, cfg.LeaseTimeout/2)
@@ -59,10 +56,6 @@ func newPolicy(cfg *Config) *claims.Policy {
 		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	})
 }
-
-// flushesApart bounds the concurrent flushes that may wait for transactions of others: each occupies a connection
-// meanwhile.
-const flushesApart = 2
 
 // Run registers the worker, claims and executes runs until ctx ends or a drain is requested, and then drains. It
 // returns an error if the worker cannot be registered, or if the application closed the pool meanwhile.
@@ -103,7 +96,8 @@ func (s *Session) Run(ctx context.Context) error {
 	s.claimLoop(ctx)
 	s.drain(hb)
 	s.unfinished.Wait()
-	s.waitForWrites() // of runs whose insert ended after the drain
+	s.writes.wait() // of runs whose insert ended after the drain
+	s.writes.steps.Wait()
 	s.freedKeys.wait()
 	s.limits.Wait()
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/limits"
 	"github.com/kagzi/kagzi/internal/outage"
@@ -27,20 +26,15 @@ type Session struct {
 	tally  tally
 	cfg    Config
 
-	// Batchers of executions with unsettled writes. An execution is in one of them at a time.
-	writer *batch.Batcher[*held] // all executions but those of the other two
-	// those whose last flush met a lock or failed alone: the others do not wait with them
-	retries *batch.Batcher[*held]
-	// of these, the ones that may wait for a transaction of somebody else: one in each flush
-	alone *batch.Batcher[*held]
-	loads *loader // reads the histories of claimed runs
+	writes *flusher // what the runs record
+	loads  *loader  // reads the histories of claimed runs
 
 	wake       chan struct{}      // the claim loop shall look which queue wants a claim
 	freed      chan struct{}      // a slot is free, or an execution was removed
 	refreshes  chan struct{}      // the refresh loop shall read the stale runs now
 	stopClaims context.CancelFunc // begins the drain
 	drains     chan struct{}      // closed by drain when it begins
-	// claims and reservations under way, the resolving of those without an answer, and steps of compensations
+	// claims and reservations under way, and the resolving of those without an answer
 	unfinished sync.WaitGroup
 	freedKeys  *freedKeys
 	leftOut    leftOut // of the claims
