@@ -27,19 +27,36 @@ type Branch struct {
 	cancel context.CancelCauseFunc
 	result *branchResult
 
-	// These are set before the branch's goroutine begins, and do not change afterwards.
-	closed   bool           // the history has its end, or that of a branch above it: nothing begins on it
-	closedAt time.Time      // the earliest of these ends, by the database's clock; zero if the branch is not closed
-	row      *store.StepRow // its failure in the history, nil if there is none or a retry has forgotten it
-	attempt  int            // of the newest record of its failure; zero if there is none
+	row     *store.StepRow // its failure in the history, nil if there is none or a retry has forgotten it
+	attempt int            // of the newest record of its failure; zero if there is none
 
-	// Only the branch's goroutine uses these while it lives. Afterwards branches that have waited for its end may read
-	// them.
-	names      map[string]int            // how often each name of an operation was used
-	patches    map[string]bool           // the answers of Patched, by the name of the change
-	registered map[string]*registrations // compensations, by ID
-	leftovers  []leftover                // in a fork: compensations that stay with the source run
-	lastLookup historyLookup             // the operation that it last looked up in the history
+	closing  // as the history has it
+	passage  // through the history
+	undoing  // compensations
+	knowing  // what its function has learned
+	stepping // the step that is under way
+	fate     // how it ends
+	logging
+	place int // in crew.guarded. The execution's mutex guards it.
+
+	goid atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.
+	// the low half counts those under way, the high half those that have ended. Set by operate and done.
+	operations atomic.Int64
+}
+
+// A closing is the end of a branch in the history, or of one above it. It is set, as row and attempt are, before the
+// branch's goroutine begins, and does not change afterwards.
+type closing struct {
+	closed   bool      // there is one: nothing begins on the branch
+	closedAt time.Time // the earliest of these ends, by the database's clock; zero if the branch is not closed
+}
+
+// A passage is how far a branch has come in its history. Only the branch's goroutine uses it while it lives, but for
+// pastHistory. Afterwards branches that have waited for its end may read it.
+type passage struct {
+	names      map[string]int  // how often each name of an operation was used
+	patches    map[string]bool // the answers of Patched, by the name of the change
+	lastLookup historyLookup   // the operation that it last looked up in the history
 	// the time of the last recorded event that the function has passed; never moves back
 	now time.Time
 	// how many steps and branches the history has directly under this branch. Set by init.
@@ -51,20 +68,34 @@ type Branch struct {
 	replayed int
 	started  bool // it has begun branches. Set by Future.start, for good.
 	// it reached, in mode verify, an unrecorded operation, and exits. Set by exitUnrecorded, for good.
-	discarded bool
-	// a step's function called a durable operation of this branch. Set by foreign, reset for each attempt.
-	misusedInStep error
+	discarded   bool
+	pastHistory atomic.Bool // it has reached an unrecorded operation, or waits for one. Set by passHistory, for good.
+}
+
+// An undoing has a branch's compensations. It is used like a passage.
+type undoing struct {
+	registered map[string]*registrations // by ID
+	leftovers  []leftover                // in a fork: those that stay with the source run
+}
+
+// A knowing is what a branch's function has learned. It is used like a passage.
+type knowing struct {
 	// the changes of metadata that it knows, in their order. The slice is replaced, never changed.
 	metadata   []metadataChange
 	unfollowed []*knownFailure // failures that it knows of, and after which it has begun nothing. follow empties it.
+}
 
-	logOnce sync.Once // a step of the branch may log from goroutines of its own
-	log     *slog.Logger
-
-	display display // of the step that is under way
+// A stepping is the step of a branch that is under way.
+type stepping struct {
+	display display
 	awaits  awaitedRuns
-	place   int // in execution.guarded. The execution's mutex guards it.
+	inStep  atomic.Bool // a step's function is being executed. Its goroutine sets and resets it.
+	// a step's function called a durable operation of this branch. Set by foreign, reset for each attempt.
+	misusedInStep error
+}
 
+// A fate is how a branch ends.
+type fate struct {
 	// end is the failure that ended the branch: its own, set by failLocked, or its group's decision, set by
 	// group.learn. It is nil if there is none.
 	end *knownFailure
@@ -77,18 +108,19 @@ type Branch struct {
 	// group.learn, for good. The execution's mutex guards it.
 	outrun bool
 
-	goid atomic.Uintptr // the ID of its goroutine. Set by init, reset to 0 by settleBranch when that ends.
-	// the low half counts those under way, the high half those that have ended. Set by operate and done.
-	operations atomic.Int64
-	inStep     atomic.Bool // a step's function is being executed. Its goroutine sets and resets it.
-	// its Logger logs, because the function is past its history. Its goroutine sets it, for good.
-	live        atomic.Bool
-	pastHistory atomic.Bool // it has reached an unrecorded operation, or waits for one. Set by passHistory, for good.
 	// it has failed, or its group was decided without it; recorded or deferred. Set by failLocked and markDead, for
 	// good.
 	dead atomic.Bool
 	// it lost a race: it and the branches below it record nothing any more. Set by group.lose, for good.
 	lost atomic.Bool
+}
+
+// A logging is the Logger of a branch.
+type logging struct {
+	logOnce sync.Once // a step of the branch may log from goroutines of its own
+	log     *slog.Logger
+	// it logs, because the function is past its history. The branch's goroutine sets it, for good.
+	live atomic.Bool
 }
 
 // A historyLookup is an operation that a branch has looked up in the history.
@@ -344,6 +376,6 @@ func (b *Branch) knowMetadata(changes ...metadataChange) {
 
 // withMetadata returns the metadata that b would see after the change.
 func (b *Branch) withMetadata(c metadataChange) map[string]string {
-	with := Branch{e: b.e, metadata: append(slices.Clip(b.metadata), c)}
+	with := Branch{e: b.e, knowing: knowing{metadata: append(slices.Clip(b.metadata), c)}}
 	return with.Metadata()
 }

@@ -206,8 +206,8 @@ func (b *Branch) passedBranch(id string) {
 func (b *Branch) newBranch(id string) *Branch {
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	child := &Branch{
-		e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, now: b.now, metadata: b.metadata,
-		closed: b.closed, closedAt: b.closedAt, result: &branchResult{name: id},
+		e: b.e, parent: b, prefix: id + "/", ctx: ctx, cancel: cancel, result: &branchResult{name: id},
+		closing: b.closing, passage: passage{now: b.now}, knowing: knowing{metadata: b.metadata},
 	}
 	child.result.of = child
 	if row := b.e.recordOf(id); row != nil {

@@ -50,7 +50,9 @@ func (e *Run) beginLocked(h Handler) {
 
 // newRoot returns the run's own branch.
 func newRoot(ctx context.Context, e *Run) *Branch {
-	return &Branch{e: e, ctx: ctx, cancel: e.stopContext, now: e.StartedAt, result: &branchResult{}}
+	return &Branch{
+		e: e, ctx: ctx, cancel: e.stopContext, result: &branchResult{}, passage: passage{now: e.StartedAt},
+	}
 }
 
 // call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
