@@ -36,10 +36,15 @@ type Env struct {
 // NewEnv returns an environment in which nothing can be executed yet: see With.
 func NewEnv(l Language) *Env { return &Env{language: l} }
 
-// With returns an environment of the same language for the executions of w.
+// With returns an environment of the same language for the executions of w. A worker without a store executes what needs
+// none.
 func (env *Env) With(w *standing.Worker, l *limits.Limits) *Env {
+	slots := 1
+	if w.Store != nil {
+		slots = max(1, int(w.Store.Pool().Config().MaxConns)-store.LeastConns)
+	}
 	return &Env{
 		Worker: w, language: env.language, limits: l, receipts: sync.Pool{New: newReceipt},
-		txSlots: make(chan struct{}, max(1, int(w.Store.Pool().Config().MaxConns)-store.LeastConns)),
+		txSlots: make(chan struct{}, slots),
 	}
 }

@@ -30,7 +30,7 @@ func Verify(ctx context.Context, l Language, run *store.Run, history []*store.St
 	l.Interceptors = Interceptors{}
 	nobody := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
 	nobody.Clock.Set(run.FinishedAt, time.Now(), time.Now())
-	env := &Env{Worker: nobody, language: l}
+	env := NewEnv(l).With(nobody, nil)
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
 		Attempts:   run.Attempts,
