@@ -232,9 +232,8 @@ func (i *interceptors) engine() (out replay.Interceptors) {
 		out.Execute = func(ctx context.Context, r replay.InterceptedRun, next func(context.Context) error) error {
 			e := Execution{
 				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version,
-				Queue: r.Queue, Attempt: r.Attempts + 1,
-				First: r.Fresh, Age: r.Age, Waited: r.Waited, Headers: r.Decoded,
-				Metadata: Metadata(storedHeaders(r.Metadata)),
+				Queue: r.Queue, Attempt: r.Attempts + 1, First: r.Fresh, Age: r.Age, Waited: r.Waited,
+				Headers: r.Decoded, Metadata: Metadata(storedHeaders(r.Metadata)),
 			}
 			if r.ParentRunID != uuid.Nil {
 				e.Parent = RunID(r.ParentRunID.String())
@@ -253,14 +252,6 @@ func (i *interceptors) engine() (out replay.Interceptors) {
 		}
 	}
 	return out
-}
-
-// onFlush returns what is told of each transaction of a worker, nil if nothing is.
-func (i *interceptors) onFlush() func(runs, writes int, took time.Duration, err error) {
-	if i.flushed == nil {
-		return nil
-	}
-	return func(runs, writes int, took time.Duration, err error) { i.flushed(Flush{runs, writes, took, err}) }
 }
 
 // onEnd returns what is called for each run that the client ends, nil if nothing is.

@@ -63,7 +63,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}
-	diverged, err := replay.Verify(ctx, w.language(), run, histories[id], h, cfg.additions)
+	diverged, err := replay.Verify(ctx, w.session().Env, run, histories[id], h, cfg.additions)
 	if err != nil {
 		return failure.Wrap(err, "replay %s", id)
 	}

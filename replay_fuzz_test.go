@@ -275,7 +275,7 @@ func replayed(t *testing.T, client *Client, ops []fuzzOp, history *reference, ad
 	slices.SortFunc(rows, func(a, b *store.StepRow) int { return cmp.Compare(a.Position, b.Position) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	got, err := replay.Verify(ctx, w.language(), run, damage(rows, how), w.handlers["fuzzed"][1], additions)
+	got, err := replay.Verify(ctx, w.session().Env, run, damage(rows, how), w.handlers["fuzzed"][1], additions)
 	if err != nil {
 		t.Fatalf("recorded %v, now %v, damage %v: %v", history.out.String(), ops, how, err)
 	}

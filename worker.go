@@ -280,23 +280,21 @@ func (w *Worker) Run(ctx context.Context) error {
 // session returns the configuration of a session of the worker.
 func (w *Worker) session() worker.Config {
 	c, cfg := w.client, w.cfg
-	return worker.Config{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Env: replay.NewEnv(w.language()),
-		Flushed: c.intercepts.onFlush(),
-		Queues:  cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
+	s := worker.Config{
+		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Env: replay.NewEnv(replay.Language{
+			Errors: language{}, Shown: c.payloads.Shown, Policy: runPolicy, StepContext: stepContext,
+			Interceptors: c.intercepts.engine(),
+		}),
+		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
 		MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter,
 		PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
 	}
-}
-
-// language returns what the runs of the worker know of this package.
-func (w *Worker) language() replay.Language {
-	return replay.Language{
-		Errors: language{}, Shown: w.client.payloads.Shown, Policy: runPolicy, StepContext: stepContext,
-		Interceptors: w.client.intercepts.engine(),
+	if told := c.intercepts.flushed; told != nil {
+		s.Flushed = func(runs, writes int, took time.Duration, err error) { told(Flush{runs, writes, took, err}) }
 	}
+	return s
 }
 
 // beside runs next to a session until its worker has drained: it lists the session in the client, and hosts a

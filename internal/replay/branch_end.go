@@ -40,7 +40,7 @@ func (b *Branch) cancelBelow(err error) {
 // newFailure prepares the record of the branch's failure. The output lists the IDs of the failures in err's chain.
 func (b *Branch) newFailure(err error) *store.Record {
 	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	class := b.e.language.Errors.Classify(err)
+	class := b.e.errors().Classify(err)
 	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
 	var failed []*branchResult // a copy: methods of err must not be called under the mutex
 	b.e.Lock()

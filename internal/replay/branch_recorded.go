@@ -12,7 +12,7 @@ import (
 // asRecorded returns err, the error of the branch's function. If err is only a cancellation, and the history has a
 // failure of the branch, it returns that failure with its recorded causes.
 func (b *Branch) asRecorded(err error) error {
-	if err == nil || b.row == nil || !b.e.language.Errors.Classify(err).Cancelled || failure.Text(err) == b.row.Error {
+	if err == nil || b.row == nil || !b.e.errors().Classify(err).Cancelled || failure.Text(err) == b.row.Error {
 		return err
 	}
 	var causes []error
@@ -23,10 +23,10 @@ func (b *Branch) asRecorded(err error) error {
 		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild ||
 			isRefusal(row)) {
 			// the record of a child does not name its workflow
-			causes = append(causes, b.e.language.Errors.Recorded(row, ""))
+			causes = append(causes, b.e.errors().Recorded(row, ""))
 		}
 	}
-	return b.e.language.Errors.RecordedBranch(b.row, causes)
+	return b.e.errors().RecordedBranch(b.row, causes)
 }
 
 // isRefusal reports whether row records a refusal.

@@ -19,7 +19,7 @@ func (b *Branch) refuse(id, kind string, attempt int, err error) error {
 	if b.hasLost() {
 		return errBranchCancelled
 	}
-	class := b.e.language.Errors.Classify(err)
+	class := b.e.errors().Classify(err)
 	r := b.e.newRecord(id, kind, store.Failed, attempt, attempt)
 	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
 	r.Output = strconv.AppendQuote(nil, class.Cause)
@@ -32,5 +32,5 @@ func (b *Branch) refuse(id, kind string, attempt int, err error) error {
 func (b *Branch) refusal(row *store.StepRow) error {
 	b.passed(row)
 	b.fails(row.StepID)
-	return b.e.language.Errors.Recorded(row, "")
+	return b.e.errors().Recorded(row, "")
 }

@@ -330,7 +330,7 @@ func (c *Child) failure(b *Branch, row *store.StepRow) error {
 		b.unfollowed = append(b.unfollowed, c.failed)
 	}
 	e.Unlock()
-	return e.language.Errors.Recorded(row, c.workflow)
+	return e.errors().Recorded(row, c.workflow)
 }
 
 // pass notes that b has passed the child's record.

@@ -201,7 +201,7 @@ func (e *Run) outcome() error {
 	}
 	for _, r := range e.branches {
 		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.belowEndedBranch() {
-			return e.language.Errors.Branch(BranchFailure{Name: r.name, Err: r.err})
+			return e.errors().Branch(BranchFailure{Name: r.name, Err: r.err})
 		}
 	}
 	return e.misused

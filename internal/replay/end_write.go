@@ -50,7 +50,7 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 		e.finish(f)
 		return
 	}
-	class, message := e.language.Errors.Classify(err), failure.Text(err)
+	class, message := e.errors().Classify(err), failure.Text(err)
 	var forget []string
 	if reason == stopReturned { // an end from outside says nothing about the failures of the function
 		forget = e.forgets(err)
@@ -118,7 +118,7 @@ func (e *Run) written(o store.Outcome) {
 
 // retryPolicy returns the run's retry policy, or the default one if that cannot be read.
 func (e *Run) retryPolicy() RetryPolicy {
-	p, err := e.language.Policy(e.RetryPolicy)
+	p, err := e.policy(e.RetryPolicy)
 	if err != nil {
 		e.log().Error("kagzi: the run's stored retry policy is unreadable, using the default", "error", err)
 	}

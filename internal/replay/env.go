@@ -36,8 +36,8 @@ type Env struct {
 // NewEnv returns an environment in which nothing can be executed yet: see With.
 func NewEnv(l Language) *Env { return &Env{language: l} }
 
-// With returns an environment of the same language for the executions of w. A worker without a store executes what needs
-// none.
+// With returns an environment of the same language for the executions of w. A worker without a store executes what
+// needs none.
 func (env *Env) With(w *standing.Worker, l *limits.Limits) *Env {
 	slots := 1
 	if w.Store != nil {
@@ -47,4 +47,23 @@ func (env *Env) With(w *standing.Worker, l *limits.Limits) *Env {
 		Worker: w, language: env.language, limits: l, receipts: sync.Pool{New: newReceipt},
 		txSlots: make(chan struct{}, slots),
 	}
+}
+
+func (env *Env) errors() Errors { return env.language.Errors }
+
+func (env *Env) policy(raw json.RawMessage) (RetryPolicy, error) { return env.language.Policy(raw) }
+
+func (env *Env) stepContext(ctx context.Context, step StepIdentity) context.Context {
+	return env.language.StepContext(ctx, step)
+}
+
+func (env *Env) interceptors() *Interceptors { return &env.language.Interceptors }
+
+func (env *Env) shown(stored []byte) []byte { return env.language.Shown(stored) }
+
+// quiet returns an environment of the same language without interceptors.
+func (env *Env) quiet(w *standing.Worker) *Env {
+	l := env.language
+	l.Interceptors = Interceptors{}
+	return NewEnv(l).With(w, nil)
 }

@@ -14,7 +14,7 @@ func (env *Env) Prepare(e *Run, h Host, run *store.ClaimedRun, loads bool) {
 	if loads {
 		e.hasSeenLocked(run.Wakeups)
 	}
-	if env.language.Interceptors.Execute != nil {
+	if env.interceptors().Execute != nil {
 		e.interception = newInterception()
 	}
 	if run.Headers != nil {

@@ -91,8 +91,8 @@ func (s *doubled) handler(b *replay.Branch, _ []byte) ([]byte, error) {
 	return row.Output, nil
 }
 
-// TestARunInMemory gives a run bytes, without a session and without a database, and takes its writes. Another execution,
-// which is given what was written as its history, does not repeat the step.
+// TestARunInMemory gives a run bytes, without a session and without a database, and takes its writes. Another
+// execution, which is given what was written as its history, does not repeat the step.
 func TestARunInMemory(t *testing.T) {
 	t.Parallel()
 	d := desk{t, make(chan bool, 10), make(chan bool, 10)}
@@ -116,7 +116,8 @@ func TestARunInMemory(t *testing.T) {
 	again.Begin(step.handler)
 	end = d.flush(again)
 	if len(end.Records) > 0 || len(end.Finishes) != 1 || string(end.Finishes[0].Output) != "4" || step.calls != 1 {
-		t.Errorf("a replay wrote %d records and %d ends, after %d calls", len(end.Records), len(end.Finishes), step.calls)
+		t.Errorf("a replay wrote %d records and %d ends, after %d calls", len(end.Records), len(end.Finishes),
+			step.calls)
 	}
 	await.Receive(t, d.ended)
 }

@@ -42,7 +42,7 @@ func (e *Run) forgets(err error) []string {
 func (env *Env) addChain(ids map[string]bool, err error, branches []*branchResult) {
 	defer func() { _ = recover() }() // a method of a user's error
 	for err := range chain(err) {
-		id, others := env.language.Errors.About(err)
+		id, others := env.errors().About(err)
 		ids[id] = true
 		for _, other := range others {
 			env.addChain(ids, other, branches)

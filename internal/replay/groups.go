@@ -317,7 +317,7 @@ func (g *group) close() error {
 		g.b.deferRecord(g.record(status))
 	}
 	if failures != nil {
-		return g.b.e.language.Errors.Branches(failures)
+		return g.b.e.errors().Branches(failures)
 	}
 	return nil
 }

@@ -237,7 +237,7 @@ func (g *group) failure() error {
 			f.Others = append(f.Others, g.failureOf(other))
 		}
 	}
-	return g.b.e.language.Errors.Branch(f)
+	return g.b.e.errors().Branch(f)
 }
 
 func (g *group) failureOf(m *member) BranchFailure {

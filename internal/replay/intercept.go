@@ -24,7 +24,7 @@ func (e *Run) intercept(h Handler) {
 	x := e.interception
 	this := InterceptedRun{ClaimedRun: e.ClaimedRun, Decoded: e.decodedHeaders(), Waited: e.waited()}
 	this.Age = e.age() // after Waited, which is not more
-	err = e.language.Interceptors.Execute(context.Background(), this, func(ctx context.Context) error {
+	err = e.interceptors().Execute(context.Background(), this, func(ctx context.Context) error {
 		switch x.enter() {
 		case enteredBefore:
 			return ErrNextAgain
@@ -115,10 +115,10 @@ func (e *Run) howEnded() error {
 
 // endOfAttempt returns err, the failure of an attempt of the run, with ErrRetried if another attempt follows.
 func (e *Run) endOfAttempt(err error) error {
-	if err == nil || e.language.Errors.Classify(err).Permanent {
+	if err == nil || e.errors().Classify(err).Permanent {
 		return err
 	}
-	if policy, _ := e.language.Policy(e.RetryPolicy); !policy.Allows(e.runAttempt()) { // retryPolicy logs an error
+	if policy, _ := e.policy(e.RetryPolicy); !policy.Allows(e.runAttempt()) { // retryPolicy logs an error
 		return err
 	}
 	return &retriedError{err}

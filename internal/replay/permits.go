@@ -145,7 +145,7 @@ func (s *stepCall) isLate() bool {
 // releaseAfter gives up the permit, if the attempt has one, after its function has returned err.
 func (s *stepCall) releaseAfter(err error) {
 	if s.permit != nil {
-		s.release(s.b.e.language.Errors.Classify(err).After)
+		s.release(s.b.e.errors().Classify(err).After)
 	}
 }
 

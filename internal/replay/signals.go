@@ -52,7 +52,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	}
 	b.passed(row)
 	if row.ErrorKind != "" {
-		return nil, b.e.language.Errors.Recorded(row, "")
+		return nil, b.e.errors().Recorded(row, "")
 	}
 	return row, nil
 }

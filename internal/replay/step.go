@@ -123,7 +123,7 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 			runtime.Goexit() // as the function did, so that a replay ends here, too
 		}
 		s.b.fails(s.id)
-		return true, s.b.e.language.Errors.Recorded(row, "")
+		return true, s.b.e.errors().Recorded(row, "")
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}
@@ -204,7 +204,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
 	}
-	ctx = e.language.StepContext(ctx, s.identity())
+	ctx = e.stepContext(ctx, s.identity())
 	e.Failpoint("before step", e.RunID)
 	return ctx, cancel
 }
@@ -280,7 +280,7 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 
 // fail makes r the record of a failed attempt: a final one, or one with the time of the next attempt.
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
-	class := s.b.e.language.Errors.Classify(err)
+	class := s.b.e.errors().Classify(err)
 	failed := class.Kind
 	if errors.Is(context.Cause(ctx), kind.Timeout) && (errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled)) {
@@ -297,7 +297,7 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 		s.b.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error",
 			text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
-	class = s.b.e.language.Errors.Classify(err)
+	class = s.b.e.errors().Classify(err)
 	r.Permanent = class.Permanent
 	if r.Permanent || !s.spec.Retry.Allows(s.attempt-s.first+1) {
 		return
@@ -329,7 +329,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 			s.b.enqueue(r)
 		}
 	}()
-	if i := &s.b.e.language.Interceptors; i.Attempt != nil {
+	if i := s.b.e.interceptors(); i.Attempt != nil {
 		data, err = i.attempt(ctx, s.identity(), func(inner context.Context) ([]byte, error) {
 			return s.attemptOnce(inner, tx, ctx)
 		})

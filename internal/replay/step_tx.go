@@ -193,7 +193,7 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := pg.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.language.Errors.Classify(err).Permanent &&
+	return hit && ctx.Err() == nil && !s.b.e.errors().Classify(err).Permanent &&
 		(class == pg.ClassAway || class == pg.ClassUnable) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }

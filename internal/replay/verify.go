@@ -22,15 +22,15 @@ type Divergence struct {
 	Message string
 }
 
-// Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes
-// nothing. additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
-func Verify(ctx context.Context, l Language, run *store.Run, history []*store.StepRow, h Handler,
+// Verify executes h, in the language of an environment, against the history of a run that is over, and returns nil if h
+// ends in the same way. It writes nothing. additions allows operations that are not in the history. See
+// docs/architecture.md, Execution and replay.
+func Verify(ctx context.Context, of *Env, run *store.Run, history []*store.StepRow, h Handler,
 	additions bool,
 ) (*Divergence, error) {
-	l.Interceptors = Interceptors{}
 	nobody := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
 	nobody.Clock.Set(run.FinishedAt, time.Now(), time.Now())
-	env := NewEnv(l).With(nobody, nil)
+	env := of.quiet(nobody)
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
 		Attempts:   run.Attempts,
@@ -56,8 +56,8 @@ func Verify(ctx context.Context, l Language, run *store.Run, history []*store.St
 		return nil, fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx))
 	}
 	want := endOf(run)
-	want.output = l.Shown(want.output) // sealing the same output twice may give other bytes
-	if step, message := v.diverged(e, want, l.Shown); message != "" {
+	want.output = env.shown(want.output) // sealing the same output twice may give other bytes
+	if step, message := v.diverged(e, want); message != "" {
 		return &Divergence{step, message}, nil
 	}
 	return nil, nil
@@ -124,14 +124,14 @@ func endOf(run *store.Run) recordedEnd {
 }
 
 // diverged returns where the stopped execution differs from its history. The message is empty if it does not.
-func (v *verification) diverged(e *Run, want recordedEnd, shown func([]byte) []byte) (step, message string) {
+func (v *verification) diverged(e *Run, want recordedEnd) (step, message string) {
 	err := e.outcome()
 	e.Lock()
 	defer e.Unlock()
 	reason, cause := e.whyLocked()
 	output, returned := e.resultLocked()
 	if reason == stopFailed {
-		if err = cause; e.language.Errors.Classify(err).Kind == kind.Nondeterminism {
+		if err = cause; e.errors().Classify(err).Kind == kind.Nondeterminism {
 			return v.conflict, failure.Text(err)
 		}
 	}
@@ -156,9 +156,9 @@ func (v *verification) diverged(e *Run, want recordedEnd, shown func([]byte) []b
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
 	}
-	got := recordedEnd{status: store.Completed, output: shown(output)}
+	got := recordedEnd{status: store.Completed, output: e.shown(output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: e.language.Errors.Classify(err).Kind, text: failure.Text(err)}
+		got = recordedEnd{status: store.Failed, kind: e.errors().Classify(err).Kind, text: failure.Text(err)}
 	}
 	if got.same(want) {
 		return "", ""

@@ -57,8 +57,8 @@ func (s *Session) claimLoop(ctx context.Context) {
 
 // plan returns what the claim loop does next. If over is true, it ends: nothing will be claimed any more.
 func (s *Session) plan() (plan claims.Plan, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if s.draining {
 		return claims.Plan{}, true
 	}
@@ -70,13 +70,13 @@ func (s *Session) moment() claims.Moment { return claims.Moment{Now: time.Now(),
 
 // subscribe subscribes to notifications of the queues from which the session claims, and of no others.
 func (s *Session) subscribe() {
-	s.mu.Lock()
+	s.lock()
 	active, left := s.claims.Names()
-	s.mu.Unlock()
+	s.unlock()
 	for _, queue := range slices.Concat(active, left) {
-		s.mu.Lock()
+		s.lock()
 		active, cancel := s.claims.Active(queue), s.subscriptions[queue]
-		s.mu.Unlock()
+		s.unlock()
 		switch {
 		case active && cancel == nil:
 			cancel = s.cfg.Hints.OnWork(queue, func() { s.hint(queue) })
@@ -84,26 +84,26 @@ func (s *Session) subscribe() {
 			cancel()
 			cancel = nil
 		}
-		s.mu.Lock()
+		s.lock()
 		if s.subscriptions[queue] = cancel; cancel == nil {
 			delete(s.subscriptions, queue)
 		}
-		s.mu.Unlock()
+		s.unlock()
 	}
 }
 
 // hint makes the claim loop claim from the queue now, or once a slot is free.
 func (s *Session) hint(queue string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.claims.Hint(queue)
 	goroutine.Signal(s.wake)
 }
 
 // hintAll makes the claim loop claim from all queues.
 func (s *Session) hintAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.hintAllLocked()
 }
 
@@ -125,8 +125,8 @@ func (s *Session) suspendedLocked(queue string, due time.Time) (claims bool) {
 // keyFreed makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If
 // the session claims nothing now, other workers are to look at them.
 func (s *Session) keyFreed(r *store.ClaimedRun) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.keyFreedLocked(r)
 }
 
@@ -144,19 +144,19 @@ func (s *Session) hearLead(l hints.Lead) {
 	if !l.Queues {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.claims.Idle(l.Busy, time.Now())
 }
 
 // claim sends the plan's claim, begins to execute its runs, and returns the pause before the next claim from the queue.
 func (s *Session) claim(ctx context.Context, plan *claims.Plan) time.Duration {
 	req := &plan.Request
-	s.mu.Lock()
+	s.lock()
 	s.claiming, s.claimed = true, time.Now()
 	s.strays.sent = s.claimed
 	req.RecoveriesBelow, _ = s.suspects.below(s.claimed)
-	s.mu.Unlock()
+	s.unlock()
 	defer s.claimedAll()
 	req.Worker, req.Lease, req.LeaseTimeout = s.ID(), uuid.New(), s.cfg.LeaseTimeout
 	if plan.Rewind {
@@ -166,8 +166,8 @@ func (s *Session) claim(ctx context.Context, plan *claims.Plan) time.Duration {
 	if len(runs) > 0 {
 		s.begin(req, runs)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.claims.Ended(plan, len(runs), time.Now())
 }
 
@@ -178,8 +178,8 @@ func (s *Session) claimPlanned(ctx context.Context, plan *claims.Plan) []*store.
 	claim, answered := s.sendClaim(ctx, plan.Request)
 	took := time.Since(sent)
 	if !answered {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.lock()
+		defer s.unlock()
 		s.claims.Unanswered(plan, time.Now())
 		return nil
 	}
@@ -187,9 +187,9 @@ func (s *Session) claimPlanned(ctx context.Context, plan *claims.Plan) []*store.
 		s.setClock(claim.Now, claim.Asked)
 		s.Failpoint("after claim", uuid.Nil)
 	}
-	s.mu.Lock()
+	s.lock()
 	announce := s.claims.Answered(plan, &claim, took, s.moment())
-	s.mu.Unlock()
+	s.unlock()
 	for _, queue := range announce {
 		_ = s.cfg.Hints.Due(standing.NoWait, nil, store.DueRun{Queue: queue}) // fails only in a transaction
 	}
@@ -220,9 +220,9 @@ func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim 
 func (s *Session) rewind(ctx context.Context, req store.ClaimRequest) {
 	begun := time.Now()
 	missed, err := s.Store.Missed(ctx, req)
-	s.mu.Lock()
+	s.lock()
 	s.claims.Rewound(req.Queue, missed, time.Since(begun))
-	s.mu.Unlock()
+	s.unlock()
 	switch {
 	case err != nil && ctx.Err() == nil:
 		s.Trouble(err)
@@ -234,8 +234,8 @@ func (s *Session) rewind(ctx context.Context, req store.ClaimRequest) {
 // claimedAll ends a claim: its runs are in executing. It refreshes runs whose rows changed meanwhile, because the claim
 // may have read them before the change.
 func (s *Session) claimedAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.claiming = false
 	early := slices.Collect(maps.Keys(s.staleEarly))
 	if s.staleEarly[uuid.Nil] {
@@ -261,14 +261,14 @@ func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 		}
 	}
 	inOrder(hs)
-	s.mu.Lock()
+	s.lock()
 	s.slots.waiting = append(s.slots.waiting, hs...)
 	s.claims.Wait(req.Queue, len(hs))
-	s.mu.Unlock()
+	s.unlock()
 	s.startWaiting()
-	s.mu.Lock()
+	s.lock()
 	waiting := len(s.slots.waiting)
-	s.mu.Unlock()
+	s.unlock()
 	if waiting > 0 && len(hs) > 0 {
 		s.endLingering()
 		time.AfterFunc(s.slots.longest, func() { s.giveBack(hs[len(hs)-1].Term.Asked) })
@@ -280,7 +280,7 @@ func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 // The histories of the others, and the inputs that the claim left out, are read beside the claims.
 func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
 	h := hold(s, s.env, r, !r.Fresh || r.Wakeups > 0 || r.Input == nil)
-	s.mu.Lock()
+	s.lock()
 	old := s.executing[r.RunID]
 	s.executing[r.RunID] = h
 	changed, reserved := s.reserved[r.RunID]
@@ -291,7 +291,7 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
 	}
 	drains := reserved && s.draining // the session may have given up its other runs already
 	declaredDead := worker != s.ID()
-	s.mu.Unlock()
+	s.unlock()
 	if old != nil { // its lease ended, and this worker has claimed the run again
 		old.run.Abandon(standing.ErrLeaseLost)
 	}
@@ -309,12 +309,12 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
 // dispatch executes h, or ends it if there is a reason not to execute it.
 func (s *Session) dispatch(h *held) {
 	handler := s.cfg.Handlers[h.Type][h.Version] // nil: the claim asks only for versions with a handler
-	s.mu.Lock()
+	s.lock()
 	if !h.CrashLoopSuspect() { // it may have been taken for one, and has made progress
 		s.endSuspectLocked(h)
 	}
 	fenced, left := s.fenced, !s.claims.Active(h.Queue)
-	s.mu.Unlock()
+	s.unlock()
 	switch {
 	case fenced:
 		h.run.Stop(standing.ErrLeaseLost)
@@ -332,8 +332,8 @@ func (s *Session) Offer(queue, typ string, version int) int {
 	if typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
 		return 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if !s.claims.Active(queue) {
 		return 0
 	}

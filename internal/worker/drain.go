@@ -13,11 +13,11 @@ import (
 // drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See docs/architecture.md,
 // Drain.
 func (s *Session) drain(hb *heartbeater) {
-	s.mu.Lock()
+	s.lock()
 	s.draining = true
 	n := len(s.executing)
 	s.freedKeys.leaveLocked()
-	s.mu.Unlock()
+	s.unlock()
 	close(s.drains)
 	defer s.loads.end()
 	log := s.Logger(s.ID())
@@ -50,10 +50,10 @@ const longestExit = 2 * time.Second
 // giveUp gives up writes that cannot be made, from now on. It ends all pauses, because writes that
 // wait for a retry are given up, too.
 func (s *Session) giveUp() {
-	s.mu.Lock()
+	s.lock()
 	s.GiveUp()
 	all := slices.Collect(maps.Values(s.executing))
-	s.mu.Unlock()
+	s.unlock()
 	for _, h := range all {
 		s.writes.endPause(h)
 	}
@@ -62,9 +62,9 @@ func (s *Session) giveUp() {
 // emptied waits until no execution is left and the batchers are empty. It returns false if the timer fires first.
 func (s *Session) emptied(timer <-chan time.Time) bool {
 	for {
-		s.mu.Lock()
+		s.lock()
 		n := len(s.executing) + len(s.reserved)
-		s.mu.Unlock()
+		s.unlock()
 		if n == 0 {
 			s.giveUp() // no execution waits for the remaining writes
 			s.writes.wait()
@@ -80,9 +80,9 @@ func (s *Session) emptied(timer <-chan time.Time) bool {
 
 // poolIsClosed ends the worker: the application has closed the pool, so no query can succeed again.
 func (s *Session) poolIsClosed() {
-	s.mu.Lock()
+	s.lock()
 	s.draining, s.poolClosed = true, true
-	s.mu.Unlock()
+	s.unlock()
 	s.giveUp()
 	for _, h := range s.all() {
 		h.run.Abandon(standing.ErrShutdown)

@@ -20,13 +20,13 @@ func (s *Session) stepped(steps int) { s.tally.steps.Add(int64(steps)) }
 // loops that wait for a slot or for the last run.
 func (s *Session) ended(h *held) {
 	s.loads.releaseMemory(h)
-	s.mu.Lock()
+	s.lock()
 	if s.executing[h.RunID] == h {
 		delete(s.executing, h.RunID)
 	}
 	s.endSuspectLocked(h)
 	s.keyFreedLocked(h.ClaimedRun)
-	s.mu.Unlock()
+	s.unlock()
 	goroutine.Signal(s.freed)
 }
 
@@ -42,7 +42,7 @@ func (s *Session) suspended(queue string, p *store.Suspension) (announce bool) {
 	}
 	left := p.AvailableAt.Sub(s.Now())
 	due := time.Now().Add(left)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.draining || !s.suspendedLocked(queue, due) || left <= aboutNow
 }

@@ -71,8 +71,8 @@ func (h *HeldSession) Claim(ctx context.Context, n int) time.Duration {
 }
 
 func (h *HeldSession) plan(n int, at claims.Moment) claims.Plan {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.s.lock()
+	defer h.s.unlock()
 	return h.s.claims.PlanFrom(h.first, n, at)
 }
 
@@ -81,8 +81,8 @@ func (h *HeldSession) plan(n int, at claims.Moment) claims.Plan {
 func (h *HeldSession) answer(took, ago time.Duration, reached map[store.Pair]time.Time) {
 	at := h.s.moment()
 	plan := h.plan(1, claims.Moment{Now: at.Now.Add(24 * time.Hour), Database: at.Database})
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.s.lock()
+	defer h.s.unlock()
 	if plan.Rewind {
 		h.s.claims.Rewound(h.first, nil, took)
 	}
@@ -96,8 +96,8 @@ func (h *HeldSession) SetQueues(shares map[string]int) { h.s.SetQueues(shares) }
 
 // Taken returns how many slots and places before them the runs of the first queue have.
 func (h *HeldSession) Taken() int {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.s.lock()
+	defer h.s.unlock()
 	return h.s.claims.Taken(h.first)
 }
 
@@ -136,8 +136,8 @@ func (h *HeldSession) Fence() { Fence(h.s, "test") }
 
 // Waiting returns how many claimed runs wait for a slot, and how many slots are free.
 func (h *HeldSession) Waiting() (waiting, free int) {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.s.lock()
+	defer h.s.unlock()
 	return h.s.claims.Waiting(), h.s.claims.FreeSlots()
 }
 
@@ -146,15 +146,15 @@ func (h *HeldSession) PlaceInAFreedSlot(run *store.NewRun) bool {
 	if slices.Contains(h.s.Queues(), h.first) {
 		h.answer(0, 0, map[store.Pair]time.Time{}) // the next claim comes after a PollInterval
 	}
-	h.s.mu.Lock()
+	h.s.lock()
 	h.s.claims.Free(run.Queue)
-	h.s.mu.Unlock()
+	h.s.unlock()
 	p := h.s.Reserve(run)
 	if p != nil {
 		p.Free()
 	}
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.s.lock()
+	defer h.s.unlock()
 	h.s.claims.Wait(run.Queue, 1)
 	h.s.claims.Begin()
 	return p != nil
@@ -162,8 +162,8 @@ func (h *HeldSession) PlaceInAFreedSlot(run *store.NewRun) bool {
 
 // InputsAhead returns how many bytes of inputs the runs have that wait for a slot.
 func (h *HeldSession) InputsAhead() (bytes int) {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
+	h.s.lock()
+	defer h.s.unlock()
 	for _, e := range h.s.slots.waiting {
 		bytes += len(e.Input)
 	}
@@ -184,11 +184,11 @@ func (h *HeldSession) Reached(d time.Duration) {
 func (h *HeldSession) Refresh(ids ...uuid.UUID) {
 	var held []store.HeldRun
 	for _, id := range ids {
-		h.s.mu.Lock()
+		h.s.lock()
 		if e := h.s.executing[id]; e != nil {
 			held = append(held, e.lease())
 		}
-		h.s.mu.Unlock()
+		h.s.unlock()
 	}
 	h.s.readStates(held)
 }
@@ -217,8 +217,8 @@ func (x HeldExecution) Run() string { return x.h.RunID.String() }
 // Superseded reports whether the session has claimed the execution's run again.
 func (x HeldExecution) Superseded() bool {
 	s := x.h.by.(*Session)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.executing[x.h.RunID] != x.h
 }
 
@@ -249,7 +249,7 @@ func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locke
 	claimed = len(s.claimRuns(ctx, req).Runs)
 	_, err = s.disownClaimed(lastResolve, req)
 	s.unfinished.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return claimed, len(s.orphans) > 0, err
 }

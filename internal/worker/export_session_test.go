@@ -38,8 +38,8 @@ func Register(ctx context.Context, s *Session) (backend int, end func(), err err
 
 // ClaimsWithin reports whether the claim loop claims within d although nothing wakes it.
 func ClaimsWithin(s *Session, d time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return !s.claims.Drained(time.Now().Add(d))
 }
 
@@ -48,17 +48,17 @@ func Listens(s *Session) bool { return s.cfg.Hints.Listening() }
 
 // HoldUp keeps the execution of the run from ending until release is called.
 func HoldUp(s *Session, run uuid.UUID) (release func()) {
-	s.mu.Lock()
+	s.lock()
 	h := s.executing[run]
-	s.mu.Unlock()
+	s.unlock()
 	h.run.Lock()
 	return sync.OnceFunc(h.run.Unlock)
 }
 
 // HasStoppedAll reports whether s has stopped all of its executions.
 func HasStoppedAll(s *Session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.stops > 0
 }
 
@@ -74,29 +74,29 @@ func Heard(s *Session) { s.Clock.Set(time.Now(), time.Now(), time.Now()) }
 // Calm reports whether runs may begin in s as they are started: no due run waits, as far as s knows, and no claim is to
 // come soon.
 func Calm(s *Session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.claims.Drained(time.Now().Add(time.Minute))
 }
 
 // Slots returns how many slots of s are free.
 func Slots(s *Session) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.claims.FreeSlots()
 }
 
 // Drains reports whether s drains.
 func Drains(s *Session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.draining
 }
 
 // SearchStrays makes the session, which runs, search for strays among the leases that are at least that old.
 func SearchStrays(s *Session, age time.Duration) {
-	s.mu.Lock()
+	s.lock()
 	s.strays.age = age
-	s.mu.Unlock()
+	s.unlock()
 	s.strays.wake <- struct{}{}
 }

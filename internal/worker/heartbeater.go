@@ -134,10 +134,10 @@ func (h *heartbeater) alive(sent time.Time) {
 	if h.s.Standing.PresumedDead(time.Now()) != "" { // the answer came too late
 		return
 	}
-	h.s.mu.Lock()
+	h.s.lock()
 	was := h.s.fenced
 	h.s.fenced = false
-	h.s.mu.Unlock()
+	h.s.unlock()
 	if was {
 		goroutine.Signal(h.s.freed)
 	}
@@ -146,11 +146,11 @@ func (h *heartbeater) alive(sent time.Time) {
 // fence stops all executions: the worker has been silent for so long that others may take its runs. When the database
 // answers again, the session yields the runs that nobody has taken. Otherwise they would wait until their leases end.
 func (h *heartbeater) fence(why string) {
-	h.s.mu.Lock()
+	h.s.lock()
 	h.s.fenced = true
 	h.s.freedKeys.leaveLocked()
 	n := len(h.s.executing)
-	h.s.mu.Unlock()
+	h.s.unlock()
 	if log := h.s.Logger(h.s.ID()).With("because", why); n == 0 {
 		log.Warn("kagzi: others may take this worker for dead: claiming no runs until the database answers")
 	} else {
@@ -273,9 +273,9 @@ func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err 
 
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	s := h.s
-	s.mu.Lock()
+	s.lock()
 	active, hung := s.cfg.MaxConcurrent-s.claims.FreeSlots(), s.hung
-	s.mu.Unlock()
+	s.unlock()
 	h.number++
 	queues, left := s.queuesToRegister()
 	counts, rates := s.tally.report(time.Now())
@@ -288,10 +288,10 @@ func (h *heartbeater) newHeartbeat() store.Heartbeat {
 // drain begins the drain that somebody has requested in the worker's row.
 func (h *heartbeater) drain() {
 	s := h.s
-	s.mu.Lock()
+	s.lock()
 	was := s.draining
 	s.draining = true
-	s.mu.Unlock()
+	s.unlock()
 	if !was {
 		s.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.ID(), "queues", s.Queues())
 		s.stopClaims()
@@ -304,12 +304,12 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestOpening)
 	defer cancel()
 	id := uuid.New()
-	s.mu.Lock()
+	s.lock()
 	old, n, draining := s.ID(), len(s.executing), s.draining
 	s.SetID(id)
 	s.tally.moved()
 	s.fenced = true // no claims before the registration: nobody would release their runs if the worker died
-	s.mu.Unlock()
+	s.unlock()
 	s.stopAll(standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
 	s.Away.SetLogger(s.Logger(id))
 	log := s.Logger(old).With("new_worker", id, "runs", n)
@@ -391,9 +391,9 @@ func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) er
 		s.RefusesOne(held, err)
 	})
 	for held, term := range terms {
-		s.mu.Lock()
+		s.lock()
 		h := s.executing[held.RunID]
-		s.mu.Unlock()
+		s.unlock()
 		if h != nil && h.Lease == held.Lease {
 			h.run.SetTerm(term)
 		}

@@ -95,9 +95,9 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 // answers reports whether the server answers over the connection. It asks only if the fleet watches the connection and
 // runs are under way.
 func (h *heartbeater) answers() bool {
-	h.s.mu.Lock()
+	h.s.lock()
 	idle := len(h.s.executing) == 0
-	h.s.mu.Unlock()
+	h.s.unlock()
 	if idle || h.backend == (store.Backend{}) || h.s.Standing.Grace() == 0 {
 		return true
 	}

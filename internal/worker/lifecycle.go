@@ -119,8 +119,8 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	s.cfg.Logger.Info("kagzi: worker stopped", "worker", s.ID(), "queues", s.Queues(), "completed",
 		s.tally.completed.Load(), "failed", s.tally.failed.Load())
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if s.poolClosed {
 		return errors.New("kagzi: the pool was closed while the worker was running: close it once Run has returned")
 	}

@@ -9,8 +9,8 @@ import (
 // mayLinger reports whether a slot is free. If so, the run lingers for d: it stays in memory although it could be
 // suspended. The caller holds the run's mutex. See docs/architecture.md, Wake-ups without loss.
 func (s *Session) mayLinger(h *held, d time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if s.claims.FreeSlots() <= 0 {
 		return false
 	}
@@ -21,14 +21,14 @@ func (s *Session) mayLinger(h *held, d time.Duration) bool {
 
 // endLingering suspends the given runs, or all that linger if none is given, unless a branch is busy again.
 func (s *Session) endLingering(some ...*held) {
-	s.mu.Lock()
+	s.lock()
 	if some == nil {
 		some = slices.Collect(maps.Keys(s.lingering))
 	}
 	for _, h := range some {
 		delete(s.lingering, h)
 	}
-	s.mu.Unlock()
+	s.unlock()
 	for _, h := range some {
 		h.run.TrySuspend()
 	}

@@ -36,8 +36,8 @@ func (o *orphan) suspension() *store.Suspension {
 
 // disown makes the session yield the orphans, in another goroutine.
 func (s *Session) disown(orphans ...orphan) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.disownLocked(orphans...)
 }
 
@@ -59,21 +59,21 @@ func (s *Session) yieldOrphans() {
 			drains = true
 		case <-time.After(pause):
 		}
-		s.mu.Lock()
+		s.lock()
 		orphans := s.orphans
 		s.orphans = nil
-		s.mu.Unlock()
+		s.unlock()
 		var left []orphan
 		for len(orphans) > 0 {
 			n := min(len(orphans), claims.MostClaimed)
 			left = append(left, s.yieldSome(orphans[:n])...)
 			orphans = orphans[n:]
 		}
-		s.mu.Lock()
+		s.lock()
 		s.orphans = append(s.orphans, left...)
 		s.yielding = len(s.orphans) > 0 && !drains
 		again := s.yielding
-		s.mu.Unlock()
+		s.unlock()
 		if !again {
 			return
 		}
@@ -182,10 +182,10 @@ func (s *Session) strayLoop() {
 // old claim is under way, which may bring it.
 func (s *Session) searchStrays() {
 	begun := time.Now()
-	s.mu.Lock()
+	s.lock()
 	active, left := s.claims.Names()
 	sent, age := s.strays.sent, s.strays.age
-	s.mu.Unlock()
+	s.unlock()
 	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) && len(s.strays.cut) == 0 || s.isFenced() {
 		return // no lease is new since the last search
 	}
@@ -208,8 +208,8 @@ func (s *Session) searchStrays() {
 			return
 		case <-time.After(s.cfg.Heartbeat):
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.lock()
+		defer s.unlock()
 		if s.claiming && s.claimed.Before(begun.Add(-age)) {
 			return // its answer may have them: the next search finds them again
 		}
@@ -244,8 +244,8 @@ func (s *strays) old(runs []store.LeasedRun, now time.Time, age time.Duration) (
 }
 
 func (s *Session) notExecuted(runs []store.LeasedRun) []store.LeasedRun {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.notExecutedLocked(runs)
 }
 

@@ -29,8 +29,8 @@ func (s *Session) SetQueues(shares map[string]int) {
 
 // changeQueues is SetQueues without what follows from it. It returns the queues that the session leaves.
 func (s *Session) changeQueues(shares map[string]int) (left []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.changed.Store(true)
 	return s.claims.SetQueues(shares, time.Now())
 }
@@ -40,8 +40,8 @@ func (s *Session) changeQueues(shares map[string]int) (left []string) {
 func (s *Session) queuesToRegister() (active, left []string) { return s.queuesAt(time.Now()) }
 
 func (s *Session) queuesAt(now time.Time) (active, left []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.claims.Forget(now, func(queue string) bool { return s.subscriptions[queue] != nil || s.holdsLocked(queue) })
 	return s.claims.Names()
 }
@@ -58,8 +58,8 @@ func (s *Session) holdsLocked(queue string) bool {
 
 // queuesRegistered notes that the worker's row names these queues.
 func (s *Session) queuesRegistered(names []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if s.claims.Registered(names) {
 		goroutine.Signal(s.wake)
 	}
@@ -67,9 +67,9 @@ func (s *Session) queuesRegistered(names []string) {
 
 // endSubscriptions ends the subscriptions to notifications of queues. The claim loop has ended.
 func (s *Session) endSubscriptions() {
-	s.mu.Lock()
+	s.lock()
 	ends := slices.Collect(maps.Values(s.subscriptions))
-	s.mu.Unlock()
+	s.unlock()
 	for _, end := range ends {
 		end()
 	}

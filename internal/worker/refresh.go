@@ -14,8 +14,8 @@ import (
 // ids has the worker's own ID, somebody has asked it to drain or has declared it dead: Refresh asks for a heartbeat,
 // which reads the worker's row. See docs/architecture.md, Wake-ups without loss.
 func (s *Session) Refresh(ids []uuid.UUID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if ids == nil || slices.Contains(ids, s.ID()) {
 		goroutine.Signal(s.Heartbeats)
 	}
@@ -54,7 +54,7 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 			return
 		case <-s.refreshes:
 		}
-		s.mu.Lock()
+		s.lock()
 		var held []store.HeldRun
 		for id := range s.stale {
 			if h := s.executing[id]; h != nil {
@@ -62,7 +62,7 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 			}
 		}
 		clear(s.stale)
-		s.mu.Unlock()
+		s.unlock()
 		if len(held) > 0 {
 			s.readStates(held)
 		}
@@ -88,13 +88,13 @@ func (s *Session) fetch(ids []uuid.UUID) {
 	// Look the executions up before the query. A later execution of the same run could get a message that the earlier
 	// one was about to take.
 	of := make(map[uuid.UUID]*held, len(ids))
-	s.mu.Lock()
+	s.lock()
 	for _, id := range ids {
 		if h := s.executing[id]; h != nil {
 			of[id] = h
 		}
 	}
-	s.mu.Unlock()
+	s.unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
 	defer cancel()
 	inboxes, err := s.Store.Inbox(ctx, ids)
@@ -114,9 +114,9 @@ func (s *Session) fetch(ids []uuid.UUID) {
 // apply passes the rows' states to their runs, and returns the runs that have new messages or ended children.
 func (s *Session) apply(states []store.HeldRunState) (woken []uuid.UUID) {
 	for _, st := range states {
-		s.mu.Lock()
+		s.lock()
 		h := s.executing[st.RunID]
-		s.mu.Unlock()
+		s.unlock()
 		if h != nil && h.Lease == st.Lease && h.run.Update(st) {
 			woken = append(woken, st.RunID)
 		}

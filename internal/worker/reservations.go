@@ -32,8 +32,8 @@ func (s *Session) Reserve(run *store.NewRun) hints.Reservation {
 		return nil
 	}
 	p := &reservation{s: s, queue: run.Queue, held: store.HeldRun{RunID: run.RunID, Lease: store.NewLease(run.Version)}}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	now := time.Now()
 	if run.Key != "" || s.draining || s.fenced || s.Standing.PresumedDead(now) != "" ||
 		!s.claims.Reserve(run.Queue, now) {
@@ -65,9 +65,9 @@ func (p *reservation) Begin(r *store.ClaimedRun) {
 
 // Free gives up the slot.
 func (p *reservation) Free() {
-	p.s.mu.Lock()
+	p.s.lock()
 	delete(p.s.reserved, p.held.RunID)
-	p.s.mu.Unlock()
+	p.s.unlock()
 	p.s.freeSlot(p.queue)
 	p.s.unfinished.Done()
 }

@@ -78,8 +78,8 @@ type Session struct {
 
 // held returns the runs of all executions, with their leases.
 func (s *Session) held() []store.HeldRun {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	out := make([]store.HeldRun, 0, len(s.executing))
 	for _, h := range s.executing {
 		out = append(out, h.lease())
@@ -88,8 +88,8 @@ func (s *Session) held() []store.HeldRun {
 }
 
 func (s *Session) isFenced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.fenced
 }
 
@@ -102,8 +102,8 @@ func (s *Session) stopAll(cause error) {
 
 // all returns the runs that the session holds, of which all are about to be stopped.
 func (s *Session) all() []*held {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.stops++
 	return slices.Collect(maps.Values(s.executing))
 }
@@ -115,9 +115,9 @@ func (s *Session) setClock(now, sent time.Time) {
 	if !s.Clock.Set(now, sent, time.Now()) {
 		return
 	}
-	s.mu.Lock()
+	s.lock()
 	all := slices.Collect(maps.Values(s.executing))
-	s.mu.Unlock()
+	s.unlock()
 	for _, h := range all {
 		h.run.ClockSet()
 	}
@@ -138,8 +138,8 @@ func (s *Session) Stuck() (silence time.Duration, stuck bool) {
 
 // Queues returns the queues from which the session claims.
 func (s *Session) Queues() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	active, _ := s.claims.Names()
 	return active
 }
@@ -149,3 +149,6 @@ func (s *Session) Outage() *outage.Outage { return s.Away }
 
 // Failures returns the operations that fail now although the database answers.
 func (s *Session) Failures() []outage.Failure { return s.Failing.Now() }
+
+func (s *Session) lock()   { s.mu.Lock() }
+func (s *Session) unlock() { s.mu.Unlock() }

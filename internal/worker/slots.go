@@ -22,15 +22,15 @@ const longestAhead = 4 * claims.Ahead
 // startWaiting starts executions while slots are free.
 func (s *Session) startWaiting() {
 	for {
-		s.mu.Lock()
+		s.lock()
 		if !s.claims.Begin() {
-			s.mu.Unlock()
+			s.unlock()
 			return
 		}
 		h := s.slots.waiting[0]
 		s.slots.waiting[0] = nil
 		s.slots.waiting = s.slots.waiting[1:]
-		s.mu.Unlock()
+		s.unlock()
 		s.start(h)
 	}
 }
@@ -53,8 +53,8 @@ func (s *Session) start(h *held) {
 
 // Slots returns how many slots the session has, how many are free, and how many runs wait for one in memory.
 func (s *Session) Slots() (all, free, waiting int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	return s.cfg.MaxConcurrent, s.claims.FreeSlots(), s.claims.Waiting()
 }
 
@@ -67,13 +67,13 @@ func (s *Session) release(h *held) {
 
 // freeSlot frees a slot of a run of the queue for the next execution that waits, and else for a claim.
 func (s *Session) freeSlot(queue string) {
-	s.mu.Lock()
+	s.lock()
 	s.claims.Free(queue)
-	s.mu.Unlock()
+	s.unlock()
 	s.startWaiting()
-	s.mu.Lock()
+	s.lock()
 	claim := s.claims.WantsRuns()
-	s.mu.Unlock()
+	s.unlock()
 	if claim {
 		goroutine.Signal(s.freed)
 	}
@@ -82,7 +82,7 @@ func (s *Session) freeSlot(queue string) {
 // giveBack yields the runs of the executions that still wait for a slot, if they were claimed no later than at that
 // time. They keep their places in the queue.
 func (s *Session) giveBack(claimed time.Time) {
-	s.mu.Lock()
+	s.lock()
 	n := 0
 	for n < len(s.slots.waiting) && !s.slots.waiting[n].Term.Asked.After(claimed) {
 		s.claims.GiveBack(s.slots.waiting[n].Queue)
@@ -90,7 +90,7 @@ func (s *Session) giveBack(claimed time.Time) {
 	}
 	back := s.slots.waiting[:n:n]
 	s.slots.waiting = s.slots.waiting[n:]
-	s.mu.Unlock()
+	s.unlock()
 	for _, h := range back {
 		h.run.Stop(standing.ErrShutdown)
 	}

@@ -89,8 +89,8 @@ func inOrder(hs []*held) {
 
 // beginSuspect reports whether the suspect h may begin.
 func (s *Session) beginSuspect(h *held) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if s.executing[h.RunID] != h { // it has stopped meanwhile, and would never leave
 		return true
 	}
@@ -103,8 +103,8 @@ func (s *Session) beginSuspect(h *held) bool {
 
 // endSuspect lets the next suspects begin if h was the last of its group: it has ended, or has made progress.
 func (s *Session) endSuspect(h *held) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.endSuspectLocked(h)
 }
 
@@ -124,8 +124,8 @@ func (s *Session) wakeSuspects() {
 	}
 	if _, more := s.suspects.below(time.Now()); more > 0 {
 		s.suspects.timer = time.AfterFunc(more, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.lock()
+			defer s.unlock()
 			s.hintAllLocked()
 			s.wakeSuspects()
 		})

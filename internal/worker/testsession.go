@@ -35,9 +35,9 @@ func (h testSession) Leases() (leases []uuid.UUID) {
 // kagzitest does not move.
 func (t testSession) Activity(run uuid.UUID, wakeups int64, cancelling bool) testhook.Activity {
 	s := t.s
-	s.mu.Lock()
+	s.lock()
 	h := s.executing[run]
-	s.mu.Unlock()
+	s.unlock()
 	if h == nil {
 		return testhook.Activity{}
 	}

@@ -34,9 +34,9 @@ func (s *Session) lookForHung(look func(map[*replay.Run]bool, int, bool) *store.
 	if free > 0 {
 		slots = 0
 	}
-	s.mu.Lock()
+	s.lock()
 	held, abandoned := slices.Collect(maps.Values(s.executing)), maps.Clone(s.abandoned)
-	s.mu.Unlock()
+	s.unlock()
 	runs := make(map[*replay.Run]bool, len(held)+len(abandoned))
 	for h := range abandoned {
 		runs[&h.run] = false
@@ -45,13 +45,13 @@ func (s *Session) lookForHung(look func(map[*replay.Run]bool, int, bool) *store.
 		runs[&h.run] = h.holdsSlot()
 	}
 	hung := look(runs, slots, last)
-	s.mu.Lock()
+	s.lock()
 	for h := range abandoned {
 		if _, goesOn := runs[&h.run]; !goesOn {
 			delete(s.abandoned, h)
 		}
 	}
-	s.mu.Unlock()
+	s.unlock()
 	if s.setHung(hung) {
 		goroutine.Signal(s.Heartbeats)
 	}
@@ -59,15 +59,15 @@ func (s *Session) lookForHung(look func(map[*replay.Run]bool, int, bool) *store.
 
 // abandon makes the watchdog go on watching the run, which is given up although its code has not returned.
 func (s *Session) abandon(h *held) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	s.abandoned[h] = true
 }
 
 // setHung replaces the report. It reports whether there is more or less of it than before.
 func (s *Session) setHung(h *store.Hung) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	old := s.hung
 	s.hung = h
 	switch {
@@ -81,8 +81,8 @@ func (s *Session) setHung(h *store.Hung) (changed bool) {
 
 // Hung returns how many functions hang.
 func (s *Session) Hung() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
 	if s.hung == nil {
 		return 0
 	}
