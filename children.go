@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
 // A Child is the handle to a run that this run started: see [StartChild]. All branches of the run that started it may
 // use it.
-type Child[Out any] struct{ c *engine.Child }
+type Child[Out any] struct{ c *replay.Child }
 
 // StartChild starts a run of wf as a child of this run, recorded under name; the rules of [Step]'s names apply. It
 // returns at once: a thousand children started in a loop are written in a few statements, and later operations are
@@ -43,7 +43,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 	call.as, call.inherited = asChild, b.Headers()
 	call.metadata = func() Metadata { return b.Metadata() }
 	cfg, err := call.config(nil)
-	c, err := b.StartChild(engine.ChildSpec{
+	c, err := b.StartChild(replay.ChildSpec{
 		Name: name, BadName: valid.StepName("child", name), Workflow: call.workflow, Detached: cfg.detached,
 		Run: func() (store.NewRun, bool, error) {
 			if err != nil {
@@ -128,7 +128,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*engine.Child, len(children))
+	all := make([]*replay.Child, len(children))
 	for i, c := range children {
 		if c == nil || c.c == nil {
 			return nil, b.Misuse(fmt.Errorf("kagzi: child %d is empty: its StartChild returned an error, or was "+
@@ -156,7 +156,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 }
 
 // childResult decodes the result in row, the record of the child's end.
-func childResult[Out any](b *engine.Branch, c *Client, row *store.StepRow) (out Out, err error) {
+func childResult[Out any](b *replay.Branch, c *Client, row *store.StepRow) (out Out, err error) {
 	if err := c.core.Payloads.Decode(row.Output, &out); err != nil {
 		b.Nondeterministic(row.StepID, "the recorded result of child %q does not decode into %v: %v", row.StepID,
 			reflect.TypeFor[Out](), err)

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/inspect"
@@ -82,7 +82,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		intercepts: newInterceptors(cfg.Interceptors, cfg.Logger),
 	}
 	c.core.Hints.OnEnd, c.core.InterceptStart = c.intercepts.onEnd(), c.intercepts.copied
-	c.core.MaxLoadFailures = engine.MaxLoadFailures
+	c.core.MaxLoadFailures = replay.MaxLoadFailures
 	return c, nil
 }
 

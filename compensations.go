@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
@@ -39,7 +39,7 @@ func Compensate(ctx Context, name string, call Call) {
 	if err != nil {
 		panic(err)
 	}
-	b.Compensate(name, func() (*engine.Registration, error) {
+	b.Compensate(name, func() (*replay.Registration, error) {
 		r, err := c.newRegistration(call)
 		return r, errors.Join(valid.StepName("compensation", name), err)
 	})
@@ -81,7 +81,7 @@ func (u *undoneBy) validate(result reflect.Type) error {
 }
 
 // newRegistration returns the registration that is recorded for a call.
-func (c *Client) newRegistration(call Call) (*engine.Registration, error) {
+func (c *Client) newRegistration(call Call) (*replay.Registration, error) {
 	call.as = asCompensation
 	cfg, err := call.config(nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *Client) newRegistration(call Call) (*engine.Registration, error) {
 		return nil, err
 	}
 	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), cfg.inputHash...))
-	return &engine.Registration{Hash: hash[:engine.HashSize], Call: &store.Compensation{
+	return &replay.Registration{Hash: hash[:replay.HashSize], Call: &store.Compensation{
 		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay,
 		Timeout:     run.Timeout,
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input,

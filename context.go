@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 )
 
 // A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is
@@ -55,7 +55,7 @@ type Context interface {
 
 // A runContext is the Context of a branch of a run.
 type runContext struct {
-	b *engine.Branch
+	b *replay.Branch
 	c *Client
 }
 
@@ -71,7 +71,7 @@ func (r *runContext) Headers() Headers      { return maps.Clone(Headers(r.b.Head
 func (r *runContext) scope() *runContext    { return r }
 
 // Engine is for package topic, and for tests of the engine. Core is for package topic.
-func (r *runContext) Engine() *engine.Branch { return r.b }
+func (r *runContext) Engine() *replay.Branch { return r.b }
 func (r *runContext) Core() *core.Client     { return r.c.core }
 
 // Lease, Closed and Goroutine are for tests: see testhook.Branch.
@@ -80,7 +80,7 @@ func (r *runContext) Closed() bool       { return r.b.Closed() }
 func (r *runContext) Goroutine() uintptr { return r.b.Goroutine() }
 
 // branchOf returns the branch behind ctx, and the client of its worker.
-func branchOf(ctx Context) (*engine.Branch, *Client, error) {
+func branchOf(ctx Context) (*replay.Branch, *Client, error) {
 	r, ok := ctx.(*runContext)
 	if !ok || r == nil {
 		return nil, nil, core.ErrNilContext
@@ -104,7 +104,7 @@ type StepInfo struct {
 // A stepScope is the context of one attempt of a step.
 type stepScope struct {
 	context.Context
-	step  engine.StepIdentity
+	step  replay.StepIdentity
 	sends sends
 }
 
@@ -140,7 +140,7 @@ type sends struct {
 type stepKey struct{}
 
 // stepContext returns the context of an attempt of a step.
-func stepContext(ctx context.Context, s engine.StepIdentity) context.Context {
+func stepContext(ctx context.Context, s replay.StepIdentity) context.Context {
 	return &stepScope{Context: ctx, step: s}
 }
 
@@ -161,6 +161,6 @@ func CurrentStep(ctx context.Context) StepInfo {
 }
 
 // stepInfo returns the step in the words of the API. The Headers are shared.
-func stepInfo(s engine.StepIdentity) StepInfo {
+func stepInfo(s replay.StepIdentity) StepInfo {
 	return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step, s.Headers}
 }

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/internal/worker"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -137,8 +137,8 @@ func (c CoordinatorConfig) validate() error {
 		errs = append(errs, duration.CheckLength(d.name, d.value))
 	}
 	errs = append(errs, duration.CheckLength("Grace", c.Grace))
-	check(c.Grace < engine.LeastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts "+
-		"nanoseconds: 3*time.Second)", c.Grace, engine.LeastGrace)
+	check(c.Grace < worker.LeastGrace, "Grace is %v: give at least %v, or set NoGrace (a time.Duration counts "+
+		"nanoseconds: 3*time.Second)", c.Grace, worker.LeastGrace)
 	check(c.Batch < 1 || c.Batch > 10_000, "Batch is %d: give between 1 and 10,000", c.Batch)
 	check(c.MaxRuns < 1 || c.MaxRuns > 100_000, "MaxRuns is %d: give between 1 and 100,000", c.MaxRuns)
 	keep := func(name string, d time.Duration) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -16,9 +16,9 @@ import (
 var (
 	// ErrLeaseLost is the cause of a step's context once other workers may execute the run: the lease ended, or the
 	// worker was declared dead, was forced offline, or could not reach the database for too long.
-	ErrLeaseLost = engine.ErrLeaseLost
+	ErrLeaseLost = standing.ErrLeaseLost
 	// ErrShutdown is the cause of a step's context once its worker stops. The step runs again elsewhere.
-	ErrShutdown = engine.ErrShutdown
+	ErrShutdown = standing.ErrShutdown
 	// ErrNotFound reports one of these, and its text says which:
 	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a
 	//     week);

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -214,10 +214,10 @@ func TestErrorStrings(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(engine.ErrForeignGoroutine.Error(), "kagzi.Go") ||
-		KindOf(engine.ErrForeignGoroutine) != kind.BadRequest {
-		t.Errorf("engine.ErrForeignGoroutine does not say to use kagzi.Go, or is of kind %q",
-			KindOf(engine.ErrForeignGoroutine))
+	if !strings.Contains(replay.ErrForeignGoroutine.Error(), "kagzi.Go") ||
+		KindOf(replay.ErrForeignGoroutine) != kind.BadRequest {
+		t.Errorf("replay.ErrForeignGoroutine does not say to use kagzi.Go, or is of kind %q",
+			KindOf(replay.ErrForeignGoroutine))
 	}
 	for says, err := range map[string]error{
 		"kagzi: run not found":                          core.ErrRunNotFound,

@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -48,7 +48,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 		return
 	}
 	client := w.client
-	w.handle(name, version, cfg.IsDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
+	w.handle(name, version, cfg.IsDefault, func(b *replay.Branch, input []byte) ([]byte, error) {
 		in, err := decodeInput[In](client, b, input, consumer)
 		if err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 }
 
 // decodeInput decodes the input of a run: that of a consumer's is its state, which its first run does not have.
-func decodeInput[In any](c *Client, b *engine.Branch, input []byte, consumer *store.Consumer) (in In, err error) {
+func decodeInput[In any](c *Client, b *replay.Branch, input []byte, consumer *store.Consumer) (in In, err error) {
 	if consumer == nil {
 		if err := c.core.Payloads.DecodeInput(input, &in); err != nil {
 			return in, badInput(reflect.TypeFor[In](), err)
@@ -103,7 +103,7 @@ func handleOptions(opts []HandleOption, takes ...string) (core.HandleConfig, err
 	return cfg, cfg.Wrong()
 }
 
-func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
+func (w *Worker) handle(workflow string, version int, isDefault bool, h replay.Handler) {
 	if w.running.Load() {
 		w.client.cfg.Logger.Error("kagzi: Handle has no effect on a worker that runs: call it before Run",
 			"workflow", workflow)
@@ -113,7 +113,7 @@ func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.H
 		return
 	}
 	if w.handlers[workflow] == nil {
-		w.handlers[workflow] = map[int]engine.Handler{}
+		w.handlers[workflow] = map[int]replay.Handler{}
 	}
 	if w.handlers[workflow][version] != nil {
 		w.mistakes = append(w.mistakes, fmt.Errorf("kagzi: two handlers for version %d of workflow %q: give one of "+

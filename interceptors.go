@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -131,11 +131,11 @@ type Execution struct {
 
 // ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or
 // its worker gave it back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
-var ErrSuspended = engine.ErrSuspended
+var ErrSuspended = replay.ErrSuspended
 
 // ErrRetried is the error of next in an Execute of an [Interceptor], by errors.Is, if this attempt of the run has
 // failed and another follows, by the run's [RetryPolicy]. Kind and text are those of the failure.
-var ErrRetried = engine.ErrRetried
+var ErrRetried = replay.ErrRetried
 
 // interceptors are those of a client, each kind composed into one function; nil: there are none.
 type interceptors struct {
@@ -208,7 +208,7 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 		}
 	}()
 	failed := failure.OfGoexit() // unless next returns
-	var call engine.NextCall
+	var call replay.NextCall
 	defer call.End() // also if the interceptors panic
 	err = by(ctx, v, func(ctx context.Context) error {
 		if err := call.Begin(); err != nil {
@@ -222,15 +222,15 @@ func intercept[T any](ctx context.Context, by func(context.Context, T, func(cont
 	case err != nil:
 		return err
 	case !called:
-		return engine.ErrNoNext
+		return replay.ErrNoNext
 	}
 	return failed
 }
 
 // engine returns the interceptors of executions and steps.
-func (i *interceptors) engine() (out engine.Interceptors) {
+func (i *interceptors) engine() (out replay.Interceptors) {
 	if i.execute != nil {
-		out.Execute = func(ctx context.Context, r engine.InterceptedRun, next func(context.Context) error) error {
+		out.Execute = func(ctx context.Context, r replay.InterceptedRun, next func(context.Context) error) error {
 			e := Execution{
 				Run: RunID(r.RunID.String()), ID: ID(r.ExternalID), Workflow: r.Type, Version: r.Version,
 				Queue: r.Queue, Attempt: r.Attempts + 1,
@@ -244,18 +244,13 @@ func (i *interceptors) engine() (out engine.Interceptors) {
 		}
 	}
 	if i.step != nil {
-		out.Attempt = func(ctx context.Context, s engine.StepIdentity, next func(context.Context) error) error {
+		out.Attempt = func(ctx context.Context, s replay.StepIdentity, next func(context.Context) error) error {
 			return i.step(ctx, stepInfo(s), next)
 		}
-		out.OfStep = func(ctx context.Context, s engine.StepIdentity) bool {
+		out.OfStep = func(ctx context.Context, s replay.StepIdentity) bool {
 			scope := scopeOf(ctx)
 			return scope != nil && scope.step.Run == s.Run && scope.step.Step == s.Step &&
 				scope.step.Attempt == s.Attempt
-		}
-	}
-	if i.flushed != nil {
-		out.Flushed = func(runs, writes int, took time.Duration, err error) {
-			i.flushed(Flush{runs, writes, took, err})
 		}
 	}
 	return out
@@ -275,11 +270,11 @@ func (i *interceptors) onEnd() func(store.EndedRun) {
 }
 
 // child returns the interceptor of a child's start, nil if there is none.
-func (i *interceptors) child() func(context.Context, *store.NewRun, engine.ChildIdentity) error {
+func (i *interceptors) child() func(context.Context, *store.NewRun, replay.ChildIdentity) error {
 	if i.start == nil {
 		return nil
 	}
-	return func(ctx context.Context, r *store.NewRun, as engine.ChildIdentity) error {
+	return func(ctx context.Context, r *store.NewRun, as replay.ChildIdentity) error {
 		call := startCallOf(r, as.Run)
 		call.Parent, call.ParentStep = RunID(as.Parent.String()), as.ParentStep
 		return intercept(ctx, i.start, []*StartCall{call}, func(context.Context) (err error) {

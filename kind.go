@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -103,7 +103,7 @@ func classify(err error) kind.Kind {
 		return kind.RateLimited // a slot becomes free, or the run reads messages
 	case failure.IsBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
 		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated),
-		errors.Is(err, engine.ErrForeignGoroutine):
+		errors.Is(err, replay.ErrForeignGoroutine):
 		return kind.BadRequest
 	}
 	if isRefusal(err) {

@@ -6,18 +6,18 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
-// language makes and reads this package's errors for the engine: see engine.Errors.
+// language makes and reads this package's errors for the engine: see replay.Errors.
 type language struct{}
 
-func (language) Classify(err error) engine.Class {
+func (language) Classify(err error) replay.Class {
 	after, _ := retryAfter(err)
-	return engine.Class{
+	return replay.Class{
 		Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err),
 		Cause: causeOf(err),
 	}
@@ -139,9 +139,9 @@ func (f *recordedFailure) As(target any) bool {
 	return ok
 }
 
-func (language) Branch(f engine.BranchFailure) error { return newBranchError(f) }
+func (language) Branch(f replay.BranchFailure) error { return newBranchError(f) }
 
-func newBranchError(f engine.BranchFailure) *BranchError {
+func newBranchError(f replay.BranchFailure) *BranchError {
 	e := &BranchError{Name: f.Name, Index: f.Index, Err: f.Err, id: f.ID}
 	for _, other := range f.Others {
 		e.others = append(e.others, newBranchError(other))
@@ -149,7 +149,7 @@ func newBranchError(f engine.BranchFailure) *BranchError {
 	return e
 }
 
-func (language) Branches(fs []engine.BranchFailure) error {
+func (language) Branches(fs []replay.BranchFailure) error {
 	all := make(BranchErrors, len(fs))
 	for i, f := range fs {
 		all[i] = newBranchError(f)

@@ -10,9 +10,9 @@ import (
 	"strconv"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -20,7 +20,7 @@ import (
 
 // A Future is the result of a branch.
 type Future[T any] struct {
-	f   *engine.Future
+	f   *replay.Future
 	err error // the reason why there is no branch; nil if there is one
 }
 
@@ -37,11 +37,11 @@ func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T]
 }
 
 // untyped returns fn without its result type, or nil if fn is nil.
-func untyped[T any](c *Client, fn func(Context) (T, error)) func(*engine.Branch) (any, error) {
+func untyped[T any](c *Client, fn func(Context) (T, error)) func(*replay.Branch) (any, error) {
 	if fn == nil {
 		return nil
 	}
-	return func(b *engine.Branch) (any, error) { return fn(&runContext{b, c}) }
+	return func(b *replay.Branch) (any, error) { return fn(&runContext{b, c}) }
 }
 
 // typed returns the result v of an untyped function as a T, or the zero T if the function failed.
@@ -76,8 +76,8 @@ func Parallel(ctx Context, name string, branches map[string]func(Context) error,
 	if err != nil {
 		return err
 	}
-	members := membersOf(branches, func(fn func(Context) error) func(*engine.Branch) (any, error) {
-		return func(b *engine.Branch) (any, error) { return nil, fn(&runContext{b, c}) }
+	members := membersOf(branches, func(fn func(Context) error) func(*replay.Branch) (any, error) {
+		return func(b *replay.Branch) (any, error) { return nil, fn(&runContext{b, c}) }
 	})
 	_, err = b.All(newGroupSpec(name, members, nil, opts))
 	return err
@@ -97,7 +97,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	if err != nil {
 		return nil, err
 	}
-	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
+	members, hashes := make([]replay.MemberSpec, len(items)), make([]string, len(items))
 	var refused error
 	for i, item := range items {
 		hash, err := c.core.Payloads.Identity(payloads.Subject{Kind: fmt.Sprintf("item %d of Map", i), Name: name},
@@ -108,7 +108,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 		}
 		hashes[i] = hex.EncodeToString(hash[:8])
 		if members[i].Name = strconv.Itoa(i); fn != nil {
-			members[i].Call = func(b *engine.Branch) (any, error) { return fn(&runContext{b, c}, item) }
+			members[i].Call = func(b *replay.Branch) (any, error) { return fn(&runContext{b, c}, item) }
 		}
 	}
 	spec := newGroupSpec(name, members, hashes, opts)
@@ -138,7 +138,7 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 		return "", result, b.Misuse(fmt.Errorf("kagzi: Race %s has no branches, so none can win: call it only if "+
 			"there is at least one", text.Quote(name)))
 	}
-	members := membersOf(branches, func(fn func(Context) (T, error)) func(*engine.Branch) (any, error) {
+	members := membersOf(branches, func(fn func(Context) (T, error)) func(*replay.Branch) (any, error) {
 		return untyped(c, fn)
 	})
 	winner, v, err := b.First(newGroupSpec(name, members, nil, opts))
@@ -152,22 +152,22 @@ func branchOptions(opts []BranchOption) (branchConfig, error) {
 }
 
 // newGroupSpec returns the specification of a group for the engine.
-func newGroupSpec(name string, members []engine.MemberSpec, hashes []string, opts []BranchOption) engine.GroupSpec {
+func newGroupSpec(name string, members []replay.MemberSpec, hashes []string, opts []BranchOption) replay.GroupSpec {
 	cfg, invalid := branchOptions(opts)
 	for i, m := range members {
 		members[i].BadName = valid.StepName("branch", m.Name)
 	}
-	return engine.GroupSpec{
+	return replay.GroupSpec{
 		Name: name, BadName: valid.StepName("branch group", name), Members: members, Hashes: hashes,
 		Invalid: invalid, Timeout: cfg.timeout, Concurrency: cfg.concurrency, Collect: cfg.collect,
 	}
 }
 
 // membersOf returns the branches in the order of their names.
-func membersOf[F any](branches map[string]F, call func(F) func(*engine.Branch) (any, error)) []engine.MemberSpec {
-	members := make([]engine.MemberSpec, 0, len(branches))
+func membersOf[F any](branches map[string]F, call func(F) func(*replay.Branch) (any, error)) []replay.MemberSpec {
+	members := make([]replay.MemberSpec, 0, len(branches))
 	for _, n := range slices.Sorted(maps.Keys(branches)) {
-		m := engine.MemberSpec{Name: n}
+		m := replay.MemberSpec{Name: n}
 		if fn := branches[n]; !reflect.ValueOf(fn).IsNil() {
 			m.Call = call(fn)
 		}

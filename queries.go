@@ -16,8 +16,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -386,7 +386,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 	if err != nil {
 		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", ref)
 	}
-	engine.Present(run, rows)
+	replay.Present(run, rows)
 	wanted := map[string]bool{}
 	for _, name := range f.Steps {
 		wanted[name] = true

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 )
 
 // Replay executes the worker's code for a run that is over against the run's history. It returns nil if the code
@@ -64,7 +64,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}
-	diverged, err := engine.Verify(ctx, w.session(), run, histories[id], h, cfg.Additions)
+	diverged, err := replay.Verify(ctx, w.session().Env, run, histories[id], h, cfg.Additions)
 	if err != nil {
 		return failure.Wrap(err, "replay %s", id)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -248,7 +248,7 @@ func FuzzReplay(f *testing.F) {
 // replayed verifies the program against the history.
 func replayed(t *testing.T, client *Client, ops []fuzzOp, history *reference, additions bool,
 	how []byte,
-) *engine.Divergence {
+) *replay.Divergence {
 	t.Helper()
 	w, err := NewWorker(client, WorkerConfig{})
 	if err != nil {
@@ -275,7 +275,7 @@ func replayed(t *testing.T, client *Client, ops []fuzzOp, history *reference, ad
 	slices.SortFunc(rows, func(a, b *store.StepRow) int { return cmp.Compare(a.Position, b.Position) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	got, err := engine.Verify(ctx, w.session(), run, damage(rows, how), w.handlers["fuzzed"][1], additions)
+	got, err := replay.Verify(ctx, w.session().Env, run, damage(rows, how), w.handlers["fuzzed"][1], additions)
 	if err != nil {
 		t.Fatalf("recorded %v, now %v, damage %v: %v", history.out.String(), ops, how, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 )
 
 // RetryPolicy says when a failed step or run is tried again. A zero field means its default, so the zero RetryPolicy
@@ -108,7 +108,7 @@ func (r retries) Backoff(attempt int, random float64) time.Duration {
 }
 
 // runPolicy returns the policy that a run was started with. A run without one is not tried again.
-func runPolicy(raw json.RawMessage) (engine.RetryPolicy, error) {
+func runPolicy(raw json.RawMessage) (replay.RetryPolicy, error) {
 	p := RetryPolicy{MaxAttempts: 1}
 	var err error
 	if raw != nil {

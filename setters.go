@@ -9,7 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
@@ -86,7 +86,7 @@ func (p RetryPolicy) step(c *stepConfig) {
 
 func (o Isolation) step(c *stepConfig) {
 	c.isolation = o
-	c.Check(engine.CheckIsolation(pgx.TxIsoLevel(o), c.tx))
+	c.Check(replay.CheckIsolation(pgx.TxIsoLevel(o), c.tx))
 }
 
 func (o stepInput) step(c *stepConfig) { c.input = &o }

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -269,7 +269,7 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 	}
 	limit, invalid := waitTimeout(timeout)
 	decoded := false
-	row, err := b.Receive(engine.SignalSpec{
+	row, err := b.Receive(replay.SignalSpec{
 		Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit,
 		Decode: func(payload []byte) error {
 			var read T

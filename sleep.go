@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
@@ -36,7 +36,7 @@ func sleep(ctx Context, name string, invalid error, length func(now time.Time) t
 	if err != nil {
 		return err
 	}
-	return b.Sleep(engine.SleepSpec{
+	return b.Sleep(replay.SleepSpec{
 		Name: name, BadName: valid.StepName("sleep", name), Invalid: invalid,
 		Length: length,
 	})

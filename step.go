@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -89,7 +89,7 @@ type stepFunc func(context.Context, pgx.Tx) (any, error)
 
 // A typedStep is a step with its types put back on. It is one allocation for all that the engine asks of a step.
 type typedStep[T any] struct {
-	engine.StepSpec
+	replay.StepSpec
 	stepConfig
 	undo *undoneBy // nil: it has no compensation
 	c    *Client
@@ -111,12 +111,12 @@ func (s *typedStep[T]) decode(data []byte) error {
 
 func (s *typedStep[T]) Call(ctx context.Context, tx pgx.Tx) (any, error) { return s.call(ctx, tx) }
 
-func (s *typedStep[T]) Encode(id string, v any) ([]byte, *engine.Registration, error) {
+func (s *typedStep[T]) Encode(id string, v any) ([]byte, *replay.Registration, error) {
 	return s.c.encodeStep(id, v, s.Result, s, s.undo)
 }
 
 // undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
-func (s *typedStep[T]) undoOf(output []byte) *engine.Registration {
+func (s *typedStep[T]) undoOf(output []byte) *replay.Registration {
 	if s.decode(output) != nil {
 		return nil
 	}
@@ -136,7 +136,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	if err == nil && call == nil {
 		err = errors.New("kagzi: the function is nil")
 	}
-	s.StepSpec = engine.StepSpec{
+	s.StepSpec = replay.StepSpec{
 		Name: name, BadName: valid.StepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
 		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable,
 		Limit: s.limit, Retry: s,
@@ -188,7 +188,7 @@ type decoder interface{ decode(data []byte) error }
 // encodeStep returns a step's result as it is recorded, and the registration of its compensation, if it has one.
 func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder,
 	undo *undoneBy,
-) ([]byte, *engine.Registration, error) {
+) ([]byte, *replay.Registration, error) {
 	data, err := c.core.Payloads.Encode(payloads.Subject{Kind: "the result"}, v) // the StepError names the step
 	if err != nil {
 		return nil, nil, payloads.Unstorable(err)

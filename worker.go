@@ -18,11 +18,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/internal/worker"
 	"github.com/kagzi/kagzi/migrations"
 	"github.com/kagzi/kagzi/store"
 )
@@ -178,7 +179,7 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 type Worker struct {
 	client    *Client
 	cfg       WorkerConfig
-	handlers  map[string]map[int]engine.Handler // by workflow and version
+	handlers  map[string]map[int]replay.Handler // by workflow and version
 	defaults  map[string]int                    // versions given to runs that name none, where it is not the highest
 	consumers []*store.Consumer                 // of which it has handlers
 	mistakes  []error
@@ -186,7 +187,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	queues  map[string]int  // with their shares
-	current *engine.Session // of the Run under way; nil if there is none
+	current *worker.Session // of the Run under way; nil if there is none
 
 	hooks atomic.Pointer[testhook.Hooks] // of the last Run
 }
@@ -212,7 +213,7 @@ func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	return &Worker{
-		client: c, cfg: cfg, handlers: map[string]map[int]engine.Handler{}, defaults: map[string]int{},
+		client: c, cfg: cfg, handlers: map[string]map[int]replay.Handler{}, defaults: map[string]int{},
 		queues: maps.Clone(cfg.Queues),
 	}, nil
 }
@@ -263,7 +264,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		cfg.Hooks.Config(cfg)
 		return nil
 	}
-	var s *engine.Session
+	var s *worker.Session
 	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s, cfg.Hooks) }
 	s = w.begin(cfg)
 	defer w.end()
@@ -277,24 +278,28 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // session returns the configuration of a session of the worker.
-func (w *Worker) session() engine.Config {
+func (w *Worker) session() worker.Config {
 	c, cfg := w.client, w.cfg
-	return engine.Config{
-		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Errors: language{},
-		Shown:       c.core.Payloads.Shown,
-		Policy:      runPolicy,
-		StepContext: stepContext, Interceptors: c.intercepts.engine(),
+	s := worker.Config{
+		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Env: replay.NewEnv(replay.Language{
+			Errors: language{}, Shown: c.core.Payloads.Shown, Policy: runPolicy, StepContext: stepContext,
+			Interceptors: c.intercepts.engine(),
+		}),
 		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
 		MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
 		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter,
 		PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
 		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
 	}
+	if told := c.intercepts.flushed; told != nil {
+		s.Flushed = func(runs, writes int, took time.Duration, err error) { told(Flush{runs, writes, took, err}) }
+	}
+	return s
 }
 
 // beside runs next to a session until its worker has drained: it lists the session in the client, and hosts a
 // coordinator.
-func (w *Worker) beside(ctx context.Context, s *engine.Session, hooks *testhook.Hooks) {
+func (w *Worker) beside(ctx context.Context, s *worker.Session, hooks *testhook.Hooks) {
 	c := w.client
 	defer c.core.Add(s)()
 	if w.cfg.NoCoordinator {

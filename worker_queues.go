@@ -4,10 +4,10 @@ import (
 	"errors"
 	"maps"
 
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/internal/worker"
 )
 
 // AddQueue makes the worker claim runs from one more queue, or changes the share of one of its queues: see
@@ -63,11 +63,11 @@ func (w *Worker) setQueues() {
 }
 
 // begin returns a new session, which learns of changes of the queues from now on, until end is called.
-func (w *Worker) begin(cfg engine.Config) *engine.Session {
+func (w *Worker) begin(cfg worker.Config) *worker.Session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cfg.Queues = maps.Clone(w.queues)
-	w.current = engine.New(cfg)
+	w.current = worker.New(cfg)
 	return w.current
 }
 

@@ -195,7 +195,7 @@ func TestArchitectureCitesWhatThereIs(t *testing.T) {
 		t.Error("nothing is cited")
 	}
 	for _, wrong := range []string{
-		"store.Flushed", "internal/engine/inboxes.go", "TestOfNothing", "Worker.Walk",
+		"store.Flushed", "internal/replay/inboxes.go", "TestOfNothing", "Worker.Walk",
 		"store.Suspension.Needs", "languages.go",
 	} {
 		if _, err := s.cites(wrong); err == nil {

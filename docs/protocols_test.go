@@ -76,7 +76,7 @@ func TestProtocolsCiteWhatThereIs(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		"TestOfNothing", "store.Flushed", "Store.Flushed", "claimNothing",
-		"internal/engine/inboxes.go", "doc_nothing.go", "store/doc_nothing.go",
+		"internal/replay/inboxes.go", "doc_nothing.go", "store/doc_nothing.go",
 	} {
 		if s.citesInComment(wrong) == nil {
 			t.Errorf("%s is accepted, so the test proves nothing", wrong)

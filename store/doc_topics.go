@@ -45,7 +45,7 @@
 //
 // No branch waits for the record, so it has a time of its own: after the branch's last event, because a fork compares
 // these times. Its write may wait for a transaction of the application only if the ID was named, so that counts as
-// Record.MayWait: see internal/engine/doc_flush.go.
+// Record.MayWait: see internal/replay/doc_flush.go.
 //
 // # Events of runs
 //

@@ -7,7 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -22,12 +22,12 @@ func New(c *kagzi.Client) *Client { return &Client{c.Core()} }
 
 // A scope is a kagzi.Context.
 type scope interface {
-	Engine() *engine.Branch
+	Engine() *replay.Branch
 	Core() *core.Client
 }
 
 // branchOf returns the branch behind ctx, and the client of its worker.
-func branchOf(ctx kagzi.Context) (*engine.Branch, *core.Client, error) {
+func branchOf(ctx kagzi.Context) (*replay.Branch, *core.Client, error) {
 	s, ok := ctx.(scope)
 	if !ok {
 		return nil, nil, core.ErrNilContext

@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/duration"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -165,7 +165,7 @@ type consumes struct{ Consumer }
 func (o consumes) Handle(c *core.HandleConfig) { c.Consumer = o.stored }
 
 // consumptionOf returns the branch behind ctx, and what its run has consumed.
-func consumptionOf(ctx kagzi.Context, what string) (*engine.Branch, *core.Client, *engine.Consumption, error) {
+func consumptionOf(ctx kagzi.Context, what string) (*replay.Branch, *core.Client, *replay.Consumption, error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -203,7 +203,7 @@ func Peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) ([]Event[T],
 		invalid = fmt.Errorf("kagzi: Peek of %d events: give between 1 and 10,000", n)
 	}
 	reserved := run.Reserved(t.name)
-	data, err := b.Note(engine.NoteSpec{
+	data, err := b.Note(replay.NoteSpec{
 		Name: name, BadName: valid.StepName("Peek", name), Invalid: invalid,
 		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
 			p, err := c.Store.Consumers.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
@@ -264,7 +264,7 @@ func Reserve[T any](ctx kagzi.Context, name string, events ...Event[T]) error {
 		}
 		ranges[topic] = append(ranges[topic], r)
 	}
-	data, err := b.Note(engine.NoteSpec{
+	data, err := b.Note(replay.NoteSpec{
 		Name: name, BadName: valid.StepName("Reserve", name), Invalid: invalid,
 		Kind: store.KindReserve, Read: func(context.Context) ([]byte, error) {
 			return json.Marshal(ranges)

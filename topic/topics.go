@@ -14,9 +14,9 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
@@ -176,7 +176,7 @@ func Publish(ctx kagzi.Context, name string, events ...NewEvent) error {
 	if err != nil {
 		return err
 	}
-	return b.Publish(engine.PublishSpec{
+	return b.Publish(replay.PublishSpec{
 		Name: name, BadName: valid.StepName("publish", name),
 		Events: func() ([]*store.NewEvent, bool, error) {
 			if len(events) > mostEvents {

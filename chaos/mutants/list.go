@@ -73,7 +73,7 @@ var leaseMutants = []Mutant{
 		Name: "no look at the time before a step", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"internal/engine/leases.go", `	if why := e.notHeld(); why != "" {`,
+				"internal/replay/leases.go", `	if why := e.notHeld(); why != "" {`,
 				`	if why := e.notHeld(); why != "" && e.stopped() {`,
 			},
 		},
@@ -95,7 +95,7 @@ var leaseMutants = []Mutant{
 		Name: "a worker that was declared dead keeps its runs", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"internal/engine/heartbeater.go", "	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not " +
+				"internal/worker/heartbeater.go", "	s.stopAll(standing.ErrLeaseLost) // dispatch does not " +
 					"begin runs that a claim brings after this\n", "",
 			},
 		},
@@ -117,7 +117,7 @@ var claimMutants = []Mutant{
 	},
 	{
 		Name: "no second look after a claim that a drain cut short", Breaks: "a drained worker leaves nothing",
-		Edits: []Edit{{"internal/engine/claims.go", "			if late := <-answer; len(late.Runs) > 0 " +
+		Edits: []Edit{{"internal/worker/claims.go", "			if late := <-answer; len(late.Runs) > 0 " +
 			"{\n				s.resolve(ctx, req, sent)\n			}\n", ""}},
 		Shown: rounds("S12", "F26 SIGTERM during a claim", 5, 1, 2),
 	},
@@ -132,7 +132,7 @@ var claimMutants = []Mutant{
 	{
 		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
 		Edits: []Edit{{
-			"internal/engine/orphans.go", "		} else if found || asked.Sub(sent) > store.LateClaims {",
+			"internal/worker/orphans.go", "		} else if found || asked.Sub(sent) > store.LateClaims {",
 			"		} else if found || !asked.Before(sent) {",
 		}},
 		Shown: rounds("L1|L2|L4", "F11 late claims", 5, 1, 7), // with leases of five minutes
@@ -159,14 +159,14 @@ var timeMutants = []Mutant{
 		// second ahead.
 		Name: "sleep by the application's clock", Breaks: "a sleep never ends early",
 		Edits: []Edit{{
-			"internal/engine/clock.go", "	return c.database.Add(time.Since(c.received))",
+			"internal/standing/clock.go", "	return c.database.Add(time.Since(c.received))",
 			"	return time.Now().Add(time.Second)",
 		}},
 		Shown: calm("S9", 1, 2, 3),
 	},
 	{
 		Name: "the wake time by the application's clock", Breaks: "a sleep never ends early",
-		Edits: []Edit{{"internal/engine/sleep.go", "	r.Wake = d\n", "	r.Wake = max(0, " +
+		Edits: []Edit{{"internal/replay/sleep.go", "	r.Wake = d\n", "	r.Wake = max(0, " +
 			"time.Until(time.Now().Add(d-time.Second)))\n"}},
 		Shown: calm("S9", 1, 2, 3),
 	},
@@ -237,7 +237,7 @@ var orderMutants = []Mutant{
 	{
 		Name: "the end of a run drops its deferred records", Breaks: "a message is read once, and that is recorded",
 		Edits: []Edit{{
-			"internal/engine/outbox.go", "	if len(o.deferred) == 0 {\n		return nil\n	}\n",
+			"internal/replay/outbox.go", "	if len(o.deferred) == 0 {\n		return nil\n	}\n",
 			"	if len(o.deferred) == 0 || w.finish != nil {\n		o.deferred = nil\n		return nil\n	}\n",
 		}},
 		Shown: calm("messages|S7|S9", 1, 2, 3),
@@ -246,11 +246,11 @@ var orderMutants = []Mutant{
 		Name:   "the read of a message is recorded without its payload",
 		Breaks: "a replay sees what the first execution saw",
 		Edits: []Edit{
-			{"internal/engine/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = " +
+			{"internal/replay/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = " +
 				"g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n", "	r.Input, r.Sequence, " +
 				"r.Signal, r.EndedAt, r.Read = g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n"},
 			{
-				"internal/engine/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done, false\n",
+				"internal/replay/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done, false\n",
 				"	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done, false\n",
 			},
 		},
@@ -324,7 +324,7 @@ var retryMutants = []Mutant{
 	{
 		Name:   "a claim without an answer counts as one that took nothing",
 		Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{{"internal/engine/orphans.go", "	if pg.Unsent(err) || pg.Answered(err) || " +
+		Edits: []Edit{{"internal/worker/orphans.go", "	if pg.Unsent(err) || pg.Answered(err) || " +
 			"pg.Repeatable(err) {", "	if pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err) || " +
 			"pg.Unavailable(err) {"}},
 		Shown: rounds("L1|L2|L4", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes

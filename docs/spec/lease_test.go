@@ -7,7 +7,7 @@ import "fmt"
 //
 //	claim, its answer     store.Claims.Claim, store.Claims.Resolve
 //	load                  store.Histories.Load: the history, read after the claim
-//	call                  internal/engine, Branch.Step: a worker calls a step's function only while its Term lasts
+//	call                  internal/replay, Branch.Step: a worker calls a step's function only while its Term lasts
 //	record, its commit    recordSteps (FOR SHARE on the run's row), resolve
 //	finish, its answer    completeRuns, resolve
 

@@ -28,7 +28,7 @@ const (
 	// passSlack is how late a pass of the leader's loops may be before the others begin to work.
 	passSlack = 2 * time.Second
 
-	// busyWithin is how soon a run is due in a queue that the leader calls busy. See engine.Session.hearLead.
+	// busyWithin is how soon a run is due in a queue that the leader calls busy. See worker.Session.hearLead.
 	busyWithin = 10 * time.Second
 
 	// searchEvery is how often the leader looks for busy queues. A worker polls if it has not heard of its queue for

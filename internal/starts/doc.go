@@ -15,7 +15,7 @@
 // A caller that gives up before its run was sent has started nothing. From then on only a deadline ends its wait, as
 // for every statement.
 //
-// See store/doc_start.go for the statement, and internal/engine/doc_reservations.go for starts in place.
+// See store/doc_start.go for the statement, and internal/worker/doc_reservations.go for starts in place.
 //
 // Tests: TestStartsShareAStatement, TestAHeldIDHoldsUpNobody.
 package starts

@@ -26,7 +26,7 @@ type Hooks struct {
 	// Begun is called with the session of Worker.Run, before it claims anything.
 	Begun func(Session)
 
-	// Config is called with the configuration of the worker's engine, an engine.Config. Worker.Run then returns without
+	// Config is called with the configuration of the worker's session, a worker.Config. Worker.Run then returns without
 	// running anything. Tests of the engine make sessions of the configuration.
 	Config func(cfg any)
 

@@ -49,7 +49,7 @@ func eachStruct(repo repository, do func(p *source.Package, name string, s *ast.
 }
 
 // homes are the packages in which fields stay home.
-var homes = []string{"internal/engine", "internal/replay", "internal/worker", "ui", "ui/internal/web"}
+var homes = []string{"internal/replay", "internal/worker", "ui", "ui/internal/web"}
 
 // fieldsAway finds the uses of fields, as in x.field, in other files than the one that declares them. Files of the same
 // first word are one home, such as run.go and run_steps.go. A literal may give a field its first value anywhere.

@@ -22,7 +22,10 @@ var shared = []string{
 }
 
 // root has the packages that the root may depend on.
-var root = append([]string{"internal/claims", "internal/core", "internal/engine", "internal/testhook"}, shared...)
+var root = append([]string{
+	"internal/claims", "internal/core", "internal/limits", "internal/replay", "internal/standing", "internal/testhook",
+	"internal/worker",
+}, shared...)
 
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
 var allowed = map[string][]string{
@@ -34,12 +37,20 @@ var allowed = map[string][]string{
 	"doctor":           {"migrations", "store", "store/inspect", "internal/duration", "internal/text"},
 	"health":           {},
 	"kind":             {},
-	"internal/engine": {
+	"internal/worker": {
 		"kind", "migrations", "notify", "store", "internal/batch", "internal/claims", "internal/failure",
-		"internal/goroutine", "internal/hints", "internal/outage", "internal/plainjson", "internal/testhook",
-		"internal/text",
+		"internal/goroutine", "internal/hints", "internal/limits", "internal/outage", "internal/plainjson",
+		"internal/replay", "internal/standing", "internal/testhook", "internal/text",
 	},
-	"internal/claims": {"store", "internal/text"},
+	"internal/replay": {
+		"kind", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/limits",
+		"internal/outage", "internal/plainjson", "internal/standing", "internal/testhook", "internal/text",
+	},
+	"internal/limits": {
+		"store", "internal/batch", "internal/outage", "internal/standing", "internal/testhook", "internal/text",
+	},
+	"internal/standing": {"store", "internal/outage", "internal/testhook", "internal/text"},
+	"internal/claims":   {"store", "internal/text"},
 	"internal/housekeeping": {
 		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine",
 		"internal/hints", "internal/outage", "internal/text", "internal/timetable",

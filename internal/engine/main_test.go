@@ -1,9 +1,0 @@
-package engine_test
-
-import (
-	"testing"
-
-	"github.com/kagzi/kagzi/internal/dbtest"
-)
-
-func TestMain(m *testing.M) { dbtest.Main(m) }

@@ -1,0 +1,69 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/kagzi/kagzi/internal/limits"
+	"github.com/kagzi/kagzi/internal/standing"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Language has what the language of the application decides: its errors, its policies and its contexts.
+type Language struct {
+	Errors Errors
+	// Shown returns a stored result as the application encoded it, for comparisons and for people.
+	Shown func(stored []byte) []byte
+	// Policy returns the retry policy that a run was started with. raw is empty if the run was started without one.
+	Policy func(raw json.RawMessage) (RetryPolicy, error)
+	// StepContext returns the context of a step's attempt, which tells the application's code which attempt that is.
+	StepContext func(ctx context.Context, step StepIdentity) context.Context
+
+	Interceptors Interceptors
+}
+
+// An Env is shared by the executions of a worker: the language of the application, and what they know of the worker. It
+// refers to no execution. It is safe for concurrent use.
+type Env struct {
+	*standing.Worker
+	language Language
+	limits   *limits.Limits
+	receipts sync.Pool     // of *receipt that no write uses
+	txSlots  chan struct{} // a semaphore: holds a value for each transactional step under way
+}
+
+// NewEnv returns an environment in which nothing can be executed yet: see With.
+func NewEnv(l Language) *Env { return &Env{language: l} }
+
+// With returns an environment of the same language for the executions of w. A worker without a store executes what
+// needs none.
+func (env *Env) With(w *standing.Worker, l *limits.Limits) *Env {
+	slots := 1
+	if w.Store != nil {
+		slots = max(1, int(w.Store.Pool().Config().MaxConns)-store.LeastConns)
+	}
+	return &Env{
+		Worker: w, language: env.language, limits: l, receipts: sync.Pool{New: newReceipt},
+		txSlots: make(chan struct{}, slots),
+	}
+}
+
+func (env *Env) errors() Errors { return env.language.Errors }
+
+func (env *Env) policy(raw json.RawMessage) (RetryPolicy, error) { return env.language.Policy(raw) }
+
+func (env *Env) stepContext(ctx context.Context, step StepIdentity) context.Context {
+	return env.language.StepContext(ctx, step)
+}
+
+func (env *Env) interceptors() *Interceptors { return &env.language.Interceptors }
+
+func (env *Env) shown(stored []byte) []byte { return env.language.Shown(stored) }
+
+// quiet returns an environment of the same language without interceptors.
+func (env *Env) quiet(w *standing.Worker) *Env {
+	l := env.language
+	l.Interceptors = Interceptors{}
+	return NewEnv(l).With(w, nil)
+}

@@ -1,0 +1,14 @@
+package replay
+
+import "github.com/kagzi/kagzi/store"
+
+// A receipt passes the outcome of a write to the goroutine that waits for it. It is used for one write after the other.
+type receipt struct {
+	outcome chan store.Outcome
+	settled func(store.Outcome) // sends to outcome
+}
+
+func newReceipt() any {
+	outcome := make(chan store.Outcome, 1)
+	return &receipt{outcome, func(o store.Outcome) { outcome <- o }}
+}

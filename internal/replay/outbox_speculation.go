@@ -1,0 +1,43 @@
+package replay
+
+import (
+	"slices"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// The results of repeatable steps that may wait to be written are bounded: a crash would repeat all of these steps.
+const (
+	mostSpeculative      = 100
+	mostSpeculativeBytes = 256 << 10
+)
+
+// maySpeculateLocked reports whether r may wait to be written, beside what waits already.
+func (o *outbox) maySpeculateLocked(r *store.Record) bool {
+	n, bytes := 1, sizeOf(r)
+	for _, d := range o.deferred {
+		if d.speculative {
+			n, bytes = n+1, bytes+sizeOf(d.record)
+		}
+	}
+	for _, w := range o.writes { // such as the start of a child, which nobody waits for
+		if w.speculative {
+			n, bytes = n+len(w.records), bytes+w.size()
+		}
+	}
+	return n <= mostSpeculative && bytes <= mostSpeculativeBytes
+}
+
+// speculateLocked defers r, the record of a repeatable step of the branch.
+func (o *outbox) speculateLocked(by *Branch, r *store.Record) {
+	o.deferred = append(o.deferred, deferredRecord{record: r, by: by, speculative: true})
+	o.speculated = true
+}
+
+// speculatesLocked reports whether the run uses results that are not written.
+func (o *outbox) speculatesLocked() bool {
+	o.speculated = o.speculated &&
+		(slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.speculative }) ||
+			slices.ContainsFunc(o.writes, func(w *write) bool { return w.speculative }))
+	return o.speculated
+}

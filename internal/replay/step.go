@@ -1,0 +1,430 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A StepSpec describes a step.
+type StepSpec struct {
+	Name    string
+	BadName error // why the name is invalid; nil if it is valid
+	Invalid error // why the rest of the call is invalid; nil if it is valid
+
+	Tx         bool // the step is transactional
+	Isolation  pgx.TxIsoLevel
+	Timeout    time.Duration // of an attempt; zero: none
+	Retry      RetryPolicy
+	Limit      string       // the name of the limit that the step needs a permit of; empty: none
+	Repeatable bool         // the result may be used before it is written. See doc_steps.go.
+	Result     reflect.Type // type of Call's result, for hooks of tests
+
+	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is
+	// returned if the call is wrong; failed is the attempt's error.
+	Input func() (input []byte, invalid, failed error)
+
+	Function StepFunction
+	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if
+	// the step has no compensation.
+	Compensation func(output []byte) *Registration
+}
+
+// A StepFunction is a step's function and the type of its result.
+type StepFunction interface {
+	// Call calls the function. tx is nil if the step has no transaction.
+	Call(ctx context.Context, tx pgx.Tx) (any, error)
+	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is
+	// the attempt's.
+	Encode(id string, result any) (output []byte, r *Registration, err error)
+}
+
+// A stepCall is a durable step under way. Only the branch's goroutine uses it. See doc_steps.go.
+type stepCall struct {
+	b        *Branch
+	id       string
+	position int64 // of the attempt in the run's order. Set by execute.
+	spec     *StepSpec
+	input    []byte // encoded; nil: there is none, or it is not encoded yet. Set by encodeInput.
+	// why the input could not be encoded, which fails the attempt; nil if there is no such error. Set by encodeInput.
+	unencoded error
+	attempt   int // number of the attempt that is next or under way. Set by settleOrRetry.
+	// first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
+	first        int
+	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
+	uncounted    uncounted
+	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
+	// the record of compensation; nil if this call does not register it. Set by registration.
+	registers *store.Record
+}
+
+// Step executes a step, unless the history has its result, and returns the result's record. It does not change spec.
+func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
+	defer b.operate().done()
+	id, err := b.enter(spec.Name, spec.BadName)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(spec.Invalid, spec.checkRepeatable()); err != nil {
+		return nil, b.Misuse(failure.Wrap(err, "step %q", id))
+	}
+	s := &stepCall{b: b, id: id, spec: spec, attempt: 1, first: 1}
+	return s.run(b.lookup(s.id, store.KindFunction))
+}
+
+// run makes attempts until one is final. row is the step's latest record, or nil.
+func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
+	for {
+		if row != nil {
+			done, err := s.settleOrRetry(row)
+			if done {
+				s.pass(row)
+				return row, err
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		if row, err = s.execute(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// settleOrRetry returns true if row, the record of an attempt, is the step's result. Otherwise it waits until the next
+// attempt may begin, and prepares it.
+func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
+	switch {
+	case row.Status == store.Completed:
+		return true, nil
+	case row.Status == store.Running: // found in the history: its worker died. The attempt is made again.
+		s.attempt, s.first = row.Attempt, row.FirstAttempt
+	case !row.WakeAt.IsZero(): // another attempt follows
+		if err := s.b.wait(row.WakeAt, "retry "+s.id, nil, 0); err != nil {
+			return false, err
+		}
+		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
+	case !s.b.e.forgot(row):
+		if failure.IsGoexit(row.ErrorKind, row.Error) {
+			runtime.Goexit() // as the function did, so that a replay ends here, too
+		}
+		s.b.fails(s.id)
+		return true, s.b.e.errors().Recorded(row, "")
+	default:
+		s.attempt, s.first = row.Attempt+1, row.Attempt+1
+	}
+	return false, nil
+}
+
+// execute makes one attempt and records its outcome. It returns neither record nor error if the attempt must be
+// repeated because of the database.
+func (s *stepCall) execute() (*store.StepRow, error) {
+	// before begins: a replay without a record of the step must return the same error
+	if err := s.encodeInput(); err != nil {
+		return nil, err
+	}
+	if err := s.b.begins(); err != nil {
+		return nil, err
+	}
+	failed, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer s.release(0)
+	if err := s.announce(); err != nil {
+		return nil, err
+	}
+	if !s.spec.Repeatable && !s.spec.Tx {
+		if err := s.b.awaitSpeculation(); err != nil {
+			return nil, err
+		}
+	}
+	s.position = s.b.e.nextPosition()
+	if s.spec.Tx && failed == nil {
+		return s.executeTx()
+	}
+	ctx, cancel := s.begin()
+	defer cancel()
+	begun := time.Now()
+	// The table does not show transactional steps: a row committed meanwhile would fail each transaction of a stricter
+	// isolation.
+	s.display(ctx, begun)
+	defer s.hide()
+	if failed != nil {
+		return s.recordOutcome(ctx, begun, nil, failed)
+	}
+	if s.isLate() {
+		return nil, nil
+	}
+	data, err := s.callUser(ctx, nil)
+	s.hide() // or it would show an attempt whose end is being recorded
+	s.releaseAfter(err)
+	return s.recordOutcome(ctx, begun, data, err)
+}
+
+// encodeInput encodes the step's input once for all attempts. It returns an error if the call is wrong.
+func (s *stepCall) encodeInput() error {
+	if s.spec.Input == nil || s.input != nil {
+		return nil
+	}
+	var invalid error
+	s.input, invalid, s.unencoded = s.spec.Input()
+	if invalid != nil {
+		return s.b.Misuse(failure.Wrap(invalid, "step %q", s.id))
+	}
+	return nil
+}
+
+// newRecord returns a record of the attempt.
+func (s *stepCall) newRecord(status string) *store.Record {
+	r := s.b.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
+	r.Position, r.Input = s.position, s.input
+	return r
+}
+
+// begin returns the context of an attempt, with the step's timeout.
+func (s *stepCall) begin() (context.Context, context.CancelFunc) {
+	b, e := s.b, s.b.e
+	ctx, cancel := context.WithCancel(b.ctx)
+	if s.spec.Timeout > 0 {
+		cancel()
+		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
+	}
+	ctx = e.stepContext(ctx, s.identity())
+	e.Failpoint("before step", e.RunID)
+	return ctx, cancel
+}
+
+func (s *stepCall) identity() StepIdentity {
+	e := s.b.e
+	return StepIdentity{
+		Run: e.id(), Workflow: e.Type, Step: s.id, Attempt: s.attempt, Headers: e.decodedHeaders(), By: s.b,
+	}
+}
+
+// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of
+// its function.
+func (s *stepCall) display(ctx context.Context, begun time.Time) {
+	d := &s.b.display
+	if d.show == nil {
+		d.show = s.b.showAttempt
+	}
+	d.begin(s.underWay(ctx), begun)
+}
+
+func (s *stepCall) hide() { s.b.display.end() }
+
+func (s *stepCall) underWay(ctx context.Context) attemptUnderWay {
+	return attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input, ctx: ctx}
+}
+
+// showAttempt enqueues a record that says that the attempt is under way.
+func (b *Branch) showAttempt(a attemptUnderWay) {
+	r := b.e.newRecord(a.id, store.KindFunction, store.Running, a.number, a.first)
+	r.Position, r.Elapsed, r.Input = a.position, visibleAfter, a.input
+	b.e.enqueue(&write{records: []*store.Record{r}})
+}
+
+// timedOut returns the failure of an attempt that exceeded the step's timeout.
+func (s *stepCall) timedOut() error {
+	return failure.Of(kind.Timeout, fmt.Errorf("step timed out after %v", s.spec.Timeout))
+}
+
+// recordOutcome records the outcome of the step's function, unless it failed because the branch's context ended: such
+// an error says nothing about the step. It exits the goroutine if the execution has stopped.
+func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	e.Failpoint("after step", e.RunID)
+	if err != nil {
+		e.exitIfStopped()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+	}
+	if b.hasLost() {
+		return nil, errBranchCancelled
+	}
+	r := s.newRecord(store.Completed)
+	r.Elapsed = time.Since(begun)
+	if err != nil {
+		s.fail(ctx, r, err)
+	} else {
+		r.Output = data
+		if row := s.speculate(r); row != nil {
+			e.exitIfStopped()
+			return row, nil
+		}
+		for _, c := range s.registration() {
+			b.deferRecord(c) // written with the step's record
+		}
+	}
+	row := b.record(r)
+	e.Failpoint("after record", e.RunID)
+	e.exitIfStopped()
+	return row, nil
+}
+
+// fail makes r the record of a failed attempt: a final one, or one with the time of the next attempt.
+func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
+	class := s.b.e.errors().Classify(err)
+	failed := class.Kind
+	if errors.Is(context.Cause(ctx), kind.Timeout) && (errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)) {
+		failed = kind.Timeout
+		err = failure.Of(failed, fmt.Errorf("%w (%v)", err, context.Cause(ctx)))
+	} else if failed == kind.Cancelled && !class.Cancelled {
+		// The step's context has not ended: the function cancelled a context of its own. That is a failure like any
+		// other.
+		failed = kind.Unknown
+		err = failure.Of(failed, err)
+	}
+	r.Status, r.ErrorKind, r.Error = store.Failed, string(failed), failure.Text(err)
+	defer func() {
+		s.b.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error",
+			text.OneLine(r.Error), "again", r.Wake >= 0)
+	}()
+	class = s.b.e.errors().Classify(err)
+	r.Permanent = class.Permanent
+	if r.Permanent || !s.spec.Retry.Allows(s.attempt-s.first+1) {
+		return
+	}
+	r.Wake = s.spec.Retry.Backoff(s.attempt-s.first+1, rand.Float64())
+	r.Wake = max(r.Wake, class.After)
+}
+
+// callUser calls the step's function, if this worker holds the run, and encodes the result. It turns a panic into an
+// error. It cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
+func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
+	s.b.e.exitUnlessHeld(s.id)
+	if s.unencoded != nil {
+		return nil, s.unencoded
+	}
+	returned := false
+	s.b.misusedInStep = nil
+	s.b.inStep.Store(true)
+	defer func() {
+		s.b.inStep.Store(false)
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			data, err = nil, failure.OfPanic(v, debug.Stack())
+		} else if !s.b.e.stopped() {
+			r := s.newRecord(store.Failed)
+			r.ErrorKind, r.Error = string(kind.Panic), failure.Text(failure.OfGoexit())
+			s.b.enqueue(r)
+		}
+	}()
+	if i := s.b.e.interceptors(); i.Attempt != nil {
+		data, err = i.attempt(ctx, s.identity(), func(inner context.Context) ([]byte, error) {
+			return s.attemptOnce(inner, tx, ctx)
+		})
+	} else {
+		data, err = s.attemptOnce(ctx, tx, ctx)
+	}
+	returned = true
+	return data, err
+}
+
+// attemptOnce calls the step's function with ctx and encodes its result. attempt is the attempt's context, from which
+// ctx descends.
+func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.Context) (data []byte, err error) {
+	var v any
+	if hooks := s.b.e.Hooks; hooks != nil && hooks.Call != nil {
+		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Function.Call(ctx, tx) })
+	} else {
+		v, err = s.spec.Function.Call(ctx, tx)
+	}
+	if err == nil {
+		err = s.b.misusedInStep // recorded, because a replay does not call the function
+	}
+	if at, ok := attempt.Deadline(); err == nil && ok && !time.Now().Before(at) {
+		err = s.timedOut()
+	}
+	if err == nil {
+		var r *Registration
+		data, r, err = s.spec.Function.Encode(s.id, v)
+		s.compensation = s.compensationOf(r)
+	}
+	return data, err
+}
+
+// announce records that the step may register a compensation, unless one is registered under its name. A cancel that
+// finds the record waits for the step. See store/doc_compensations.go.
+func (s *stepCall) announce() error {
+	if s.spec.Compensation == nil {
+		return nil
+	}
+	id := store.CompensationID(s.id)
+	r := s.b.registrations(id)
+	if r.attempt > 0 {
+		return nil
+	}
+	rec := s.b.nextRegistration(r, id, nil)
+	s.b.record(rec)
+	if rec.Outcome == store.Undecided { // the branch has lost a race: the step could not be compensated
+		return errBranchCancelled
+	}
+	r.recorded(rec)
+	return nil
+}
+
+// registration returns the record of the step's compensation, to be written with the step's success. It returns none if
+// there is no compensation or it is recorded already.
+func (s *stepCall) registration() []*store.Record {
+	if s.compensation == nil {
+		return nil
+	}
+	r := s.b.registrations(s.compensation.id)
+	if bytes.HasPrefix(r.hashes[r.passed:], s.compensation.hash) {
+		return nil
+	}
+	s.registers = s.b.nextRegistration(r, s.compensation.id, s.compensation)
+	return []*store.Record{s.registers}
+}
+
+// pass updates the branch and its registrations after the step has ended with row.
+func (s *stepCall) pass(row *store.StepRow) {
+	if s.spec.Compensation != nil && row.Status == store.Completed && row.RunAttempt > 0 {
+		r := s.b.registrations(store.CompensationID(s.id))
+		switch {
+		case s.registers != nil:
+			r.recorded(s.registers)
+		case r.passed > 0 && r.passed == len(r.hashes):
+			// new code in front of the step has registered a compensation since: that is the last one
+			s.registerAgain(r, row)
+		default:
+			r.passed = min(r.passed+HashSize, len(r.hashes))
+		}
+	}
+	s.b.passed(row)
+}
+
+// registerAgain registers the compensation of the recorded result, unless it is registered.
+func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
+	if c := s.compensationOf(s.spec.Compensation(row.Output)); c != nil && !r.passes(c.hash) {
+		s.b.register(r, c)
+	}
+}
+
+// compensationOf returns r with the ID of the step's compensation, or nil if r is nil.
+func (s *stepCall) compensationOf(r *Registration) *compensation {
+	if r == nil {
+		return nil
+	}
+	return &compensation{store.CompensationID(s.id), r.Call, r.Hash}
+}

@@ -1,0 +1,62 @@
+package replay
+
+import (
+	"errors"
+	"time"
+
+	"github.com/kagzi/kagzi/store"
+)
+
+// checkRepeatable refuses a repeatable step whose effects would not be repeatable.
+func (s *StepSpec) checkRepeatable() error {
+	switch {
+	case s.Repeatable && s.Tx:
+		return errors.New("kagzi: Repeatable is for a step that may be executed twice, and a transactional step " +
+			"takes effect once: use Step or Do, or leave the option out")
+	case s.Repeatable && s.Compensation != nil:
+		return errors.New("kagzi: Repeatable is for a step without an effect, and UndoneBy says that this step has " +
+			"one: leave one of the two out")
+	}
+	return nil
+}
+
+// speculate defers r, the record of a success, and returns its row, if the step is repeatable. It returns nil if r must
+// be written before the run goes on: if the step has a limit, if too much waits already, or if the branch is in an
+// undecided Race, where no other branch's write may take the record along.
+func (s *stepCall) speculate(r *store.Record) *store.StepRow {
+	if !s.spec.Repeatable || s.spec.Limit != "" {
+		return nil
+	}
+	b, e := s.b, s.b.e
+	e.Lock()
+	defer e.Unlock()
+	if b.mayLose() || !e.maySpeculateLocked(r) {
+		return nil
+	}
+	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork
+	// compares these times.
+	r.EndedAt = b.now.Add(r.Elapsed)
+	if now := e.Now(); now.After(r.EndedAt) {
+		r.EndedAt = now
+	}
+	r.EndedAt = r.EndedAt.Truncate(time.Microsecond) // as a replay reads it
+	row := r.StepRow                                 // a copy: the record belongs to the flush
+	row.FinishedAt = r.EndedAt
+	e.speculateLocked(b, r)
+	return &row
+}
+
+// awaitSpeculation waits until every result that the run uses is written. It precedes whatever has effects outside of
+// the run, and is not written itself. It returns an error if the branch has lost a race, and exits the goroutine if the
+// execution has stopped.
+func (b *Branch) awaitSpeculation() error {
+	e := b.e
+	e.Lock()
+	waits := e.speculatesLocked()
+	e.Unlock()
+	if !waits {
+		e.exitIfStopped()
+		return nil
+	}
+	return b.writeAll()
+}

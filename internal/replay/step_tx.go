@@ -1,0 +1,322 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/internal/standing"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// If an attempt of a transactional step loses its connection, or its record is not written in time, it is repeated and
+// not counted, for at most uncountedTime. Without this bound, a query that brings the server down would do so for ever.
+// uncountedPause is the longest pause between two of these tries.
+const (
+	uncountedTime  = time.Minute
+	uncountedPause = 10 * time.Second
+)
+
+// An uncounted is the series of tries of one attempt that failed because of the database.
+type uncounted struct {
+	attempt int       // number of the attempt
+	since   time.Time // when the first of these tries failed
+	times   int       // failed tries. isUncounted increments it.
+}
+
+// executeTx makes one attempt of a transactional step. The step's record is the last statement before the commit, so
+// that the run's row is locked only briefly. The transaction commits only if the record was written: then no other
+// result exists. See doc_steps.go.
+func (s *stepCall) executeTx() (*store.StepRow, error) {
+	b, e := s.b, s.b.e
+	if s.spec.Isolation != "" && s.spec.Isolation != pgx.ReadCommitted {
+		defer e.holdProgress()()
+	}
+	if err := b.writeAll(); err != nil {
+		return nil, err
+	}
+	// before the transaction begins: a stricter isolation shows it nothing that is written later
+	builds, sent := e.premisesNow()
+	tx, end, err := e.beginTx(b.ctx, s.spec.Isolation)
+	if err != nil {
+		e.exitIfStopped()
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
+		s.retryAfterOutage(err)
+		return nil, nil
+	}
+	defer end(nil) // also if the function exits its goroutine
+	ctx, cancel := s.begin()
+	defer cancel()
+	begun := time.Now()
+	b.display.beginHidden(s.underWay(ctx))
+	defer s.hide()
+	if s.isLate() {
+		return nil, nil
+	}
+	user := stepTx{Tx: tx}
+	data, err := s.callUser(ctx, &user)
+	s.releaseAfter(err)
+	if err != nil && s.wasInterrupted(ctx, tx, err) {
+		end(err) // before the pause, because others need the connection and the slot
+		s.repeatUncounted(err)
+		return nil, nil
+	}
+	if err == nil && user.rolledBack.Load() {
+		err = errRolledBack
+	}
+	if err == nil {
+		err = uncommittable(tx)
+	}
+	if err != nil || b.hasLost() {
+		end(err)
+		return s.recordOutcome(ctx, begun, data, err)
+	}
+	e.Failpoint("after step", e.RunID)
+	r := s.newRecord(store.Completed)
+	r.Elapsed, r.Output = time.Since(begun), data
+	// The write goes on when ctx ends: otherwise its outcome would be unknown.
+	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
+	defer stop()
+	c, err := e.Store.Records.WriteIn(write, tx, builds, append(s.registration(), r)...)
+	if err == nil && !c.Own {
+		end(nil)
+		return s.recordOutcome(ctx, begun, nil, errOtherTx)
+	}
+	if err == nil && c.Written {
+		if err = tx.Commit(write); err == nil {
+			e.Failpoint("after record", e.RunID)
+			s.committed(&r.StepRow, sent, c.News)
+			return &r.StepRow, nil
+		}
+	}
+	if madeReadOnly(tx, err) {
+		err = errMadeReadOnly
+	}
+	end(err)
+	return s.afterTx(ctx, begun, err)
+}
+
+// committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
+func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
+	e := s.b.e
+	e.host.Stepped(1)
+	e.isCommitted(row, sent, true)
+	if news {
+		e.host.HasNews()
+	}
+	e.exitIfStopped()
+}
+
+// uncommittable returns why a step's transaction cannot be committed although its function succeeded, or nil.
+func uncommittable(tx pgx.Tx) error {
+	conn := tx.Conn()
+	switch {
+	case conn.IsClosed(): // otherwise the step would be repeated for ever, as if the database were away
+		return failure.Of(kind.Database, errors.New("the step's transaction lost its connection, and its function "+
+			"did not say so: a query's context ended, for one"))
+	case conn.PgConn().TxStatus() == 'E':
+		return errors.New("a statement of the step failed, and its function did not say so: return the error, or let " +
+			"the statement fail in a savepoint (tx.Begin)")
+	case conn.PgConn().TxStatus() == 'I':
+		// the function ended the transaction by SQL: the record would not be part of it
+		return errStepTx
+	}
+	return nil
+}
+
+// txTimeout bounds the record and commit of a transactional step.
+const txTimeout = 30 * time.Second
+
+// afterTx resolves a transaction that wrote no record or whose outcome is unknown, by the step's row in the table. If
+// the database refused the transaction (a deferred constraint, a serialization failure), the attempt has failed. If the
+// database was away, or somebody's lock of the run kept the record from being written, the attempt is not counted.
+func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
+	e := s.b.e
+	if errors.Is(cause, store.ErrUnfounded) {
+		e.stopAfter(store.Unfounded)
+	}
+	for {
+		e.exitIfStopped()
+		row, holds, err := e.Store.Records.StepResult(context.Background(), e.held(), s.id, s.attempt)
+		switch {
+		case err != nil:
+			e.Trouble(err)
+			s.retryAfterOutage(err)
+		case !holds:
+			e.stop(stopLost, standing.ErrLeaseLost)
+			runtime.Goexit()
+		case row != nil:
+			e.host.Stepped(1)
+			e.isCommitted(row, 0, false)
+			return row, nil
+		case cause == nil: // only the transaction itself can have ended its run
+			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its "+
+				"own run: cancel it in a transaction of its own")))
+		case isDatabaseFault(cause) && s.isUncounted():
+			s.repeatUncounted(cause)
+			return nil, nil
+		default:
+			return s.recordOutcome(ctx, begun, nil, cause)
+		}
+	}
+}
+
+// retryAfterOutage pauses before the attempt is repeated: the database is away, which says nothing about the step.
+func (s *stepCall) retryAfterOutage(err error) {
+	s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
+	select {
+	case <-time.After(outage.Pause):
+	case <-s.b.e.Stopped():
+		runtime.Goexit()
+	}
+}
+
+// wasInterrupted reports whether the function failed with err because its transaction lost its connection, or because
+// the server could not go on. Nothing was committed, and the step is not at fault. An error of the same class from
+// elsewhere, such as another database, leaves the transaction as it was. A function that was idle for too long is at
+// fault itself.
+func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) bool {
+	conn := tx.Conn()
+	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
+	class := pg.Classify(err)
+	return hit && ctx.Err() == nil && !s.b.e.errors().Classify(err).Permanent &&
+		(class == pg.ClassAway || class == pg.ClassUnable) &&
+		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
+}
+
+// madeReadOnly reports whether err says that the step's function has made its transaction read-only. If so, the
+// transaction has ended.
+func madeReadOnly(tx pgx.Tx, err error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return pg.MadeReadOnly(ctx, tx.Conn(), err)
+}
+
+// isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is
+// no fault of the step: the database was away, or somebody else held a lock for too long.
+func isDatabaseFault(err error) bool {
+	if errors.Is(err, store.ErrTimeoutLeft) {
+		return false
+	}
+	switch pg.Classify(err) {
+	case pg.ClassAway, pg.ClassUnable, pg.ClassLocked, pg.ClassLate:
+		return true
+	}
+	return false
+}
+
+// isUncounted reports whether the attempt, which failed because of the database, may be repeated without being counted.
+func (s *stepCall) isUncounted() bool {
+	if s.uncounted.times == 0 || s.uncounted.attempt != s.attempt {
+		s.uncounted = uncounted{attempt: s.attempt, since: time.Now()}
+	}
+	s.uncounted.times++
+	most := uncountedTime
+	if hooks := s.b.e.Hooks; hooks != nil {
+		most = cmp.Or(hooks.UncountedTime, most)
+	}
+	return time.Since(s.uncounted.since) < most
+}
+
+// repeatUncounted pauses before the attempt is repeated, longer each time.
+func (s *stepCall) repeatUncounted(err error) {
+	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted",
+		"step", s.id, "attempt", s.attempt, "error", err)
+	select {
+	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
+	case <-s.b.e.Stopped():
+		runtime.Goexit()
+	}
+}
+
+// beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always
+// sets the isolation level, because the default of the database or role may be stricter. end rolls the transaction back
+// unless it is committed, and frees its slot. It takes the error of the transaction, and may be called more than once.
+func (env *Env) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
+	select {
+	case env.txSlots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	tx, err = env.Store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(level)})
+	if err != nil {
+		<-env.txSlots
+		return nil, nil, err
+	}
+	var once sync.Once
+	return tx, func(err error) {
+		once.Do(func() {
+			pg.DropReadOnly(tx.Conn(), err)
+			rollback(tx)
+			<-env.txSlots
+		})
+	}, nil
+}
+
+// CheckIsolation refuses a level that Postgres does not have, and any level for a step without a transaction.
+func CheckIsolation(level pgx.TxIsoLevel, tx bool) error {
+	switch {
+	case !tx:
+		return fmt.Errorf("kagzi: Isolation %s is for a transaction, which this step does not have: use StepTx or "+
+			"DoTx, or leave the option out", text.Quote(string(level)))
+	case level == pgx.ReadUncommitted:
+		return errors.New("kagzi: Postgres has no READ UNCOMMITTED, and treats it as READ COMMITTED: leave " +
+			"Isolation out")
+	case level != pgx.ReadCommitted && level != pgx.RepeatableRead && level != pgx.Serializable:
+		return fmt.Errorf("kagzi: there is no isolation level %s: give Isolation(pgx.RepeatableRead) or "+
+			"Isolation(pgx.Serializable)", text.Quote(string(level)))
+	}
+	return nil
+}
+
+func rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // if it fails, the transaction ends with its connection
+}
+
+// A stepTx is the transaction that the step's function gets: the function cannot end it.
+type stepTx struct {
+	pgx.Tx
+	rolledBack atomic.Bool // the function called Rollback. Set by Rollback, for good.
+}
+
+// errRolledBack is the failure of an attempt that called Rollback and returned no error. A deferred Rollback counts,
+// too: on the stack it looks like one in the line of the return statement, so its intention could only be guessed.
+var errRolledBack = failure.BadRequest(errors.New("kagzi: the step's function called Rollback of its transaction and " +
+	"returned no error: " +
+	"to roll back return an error, and leave Rollback out, deferred too, because Kagzi ends the transaction"))
+
+var errStepTx = failure.BadRequest(errors.New("kagzi: the step's transaction is committed by Kagzi, with the step's " +
+	"record: return from the function instead"))
+
+// errOtherTx and errMadeReadOnly are failures of attempts whose function has changed its transaction by SQL.
+var (
+	errOtherTx = failure.BadRequest(errors.New("kagzi: the step's function has ended its transaction by SQL and " +
+		"begun another one (COMMIT or ROLLBACK, also AND CHAIN), " +
+		"so the step's record would not be a part of it: leave these statements out, because Kagzi commits"))
+	errMadeReadOnly = failure.BadRequest(errors.New("kagzi: the step's function has made its transaction read-only, " +
+		"so the step cannot be recorded in it: " +
+		"leave SET TRANSACTION READ ONLY out"))
+)
+
+func (*stepTx) Commit(context.Context) error { return errStepTx }
+
+func (t *stepTx) Rollback(context.Context) error {
+	t.rolledBack.Store(true)
+	return errStepTx
+}

@@ -1,0 +1,195 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/standing"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Divergence says where code and history differ.
+type Divergence struct {
+	Step    string // empty if only the end differs
+	Message string
+}
+
+// Verify executes h, in the language of an environment, against the history of a run that is over, and returns nil if h
+// ends in the same way. It writes nothing. additions allows operations that are not in the history. See
+// doc_replay.go.
+func Verify(ctx context.Context, of *Env, run *store.Run, history []*store.StepRow, h Handler,
+	additions bool,
+) (*Divergence, error) {
+	nobody := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
+	nobody.Clock.Set(run.FinishedAt, time.Now(), time.Now())
+	env := of.quiet(nobody)
+	claimed := &store.ClaimedRun{
+		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
+		Attempts:   run.Attempts,
+		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt,
+		Metadata: run.FirstMetadata, Headers: run.Headers, Input: run.Input,
+	}
+	if run.Status == store.Failed { // Attempts counts the failed attempt, too
+		claimed.Attempts--
+	}
+	v := &verification{over: make(chan struct{}), additions: additions}
+	e := &Run{}
+	env.Prepare(e, v, claimed, true)
+	e.verifyBy(v)
+	defer e.stopContext(nil)
+	e.Lock()
+	e.remember(history)
+	e.beginLocked(h)
+	e.Unlock()
+	select {
+	case <-v.over:
+	case <-ctx.Done():
+		e.stop(stopVerified, context.Cause(ctx))
+		return nil, fmt.Errorf("the code has not come to an end: %w", context.Cause(ctx))
+	}
+	want := endOf(run)
+	want.output = env.shown(want.output) // sealing the same output twice may give other bytes
+	if step, message := v.diverged(e, want); message != "" {
+		return &Divergence{step, message}, nil
+	}
+	return nil, nil
+}
+
+// A verification hosts an execution that writes nothing, and collects its differences from the history. The execution's
+// mutex guards it.
+type verification struct {
+	over     chan struct{} // closed by settled
+	beyond   []unrecorded  // the branches that exited at an unrecorded operation
+	conflict string        // the step whose record the code contradicts. Set by contradictedLocked.
+
+	additions bool // operations that are not in the history are intended. Set by Verify, and never again.
+}
+
+// An unrecorded is a branch that reached an operation whose result is not in the history.
+type unrecorded struct {
+	b    *Branch
+	what historyLookup
+}
+
+func (v *verification) settled() { close(v.over) }
+
+// A verification is no worker: nothing is written, and no run lingers.
+func (v *verification) Enqueued()                    {}
+func (v *verification) Released()                    {}
+func (v *verification) Ended()                       {}
+func (v *verification) Abandoned()                   {}
+func (v *verification) MayLinger(time.Duration) bool { return false }
+func (v *verification) HasNews()                     {}
+func (v *verification) Stepped(int)                  {}
+
+func (v *verification) unrecordedLocked(b *Branch) {
+	v.beyond = append(v.beyond, unrecorded{b, b.lastLookup})
+}
+func (v *verification) contradictedLocked(step string) { v.conflict = step }
+
+func (s unrecorded) String() string {
+	if s.what.found {
+		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended",
+			kindWord(s.what.kind), s.what.id)
+	}
+	return fmt.Sprintf("the code comes to %s %q, which the history does not have", kindWord(s.what.kind), s.what.id)
+}
+
+// A recordedEnd is the end of a run's code.
+type recordedEnd struct {
+	status      string
+	kind        kind.Kind
+	text        string
+	output      []byte
+	fromOutside bool // the run was ended from outside, so the history may stop anywhere
+}
+
+// endOf returns how a run's code ended, without regard to its compensations.
+func endOf(run *store.Run) recordedEnd {
+	end := recordedEnd{status: run.Status, kind: kind.Kind(run.ErrorKind), text: run.Error, output: run.Output}
+	if o := run.Outcome; o != nil {
+		end.status, end.kind, end.text = o.Status, kind.Kind(o.Kind), o.Error
+	}
+	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == kind.Deadline ||
+		end.kind == kind.Database
+	return end
+}
+
+// diverged returns where the stopped execution differs from its history. The message is empty if it does not.
+func (v *verification) diverged(e *Run, want recordedEnd) (step, message string) {
+	err := e.outcome()
+	e.Lock()
+	defer e.Unlock()
+	reason, cause := e.whyLocked()
+	output, returned := e.resultLocked()
+	if reason == stopFailed {
+		if err = cause; e.errors().Classify(err).Kind == kind.Nondeterminism {
+			return v.conflict, failure.Text(err)
+		}
+	}
+	if want.fromOutside { // the history has no end to compare with
+		return "", ""
+	}
+	if reason != stopFailed {
+		added := false
+		for _, s := range v.beyond {
+			switch {
+			case s.b.belowFailedBranch():
+			case v.additions && !s.what.found:
+				added = true
+			default:
+				return s.what.id, s.String()
+			}
+		}
+		if added { // the added operation has no result, so the end cannot be compared
+			return "", ""
+		}
+		if !returned {
+			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
+		}
+	}
+	got := recordedEnd{status: store.Completed, output: e.shown(output)}
+	if err != nil {
+		got = recordedEnd{status: store.Failed, kind: e.errors().Classify(err).Kind, text: failure.Text(err)}
+	}
+	if got.same(want) {
+		return "", ""
+	}
+	return "", fmt.Sprintf("the code now comes to another end: it %s; the run %s", got, want)
+}
+
+func (r recordedEnd) same(other recordedEnd) bool {
+	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) &&
+		bytes.Equal(r.output, other.output)
+}
+
+func (r recordedEnd) String() string {
+	if r.status == store.Completed {
+		return fmt.Sprintf("completed with %s", shortened(r.output))
+	}
+	return fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, kind.Unknown), shortened([]byte(text.OneLine(r.text))))
+}
+
+// withoutStack cuts off the stack after a panic's text: it contains addresses.
+func withoutStack(text string) string {
+	text, _, _ = strings.Cut(text, "\n\n")
+	return text
+}
+
+// shortened returns data, cut for a message.
+func shortened(data []byte) string {
+	const most = 200
+	text := text.Sanitize(string(data), text.MaxError)
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most]) + "…"
+	}
+	return text
+}
