@@ -4,7 +4,7 @@
 // place is a row of limit_places: a step that waits, or that holds a slot. A step that is granted a token at once, of a
 // limit without slots, needs no place.
 //
-//	stepCall.acquire          limitLine (per limit and session)       Postgres
+//	stepCall.acquire          limits.Line (per limit and session)     Postgres
 //	  ├─ ask ──────────────────►│ batcher: asks, leaves, yields ───────►│ 1. lock the limit's row
 //	  │                         │                                       │ 2. delete the places of those that leave
 //	  │                         │                                       │ 3. take back the slots of the dead

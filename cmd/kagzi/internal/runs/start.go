@@ -212,10 +212,10 @@ func waitAndPrint(ctx context.Context, p *command.Program, c *kagzi.Client, ref 
 		explain.Failure(info.Kind, info.Error))
 }
 
-// printResult prints a result that is JSON. Of other bytes it says on stderr what they are: a terminal cannot show
-// them, and a program that reads stdout expects JSON.
+// printResult prints a result that is JSON, or that the application's Codec has written. Of other bytes it says on
+// stderr what they are: a terminal cannot show them, and a program that reads stdout expects JSON.
 func printResult(p *command.Program, output json.RawMessage) error {
-	if len(output) > 0 && !json.Valid(output) {
+	if len(output) > 0 && !json.Valid(output) && p.World.Codec == nil {
 		p.Say("The run has completed. Its result is %s: a command line with the application's Sealer and Codec prints "+
 			"it.", tables.Brief(p.Screen, output))
 		return nil
