@@ -1,4 +1,4 @@
-// Package health holds the report that Client.Health of package kagzi returns. The handlers of Client.Readiness and
+// Package health holds the report that Health of package admin returns. The handlers of Client.Readiness and
 // Client.Liveness answer with one, too.
 package health
 
@@ -28,7 +28,7 @@ func (s Status) rank() int {
 	}
 }
 
-// A Report is the result of Client.Health for the client's namespace. As JSON it contains no address, user or password
+// A Report is the result of admin.Client.Health for the client's namespace. As JSON it contains no address, user or password
 // of the database.
 type Report struct {
 	// Status is the worst of the Checks' statuses.
@@ -61,7 +61,7 @@ func (r Report) Check(name string) Check {
 
 // A Check is one part of a Report.
 //
-// Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures"
+// admin.Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures"
 // and "quarantined". Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for
 // each queue whose limits let due runs wait for long, and for each limit of steps whose line does not move; "keys", one
 // for each key or group that stands still behind a run that keeps its slot; "strays", about runs that a live worker

@@ -120,7 +120,7 @@ const pauseOfConsumer = `LEFT JOIN LATERAL (
 
 // One row for each consumer and topic; a consumer without topics has one. Rows of one consumer are together.
 //
-// What a run has reserved are pairs of positions in its records: see kagzi.Reserve.
+// What a run has reserved are pairs of positions in its records: see topic.Reserve.
 const consumerStates = `
 WITH consumers AS MATERIALIZED (
 	SELECT f.*, r.last_run, r.status, r.finished_at, r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
