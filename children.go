@@ -157,7 +157,7 @@ func Results[Out any](ctx Context, children []*Child[Out]) ([]Out, error) {
 
 // childResult decodes the result in row, the record of the child's end.
 func childResult[Out any](b *engine.Branch, c *Client, row *store.StepRow) (out Out, err error) {
-	if err := c.payloads.Decode(row.Output, &out); err != nil {
+	if err := c.core.Payloads.Decode(row.Output, &out); err != nil {
 		b.Nondeterministic(row.StepID, "the recorded result of child %q does not decode into %v: %v", row.StepID,
 			reflect.TypeFor[Out](), err)
 	}

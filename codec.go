@@ -54,15 +54,15 @@ type Sealer interface {
 // sends could not be read there, and it cannot read what is stored. It is for programs in which people send messages
 // and inputs; other programs have the same configuration as the workers. It knows the workers of the last week.
 func (c *Client) CheckSealer(ctx context.Context) error {
-	err := c.usable(ctx)
+	err := c.Core().Usable(ctx)
 	var sealed bool
-	if err == nil && c.payloads.Sealer == nil {
-		sealed, err = c.store.Sealed(ctx)
+	if err == nil && c.core.Payloads.Sealer == nil {
+		sealed, err = c.core.Store.Sealed(ctx)
 	}
 	if err == nil && sealed {
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has "+
 			"no Sealer: what it sends could not be read; use one with the Sealer of the workers, such as a command "+
 			"line that your program makes with cli.Main", c.cfg.Namespace))
 	}
-	return c.failedIf(ctx, err, "check the Sealer")
+	return c.Core().FailedIf(ctx, err, "check the Sealer")
 }

@@ -2,55 +2,20 @@ package kagzi
 
 import (
 	"encoding/json"
-	"errors"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/store"
 )
 
 // The configurations that options give. An option sets itself: its method has the name of what it is an option of. This
 // file refers to no type that is declared above it, so that every file of options may refer to it.
 
-// given is what the options of every call have in common.
-type given struct {
-	takes []string // of the options that not every call takes, those that this one does
-	errs  []error
-}
-
-// check notes that an option is wrong, unless err is nil.
-func (g *given) check(err error) {
-	if err != nil {
-		g.errs = append(g.errs, err)
-	}
-}
-
-// only refuses an option of this name if the call does not take it.
-func (g *given) only(name, refusal string) {
-	if !slices.Contains(g.takes, name) {
-		g.check(errors.New("kagzi: " + refusal))
-	}
-}
-
-// wrong returns what is wrong with the options.
-func (g *given) wrong() error { return errors.Join(g.errs...) }
-
-// each lets the options set themselves, in order: of one kind the last one wins, unless the kind says otherwise.
-func each[O any](opts []O, g *given, set func(O)) {
-	for _, o := range opts {
-		if any(o) == nil {
-			g.check(errNilOption)
-			continue
-		}
-		set(o)
-	}
-}
-
 // startConfig is the configuration that a start's options give: of each kind the last one, but all messages, in order.
 type startConfig struct {
-	given
+	core.Given
 	policies
 	sharing
 	id       string
@@ -112,7 +77,7 @@ func (cfg *startConfig) name(before string, given bool, name string) string {
 
 // stepConfig is the configuration that a step's options give.
 type stepConfig struct {
-	given
+	core.Given
 	tx         bool // the step has a transaction
 	timeout    time.Duration
 	policy     RetryPolicy
@@ -125,50 +90,10 @@ type stepConfig struct {
 
 // branchConfig is the configuration that a group's options give.
 type branchConfig struct {
-	given
+	core.Given
 	timeout     time.Duration
 	concurrency int
 	collect     bool
-}
-
-// handleConfig is the configuration that the options of a handler or a replay give.
-type handleConfig struct {
-	given
-	version   int // zero: not given
-	isDefault bool
-	additions bool
-}
-
-// verbConfig is what the options of all verbs give.
-type verbConfig struct {
-	given
-	tx  pgx.Tx
-	dry bool
-	store.Why
-}
-
-// changeConfig is the configuration that a change's options give. Of each kind the last one counts, but Forgets add up.
-type changeConfig struct {
-	verbConfig
-	grace   time.Duration // zero: not given
-	forget  []string
-	percent int // zero: not given
-	park    bool
-	reject  bool
-}
-
-// restartConfig is the configuration that the options of a restart give.
-type restartConfig struct {
-	verbConfig
-	run   store.Restart
-	input any // of NewInput; nil: not given
-}
-
-// updateConfig is the configuration that an update's options give.
-type updateConfig struct {
-	verbConfig
-	update  store.RunUpdate
-	changes bool // there is something to change
 }
 
 // The roles in which a call is started by something else than a Start.

@@ -2,10 +2,6 @@ package kagzi
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -13,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
-	"github.com/kagzi/kagzi/internal/failure"
 )
 
 // A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is
@@ -74,22 +70,20 @@ func (r *runContext) Metadata() Metadata    { return r.b.Metadata() }
 func (r *runContext) Headers() Headers      { return maps.Clone(Headers(r.b.Headers())) }
 func (r *runContext) scope() *runContext    { return r }
 
-// Engine is for tests of the engine.
+// Engine is for package topic, and for tests of the engine. Core is for package topic.
 func (r *runContext) Engine() *engine.Branch { return r.b }
+func (r *runContext) Core() *core.Client     { return r.c.core }
 
 // Lease, Closed and Goroutine are for tests: see testhook.Branch.
 func (r *runContext) Lease() uuid.UUID   { return r.b.Lease() }
 func (r *runContext) Closed() bool       { return r.b.Closed() }
 func (r *runContext) Goroutine() uintptr { return r.b.Goroutine() }
 
-var errNilContext = failure.BadRequest(errors.New("kagzi: the Context is nil: a workflow function gets one from " +
-	"its worker"))
-
 // branchOf returns the branch behind ctx, and the client of its worker.
 func branchOf(ctx Context) (*engine.Branch, *Client, error) {
 	r, ok := ctx.(*runContext)
 	if !ok || r == nil {
-		return nil, nil, errNilContext
+		return nil, nil, core.ErrNilContext
 	}
 	return r.b, r.c, nil
 }
@@ -114,38 +108,33 @@ type stepScope struct {
 	sends sends
 }
 
-// Value returns the scope for stepKey.
+// Value returns the scope for stepKey and core.SenderKey.
 func (s *stepScope) Value(key any) any {
-	if _, ok := key.(stepKey); ok {
+	switch key.(type) {
+	case stepKey, core.SenderKey:
 		return s
 	}
 	return s.Context.Value(key)
+}
+
+// StepKey is the Key of the step's StepInfo.
+func (s *stepScope) StepKey() string { return s.step.Run + "/" + s.step.Step }
+
+// Count counts what the attempt sends: see core.SendID.
+func (s *stepScope) Count(parts string) int {
+	s.sends.mu.Lock()
+	defer s.sends.mu.Unlock()
+	if s.sends.n == nil {
+		s.sends.n = map[string]int{}
+	}
+	s.sends.n[parts]++
+	return s.sends.n[parts]
 }
 
 // sends counts what an attempt of a step has sent: messages and events.
 type sends struct {
 	mu sync.Mutex
 	n  map[string]int // by everything that distinguishes it
-}
-
-// sendID makes the ID of what a step sends, with parts that distinguish it. It is the same in each attempt. A further
-// attempt may send other things, or in another order, so they are told apart by a hash of their payload, and not by
-// their position. Equal ones are counted. Outside of a step there is none, and ok is false.
-func sendID(ctx context.Context, parts ...string) (id string, ok bool) {
-	scope := scopeOf(ctx)
-	if scope == nil {
-		return "", false
-	}
-	s, sent := &scope.sends, fmt.Sprintf("%q", parts)
-	s.mu.Lock()
-	if s.n == nil {
-		s.n = map[string]int{}
-	}
-	s.n[sent]++
-	n := s.n[sent]
-	s.mu.Unlock()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %d", CurrentStep(ctx).Key, sent, n))
-	return "step:" + hex.EncodeToString(sum[:16]), true
 }
 
 type stepKey struct{}

@@ -177,7 +177,7 @@ type Coordinator struct {
 
 // NewCoordinator returns a coordinator of c's namespace. It does no I/O: it validates cfg.
 func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
-	if err := c.made(); err != nil {
+	if err := c.Core().Made(); err != nil {
 		return nil, err
 	}
 	if err := cfg.contradiction(); err != nil {
@@ -187,14 +187,14 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	o := outage.New(c.cfg.Logger.With("coordinator", c.cfg.Namespace), c.hints.Reconnect)
+	o := outage.New(c.cfg.Logger.With("coordinator", c.cfg.Namespace), c.core.Hints.Reconnect)
 	return &Coordinator{client: c, cfg: cfg, outage: o, house: housekeeping.New(cfg.housekeeping(c, o))}, nil
 }
 
 // housekeeping returns the configuration of a coordinator of c's namespace that no worker hosts.
 func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housekeeping.Config {
 	return housekeeping.Config{
-		Store: client.store, Hints: client.hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
+		Store: client.core.Store, Hints: client.core.Hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace,
 		NoGrace:     c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
@@ -217,7 +217,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 		return errors.New("kagzi: the coordinator is running already: make another for more")
 	}
 	defer k.running.Store(false)
-	if err := k.client.prepare(ctx, k.outage); err != nil {
+	if err := k.client.core.Prepare(ctx, k.outage); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}

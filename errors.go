@@ -1,20 +1,15 @@
 package kagzi
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
-	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
-	"github.com/kagzi/kagzi/store"
 )
 
 // Causes and refusals.
@@ -31,53 +26,34 @@ var (
 	//   - a step to [Forget] has not failed;
 	//   - there is no such consumer with that topic, or the topic has no such event;
 	//   - the run has no such message.
-	ErrNotFound = errors.New("kagzi: not found")
+	ErrNotFound = core.ErrNotFound
 	// ErrRunFinished reports that the run is over, so it accepts no signal and no change.
-	ErrRunFinished = errors.New("kagzi: run is over")
+	ErrRunFinished = core.ErrRunFinished
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
-	ErrRunActive = errors.New("kagzi: run is not over")
+	ErrRunActive = core.ErrRunActive
 	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, its new queue is full, or
 	// the run waits for something else than the time that was to be changed. The text says which, and what to do.
-	ErrNotWaiting = errors.New("kagzi: run does not wait for that")
+	ErrNotWaiting = core.ErrNotWaiting
 	// ErrRunNeeded reports that a [Client.Delete] refuses a run, because its parent or its [Consumer] needs it.
-	ErrRunNeeded = errors.New("kagzi: run is needed by another")
+	ErrRunNeeded = core.ErrRunNeeded
 	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its
 	// steps.
-	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
+	ErrCompensated = core.ErrCompensated
 	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start because of another run with its ID. The error
 	// names that run, and Get finds it by the ID. If that run has another workflow or another input, the error is
 	// ErrIDConflict as well.
-	ErrIDTaken = errors.New("kagzi: ID taken by another run")
+	ErrIDTaken = core.ErrIDTaken
 	// ErrIDConflict reports that an active run with the ID has another workflow or another input.
-	ErrIDConflict = errors.New("kagzi: ID in use with another workflow or input")
+	ErrIDConflict = core.ErrIDConflict
 	// ErrKeyFull reports that a [WhenFull] refuses a start because its key has no free slot. Nothing was started. Its
 	// kind is [kind.RateLimited], so a step that starts the run is repeated according to its [RetryPolicy].
-	ErrKeyFull = errors.New("kagzi: key is full")
+	ErrKeyFull = core.ErrKeyFull
 	// ErrInboxFull reports that a run has 10,000 messages that it has not read, and takes no more. Its kind is
 	// [kind.RateLimited], so a step that sends the message is repeated according to its [RetryPolicy].
-	ErrInboxFull = errors.New("kagzi: the run has too many unread messages")
+	ErrInboxFull = core.ErrInboxFull
 	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over
 	// ClientConfig.MaxPayload. A result that is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = payloads.ErrTooLarge
-)
-
-var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more "+
-	"before it reads some: Client.Messages lists them; if a name is misspelt, send under the right one, and "+
-	"Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
-
-// Each is an ErrNotFound whose text names the thing that was not found.
-var (
-	errRunNotFound  = failure.Explain("run not found", ErrNotFound)
-	errStepNotFound = failure.Explain("the run has no such step: Client.Steps lists those it has reached",
-		ErrNotFound)
-	errScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
-	errLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
-	errWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
-	errConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
-	errMessageNotFound  = failure.Explain("the run has no message with that ID: Client.Messages lists those "+
-		"that it has", ErrNotFound)
-	errEventNotFound = failure.Explain("event not found: the topic has none with that ID, or none any more",
-		ErrNotFound)
 )
 
 // A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and
@@ -223,74 +199,4 @@ func kindText(k kind.Kind) string {
 		return string(kind.Unknown)
 	}
 	return string(k)
-}
-
-// public turns the store's errors into the package's.
-func public(err error) error {
-	if conflict, ok := errors.AsType[*store.IDConflict](err); ok {
-		return failure.Explain(conflict.Error(), ErrIDConflict)
-	}
-	if taken, ok := errors.AsType[*store.IDTaken](err); ok {
-		return publicTaken(taken)
-	}
-	if full, ok := errors.AsType[*store.KeyFull](err); ok {
-		return failure.Explain(full.Error(), ErrKeyFull)
-	}
-	if held, ok := errors.AsType[*store.HeldError](err); ok {
-		return failure.Explain(held.Error(), held)
-	}
-	if pg.Locked(err) {
-		return failure.Explain("another transaction has locked rows that this call changes, perhaps one given with "+
-			"InTx that is neither committed nor rolled back: nothing was changed; try again", err)
-	}
-	for _, p := range []struct{ from, to error }{
-		{store.ErrInboxFull, errInboxFull},
-		{store.ErrRunNotFound, errRunNotFound},
-		{store.ErrRunFinished, ErrRunFinished},
-		{store.ErrIDConflict, ErrIDConflict},
-		{store.ErrRunActive, ErrRunActive},
-		{store.ErrNoConsumer, errConsumerNotFound},
-		{store.ErrNoEvent, errEventNotFound},
-		{store.ErrStepNotFound, errStepNotFound},
-		{store.ErrCompensated, ErrCompensated},
-		{store.ErrScheduleNotFound, errScheduleNotFound},
-		{store.ErrWorkerNotFound, errWorkerNotFound},
-	} {
-		if errors.Is(err, p.from) {
-			return p.to
-		}
-	}
-	return explainServer(err)
-}
-
-// publicTaken returns the refusal of an IfActive or IfEnded as callers see it.
-func publicTaken(taken *store.IDTaken) error {
-	errs := []error{ErrIDTaken}
-	if taken.Differs != "" {
-		errs = append(errs, ErrIDConflict)
-	}
-	return failure.Explain(taken.Error(), errs...)
-}
-
-// explainServer adds advice to some errors of the server and of transactions. It returns others unchanged.
-func explainServer(err error) error {
-	pe, _ := errors.AsType[*pgconn.PgError](err)
-	switch advice := store.Advice(err); {
-	case advice != "" && !strings.HasSuffix(err.Error(), advice):
-		return fmt.Errorf("%w: %s", err, advice)
-	case errors.Is(err, pgx.ErrTxClosed):
-		return failure.Of(kind.BadRequest, failure.Explain("the transaction given with InTx has ended: begin "+
-			"another", err))
-	case pe == nil:
-		return err
-	case pe.Code == "25006":
-		return failure.Explain("the server takes no writes: it is a standby or read-only, or the transaction given "+
-			"with InTx is: connect to the primary "+
-			"(target_session_attrs=read-write), and begin the transaction READ WRITE", err)
-	case (pe.Code == "3F000" || pe.Code == "42P01") && strings.Contains(pe.Message, "kagzi"):
-		// no such schema, no such table
-		return failure.Of(kind.Unavailable, failure.Explain("schema missing: call kagzi.Migrate, or give InTx a "+
-			"transaction of the client's database", err))
-	}
-	return err
 }

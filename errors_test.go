@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -219,8 +220,8 @@ func TestErrorStrings(t *testing.T) {
 			KindOf(engine.ErrForeignGoroutine))
 	}
 	for says, err := range map[string]error{
-		"kagzi: run not found": errRunNotFound, "kagzi: the run has no such step: Client.Steps": errStepNotFound,
-		"kagzi: schedule not found": errScheduleNotFound, "kagzi: worker not found": errWorkerNotFound,
+		"kagzi: run not found": core.ErrRunNotFound, "kagzi: the run has no such step: Client.Steps": core.ErrStepNotFound,
+		"kagzi: schedule not found": errScheduleNotFound, "kagzi: worker not found": core.ErrWorkerNotFound,
 	} {
 		if !errors.Is(err, ErrNotFound) || KindOf(err) != kind.NotFound || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%v, of kind %q", err, KindOf(err))

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
@@ -23,65 +25,82 @@ import (
 // name, a nil w. A Handle that comes while the worker runs has no effect: it is logged at level Error, and Run does not
 // return it.
 func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (Out, error), opts ...HandleOption) {
-	if w.made() == nil { // else Run says so
-		handle(w, wf.name, fn, opts, nil)
+	if w.made() != nil {
+		return // as Run says
 	}
-}
-
-// handleOptions validates opts, and refuses those that are not among takes.
-func handleOptions(opts []HandleOption, takes ...string) (handleConfig, error) {
-	cfg := handleConfig{given: given{takes: takes}}
-	each(opts, &cfg.given, func(o HandleOption) { o.handle(&cfg) })
-	return cfg, cfg.wrong()
-}
-
-// handle gives the worker the function of a workflow, or of a consumer. It reports whether the call was right.
-func handle[In, Out any](w *Worker, name string, fn func(Context, In) (Out, error), opts []HandleOption,
-	consumer *store.Consumer,
-) bool {
+	name := wf.name
 	cfg, err := handleOptions(opts, "Version", "DefaultVersion")
-	version := cmp.Or(cfg.version, 1)
+	version := cmp.Or(cfg.Version, 1)
 	err = errors.Join(valid.Workflow(name), err)
 	if fn == nil {
 		err = errors.Join(err, errors.New("kagzi: the function is nil"))
 	}
+	var consumer *store.Consumer
+	if cfg.Consumer != nil {
+		var refused error
+		if consumer, refused = cfg.Consumer(w.queueNames()); refused != nil {
+			w.mistakes = append(w.mistakes, failure.Wrap(refused, "consumer %q", name))
+			return
+		}
+	}
 	if err != nil {
 		w.mistakes = append(w.mistakes, failure.Wrap(err, "handler of %q", name))
-		return false
+		return
 	}
 	client := w.client
-	w.handle(name, version, cfg.isDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
-		var in In
-		if consumer != nil {
-			// its end would consume nothing, and the consumer would see the same events again
-			if b.ExternalID() != store.RunOfConsumer(name) {
-				return nil, failure.Permanent(kind.Validation, fmt.Errorf("kagzi: %s is a consumer, whose runs "+
-					"nobody else starts: use Client.Trigger", text.Quote(name)))
-			}
-			b.Consume(name, consumer.Topics)
-		}
-		if first := consumer != nil && len(input) == 0; !first {
-			if err := client.payloads.DecodeInput(input, &in); err != nil && consumer != nil {
-				return nil, badState(reflect.TypeFor[In](), err)
-			} else if err != nil {
-				return nil, badInput(reflect.TypeFor[In](), err)
-			}
+	w.handle(name, version, cfg.IsDefault, func(b *engine.Branch, input []byte) ([]byte, error) {
+		in, err := decodeInput[In](client, b, input, consumer)
+		if err != nil {
+			return nil, err
 		}
 		out, err := fn(&runContext{b, client}, in)
 		if err != nil {
 			return nil, err
 		}
 		result := payloads.Subject{Kind: "result of workflow", Name: name}
-		data, err := client.payloads.Encode(result, out)
+		data, err := client.core.Payloads.Encode(result, out)
 		if err != nil {
 			return nil, payloads.Unstorable(err)
 		}
-		if err := payloads.DecodableAs(out)(&client.payloads, result, data); err != nil {
+		if err := payloads.DecodableAs(out)(&client.core.Payloads, result, data); err != nil {
 			return nil, failure.Permanent(kind.Validation, err)
 		}
 		return data, nil
 	})
-	return true
+	known := func(o *store.Consumer) bool { return o.Name == name }
+	if consumer != nil && !slices.ContainsFunc(w.consumers, known) {
+		w.consumers = append(w.consumers, consumer)
+	}
+}
+
+// decodeInput decodes the input of a run: that of a consumer's is its state, which its first run does not have.
+func decodeInput[In any](c *Client, b *engine.Branch, input []byte, consumer *store.Consumer) (in In, err error) {
+	if consumer == nil {
+		if err := c.core.Payloads.DecodeInput(input, &in); err != nil {
+			return in, badInput(reflect.TypeFor[In](), err)
+		}
+		return in, nil
+	}
+	// its end would consume nothing, and the consumer would see the same events again
+	if b.ExternalID() != store.RunOfConsumer(consumer.Name) {
+		return in, failure.Permanent(kind.Validation, fmt.Errorf("kagzi: %s is a consumer, whose runs no other call "+
+			"starts: use Trigger of package topic", text.Quote(consumer.Name)))
+	}
+	b.Consume(consumer.Name, consumer.Topics)
+	if len(input) == 0 {
+		return in, nil
+	}
+	if err := c.core.Payloads.DecodeInput(input, &in); err != nil {
+		return in, badState(reflect.TypeFor[In](), err)
+	}
+	return in, nil
+}
+
+// handleOptions validates opts, and refuses those that are not among takes.
+func handleOptions(opts []HandleOption, takes ...string) (core.HandleConfig, error) {
+	cfg := core.HandleConfig{Given: core.Given{Takes: takes}}
+	core.Each(opts, &cfg.Given, func(o HandleOption) { o.Handle(&cfg) })
+	return cfg, cfg.Wrong()
 }
 
 func (w *Worker) handle(workflow string, version int, isDefault bool, h engine.Handler) {
@@ -118,4 +137,11 @@ func badInput(want reflect.Type, err error) error {
 		"this program has for it: %w; "+
 		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the "+
 		"run, or Restart it with another kagzi.NewInput", want, err))
+}
+
+// badState is badInput for a run of a consumer.
+func badState(want reflect.Type, err error) error {
+	return failure.Quarantine(kind.BadInput, fmt.Errorf("the consumer's state does not decode into %v, the type that "+
+		"its function has in this program: %w; "+
+		"deploy code whose type decodes it, and Unpause the consumer's group", want, err))
 }

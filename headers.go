@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 
-	"github.com/kagzi/kagzi/internal/plainjson"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
@@ -47,19 +47,7 @@ func (h Headers) with(name, value string) Headers {
 }
 
 // stored returns the headers as they are stored: nil if there are none.
-func (h Headers) stored() json.RawMessage {
-	if len(h) == 0 {
-		return nil
-	}
-	data, _ := json.Marshal(h) // a map of strings always encodes
-	return data
-}
+func (h Headers) stored() json.RawMessage { return core.StoredTags(h) }
 
 // storedHeaders is the inverse of Headers.stored.
-func storedHeaders(data json.RawMessage) Headers {
-	var h map[string]string
-	if data != nil {
-		_ = plainjson.Unmarshal(data, &h) // written by Headers.stored
-	}
-	return h
-}
+func storedHeaders(data json.RawMessage) Headers { return core.Tags(data) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -307,6 +308,26 @@ func (i *interceptors) schedule() func(context.Context, *store.Template,
 			return next(ctx, headers)
 		})
 	}
+}
+
+// copied calls next inside of the interceptors of starts, for a run that is started as a copy or by a schedule.
+func (i *interceptors) copied(ctx context.Context, c core.StartCall,
+	next func(context.Context, json.RawMessage) error,
+) error {
+	call := &StartCall{Schedule: c.Schedule, ID: ID(c.ID)}
+	if c.Origin != uuid.Nil {
+		call.Origin = RunID(c.Origin.String())
+	}
+	if c.Run != uuid.Nil {
+		call.Run = RunID(c.Run.String())
+	}
+	return intercept(ctx, i.start, []*StartCall{call}, func(ctx context.Context) error {
+		headers, err := call.headers()
+		if err != nil {
+			return err
+		}
+		return next(ctx, headers)
+	})
 }
 
 // startCallOf returns the call that starts r, which gets that ID.

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/kagzi/kagzi/internal/valid"
-	"github.com/kagzi/kagzi/store"
 )
 
 type (
@@ -27,21 +26,13 @@ type (
 
 func (k Key) start(c *startConfig) {
 	c.key, c.keyed = string(k), true
-	c.check(valid.Key("Key", c.key))
+	c.Check(valid.Key("Key", c.key))
 }
 
 func (g Group) start(c *startConfig) {
 	c.key, c.group = string(g), true
-	c.check(valid.Key("Group", c.key))
+	c.Check(valid.Key("Group", c.key))
 }
 
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
-
-// keyOrGroup returns the key that the store knows as k.
-func keyOrGroup(k store.Key) (Key, Group) {
-	if k.Group {
-		return "", Group(k.Name)
-	}
-	return Key(k.Name), ""
-}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/core"
 )
 
 // An option that has no meaning for a call does not compile there, or the call refuses it before it does anything.
@@ -21,22 +21,14 @@ type (
 	StepOption interface{ step(*stepConfig) }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branch(*branchConfig) }
-	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [Queue], [Priority], [At], [Delay], [Version],
-	// [DefaultVersion] and [Metadata] are what to change; there are also [Reason], [Actor] and [InTx], and for
-	// UpdateAll [DryRun].
-	UpdateOption interface{ update(*updateConfig) }
 	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay],
 	// and Replay of package kagzitest, take [Version] and [AllowAdditions].
-	HandleOption interface{ handle(*handleConfig) }
+	HandleOption interface{ Handle(*core.HandleConfig) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
 	// [Reason] and [Actor], which the audit log records: see [Client.Audit]. All but those of limits take [InTx];
 	// [Client.Publish] takes InTx alone. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and
 	// [Client.ResumeAll] also [Forget], and methods with a [RunFilter] also [DryRun].
-	ChangeOption interface{ change(*changeConfig) }
-	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [Version],
-	// [Reason], [Actor] and [InTx]. Restart and Fork also take [ID] and [NewInput], RestartAll and ForkAll also
-	// [DryRun], and Fork and ForkAll also [InheritCompensations].
-	RestartOption interface{ restart(*restartConfig) }
+	ChangeOption interface{ Change(*core.ChangeConfig) }
 )
 
 type (
@@ -91,8 +83,8 @@ type (
 func InTx(tx pgx.Tx) interface {
 	StartOption
 	ChangeOption
-	RestartOption
-	UpdateOption
+	core.RestartOption
+	core.UpdateOption
 } {
 	return inTx{tx}
 }
@@ -127,7 +119,7 @@ func CollectErrors() BranchOption { return collectErrors{} }
 // As an option of [Client.Update], it takes the run's version away.
 func DefaultVersion() interface {
 	HandleOption
-	UpdateOption
+	core.UpdateOption
 } {
 	return defaultVersion{}
 }
@@ -135,35 +127,13 @@ func DefaultVersion() interface {
 // Detached leaves a child running when its parent ends or is cancelled. Only [StartChild] and [RunChild] take it.
 func Detached() StartOption { return detached{} }
 
-// DryRun makes a bulk verb report the runs that it would change and skip, and change none: each change is rolled back.
-func DryRun() interface {
-	ChangeOption
-	RestartOption
-	UpdateOption
-} {
-	return dryRun{}
-}
-
 // A Reason says why something is changed. The audit log records it: see [Client.Audit]. So do the log of a run,
 // [Client.RunLog], and a pause. Control characters are replaced, and a text over 1 KiB is truncated.
 type Reason string
 
-// maxReason is how many bytes of a reason are kept.
-const maxReason = 1 << 10
-
-func (r Reason) text() string { return text.Sanitize(string(r), maxReason) }
-
-// Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps,
-// children, branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a branch or
-// group also forgets the failures that caused its own. Forgetting a failure also forgets those of the branches and
-// groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name belongs to no
-// failure, or to one after which another attempt of the step was due, Resume changes nothing and returns [ErrNotFound].
-// The same holds for a [WaitSignal] that timed out: [Client.Fork] from it instead.
-//
-// Steps after a forgotten failure keep their recorded results, although the failed step may now succeed.
-func Forget(steps ...string) ChangeOption { return forgetSteps(steps) }
-
-type forgetSteps []string
+// An Actor says who makes a change. The audit log records it: see [Client.Audit]. So do the log of a run,
+// [Client.RunLog], and a pause. It is treated like a [Reason].
+type Actor string
 
 type (
 	inTx           struct{ tx pgx.Tx }
@@ -174,9 +144,6 @@ type (
 	repeatable     struct{}
 )
 
-type dryRun struct{}
-
 var (
-	errNilOption = errors.New("kagzi: there is a nil option: leave it out")
-	errNilTx     = errors.New("kagzi: InTx(nil): begin a transaction first")
+	errNilTx = errors.New("kagzi: InTx(nil): begin a transaction first")
 )

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
@@ -99,7 +100,7 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
 	var refused error
 	for i, item := range items {
-		hash, err := c.payloads.Identity(payloads.Subject{Kind: fmt.Sprintf("item %d of Map", i), Name: name}, item)
+		hash, err := c.core.Payloads.Identity(payloads.Subject{Kind: fmt.Sprintf("item %d of Map", i), Name: name}, item)
 		if err != nil {
 			members, hashes, refused = nil, nil, failure.Permanent(kind.Validation, err)
 			break
@@ -145,8 +146,8 @@ func Race[T any](ctx Context, name string, branches map[string]func(Context) (T,
 
 func branchOptions(opts []BranchOption) (branchConfig, error) {
 	var cfg branchConfig
-	each(opts, &cfg.given, func(o BranchOption) { o.branch(&cfg) })
-	return cfg, cfg.wrong()
+	core.Each(opts, &cfg.Given, func(o BranchOption) { o.branch(&cfg) })
+	return cfg, cfg.Wrong()
 }
 
 // newGroupSpec returns the specification of a group for the engine.

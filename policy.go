@@ -3,6 +3,7 @@ package kagzi
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
 )
@@ -49,21 +50,21 @@ const (
 
 func (p IfActive) start(c *startConfig) {
 	c.ifActive = p.stored()
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfActive %q", string(p)))
 }
 
 func (p IfEnded) start(c *startConfig) {
 	c.ifEnded = p.stored()
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.policy = c.name(c.called.policy, p != "", fmt.Sprintf("IfEnded %q", string(p)))
 }
 
-func (p IfActive) change(c *changeConfig) {
-	c.reject = true
-	c.only("IfActive", "IfActive is for Trigger and TriggerSchedule: leave it out")
+func (p IfActive) Change(c *core.ChangeConfig) {
+	c.Reject = true
+	c.Only("IfActive", "IfActive is for Trigger and TriggerSchedule: leave it out")
 	if p != RejectActive {
-		c.check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out",
+		c.Check(fmt.Errorf("kagzi: IfActive %s means nothing for a trigger: give kagzi.RejectActive, or leave it out",
 			text.Quote(string(p))))
 	}
 }
@@ -136,7 +137,7 @@ const (
 
 func (p WhenFull) start(c *startConfig) {
 	c.whenFull = p.stored()
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.whenFull = c.called.whenFull || c.ofCall && p != ""
 }
 

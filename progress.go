@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 )
@@ -41,7 +42,7 @@ func SetProgress(ctx AnyContext, text string, fraction ...float64) error {
 	switch ctx := ctx.(type) {
 	case *runContext:
 		if ctx == nil {
-			return errNilContext
+			return core.ErrNilContext
 		}
 		ctx.b.SetProgress(p.Text, p.Fraction)
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -27,27 +28,27 @@ import (
 // Get returns the row of a run; for an [ID], that of the active run, else of the newest. Its WaitingOn also says which
 // limit or pause holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
-	ref = plain(ref)
-	id, err := c.resolve(ctx, nil, ref)
+	at := core.RefOf(ref)
+	id, err := c.Core().Resolve(ctx, nil, at)
 	if err != nil {
-		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", named(ref))
+		return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", at)
 	}
-	r, err := c.store.Run(ctx, id)
+	r, err := c.core.Store.Run(ctx, id)
 	if err != nil {
-		return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+		return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
 	}
 	info := c.runInfo(r)
 	if (info.Status == StatusPending || info.Status == StatusSleeping) && !r.AvailableAt.IsZero() {
-		o, err := c.inspect.Obstacle(ctx, id)
+		o, err := c.core.Inspect.Obstacle(ctx, id)
 		if err != nil {
-			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+			return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
 		}
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
 	if waitsForSignal(info.WaitingOn) {
-		aside, err := c.inspect.SetAsideOf(ctx, id)
+		aside, err := c.core.Inspect.SetAsideOf(ctx, id)
 		if err != nil {
-			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+			return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
 		}
 		info.WaitingOn += asideText(aside)
 	}
@@ -55,7 +56,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 		info.WaitingOn = "takeover"
 	} else if info.Status == StatusRunning || info.Status.Ended() {
 		if err := c.addUnderWay(ctx, &info, r); err != nil {
-			return RunInfo{}, failure.Wrap(c.public(ctx, err), "get %v", ref)
+			return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
 		}
 	}
 	return info, nil
@@ -86,7 +87,7 @@ const mostNamed = 3
 // addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that
 // a cancel waits for.
 func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
-	hung, err := c.inspect.HungCode(ctx, r)
+	hung, err := c.core.Inspect.HungCode(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) e
 	if info.WaitingOn != waitsForCancel {
 		return nil
 	}
-	steps, err := c.inspect.StepsUnderWay(ctx, r, mostNamed+1)
+	steps, err := c.core.Inspect.StepsUnderWay(ctx, r, mostNamed+1)
 	switch {
 	case len(steps) == 1:
 		info.WaitingOn += " (step " + steps[0] + " under way)"
@@ -144,8 +145,8 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 		Kind:      kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt,
 		StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt,
-		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.payloads.Shown(r.Input),
-		Output: c.payloads.Shown(r.Output),
+		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.core.Payloads.Shown(r.Input),
+		Output: c.core.Payloads.Shown(r.Output),
 	}
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
@@ -160,7 +161,8 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	if r.Origin != uuid.Nil {
 		info.Origin = RunID(r.Origin.String())
 	}
-	info.Key, info.Group = keyOrGroup(r.Key)
+	key, group := core.KeyOrGroup(r.Key)
+	info.Key, info.Group = Key(key), Group(group)
 	_ = json.Unmarshal(r.Metadata, &info.Metadata) // written by startOptions, from a map of strings
 	info.Headers, info.Progress = storedHeaders(r.Headers), storedProgress(r.Progress)
 	return info
@@ -207,16 +209,16 @@ type RunFilter struct {
 // are missing until it has caught up; so they are in the bulk verbs.
 func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 	var rows []*store.Run
-	err := c.checkSchema(ctx, nil)
+	err := c.Core().CheckSchema(ctx, nil)
 	var chosen inspect.Filter
 	if err == nil {
-		chosen, err = c.choice(f)
+		chosen, err = f.Core(c.core)
 	}
 	if err == nil {
-		rows, err = c.inspect.List(ctx, nil, chosen)
+		rows, err = c.core.Inspect.List(ctx, nil, chosen)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "list")
+		return nil, failure.Wrap(c.Core().Public(ctx, err), "list")
 	}
 	out := make([]RunInfo, len(rows))
 	for i, r := range rows {
@@ -228,16 +230,16 @@ func (c *Client) List(ctx context.Context, f RunFilter) ([]RunInfo, error) {
 // maxFilterIDs is how many IDs a RunFilter has at most.
 const maxFilterIDs = 10_000
 
-// choice validates f. Its error is of kind.BadRequest.
-func (c *Client) choice(f RunFilter) (inspect.Filter, error) {
-	sf, err := c.chosen(f)
+// Core is for Kagzi's own packages. It validates f; its error is of kind.BadRequest.
+func (f RunFilter) Core(c *core.Client) (inspect.Filter, error) {
+	sf, err := f.chosen(c)
 	if err != nil {
 		err = failure.Of(kind.BadRequest, err)
 	}
 	return sf, err
 }
 
-func (c *Client) chosen(f RunFilter) (inspect.Filter, error) {
+func (f RunFilter) chosen(c *core.Client) (inspect.Filter, error) {
 	limit, err := valid.Listed(f.Limit)
 	sf := inspect.Filter{
 		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn,
@@ -291,7 +293,7 @@ func (c *Client) chosen(f RunFilter) (inspect.Filter, error) {
 		sf.Metadata, _ = json.Marshal(f.Metadata)
 	}
 	if f.Schedule != "" {
-		sf.Schedule = c.scheduleID(f.Schedule)
+		sf.Schedule = c.ScheduleID(f.Schedule)
 	}
 	if f.Key != "" && f.Group != "" {
 		return sf, errKeyAndGroup
@@ -361,7 +363,7 @@ func (f StepFilter) payloads() store.StepPayloads {
 // Steps reads the whole history of the run, but a filter spares the payloads that are not asked for, which are most of
 // it. It takes one filter at most.
 func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]StepAttempt, error) {
-	ref = plain(ref)
+	at := core.RefOf(ref)
 	if len(filter) > 1 {
 		return nil, failure.Of(kind.BadRequest, errors.New("kagzi: Client.Steps takes one StepFilter: set all of its "+
 			"fields in that one"))
@@ -374,21 +376,21 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 	var id uuid.UUID
 	err := f.validate()
 	if err == nil {
-		id, err = c.resolve(ctx, nil, ref)
+		id, err = c.Core().Resolve(ctx, nil, at)
 	}
 	if err == nil {
-		run, err = c.store.Run(ctx, id)
+		run, err = c.core.Store.Run(ctx, id)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", named(ref))
+		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", at)
 	}
-	rows, err := c.store.StepAttempts(ctx, id, f.payloads())
+	rows, err := c.core.Store.StepAttempts(ctx, id, f.payloads())
 	var hung []store.HungCode
 	if err == nil {
-		hung, err = c.inspect.HungCode(ctx, run)
+		hung, err = c.core.Inspect.HungCode(ctx, run)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "steps of %v", ref)
+		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", ref)
 	}
 	engine.Present(run, rows)
 	wanted := map[string]bool{}
@@ -426,15 +428,15 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 	if !payloads {
 		return a
 	}
-	a.Input = c.payloads.Shown(r.Input)
+	a.Input = c.core.Payloads.Shown(r.Input)
 	switch r.Kind {
 	case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		a.Output = r.Output
 	case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
 	case store.KindSignal:
-		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.payloads.Shown(r.Output)
+		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.core.Payloads.Shown(r.Output)
 	default:
-		a.Output = c.payloads.Shown(r.Output)
+		a.Output = c.core.Payloads.Shown(r.Output)
 	}
 	return a
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 )
@@ -26,7 +27,7 @@ import (
 // for the version or if ctx ends before the code does. Code that waits for something other than its durable operations
 // then keeps running.
 func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) error {
-	ref = plain(ref)
+	at := core.RefOf(ref)
 	if err := w.made(); err != nil {
 		return err
 	}
@@ -35,15 +36,15 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	}
 	cfg, err := handleOptions(opts, "Version", "AllowAdditions")
 	if err != nil {
-		return failure.Wrap(err, "replay %v", named(ref))
+		return failure.Wrap(err, "replay %v", at)
 	}
-	id, err := w.client.resolve(ctx, nil, ref)
+	id, err := w.client.Core().Resolve(ctx, nil, at)
 	if err != nil {
-		return failure.Wrap(w.client.public(ctx, err), "replay %v", named(ref))
+		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", at)
 	}
-	run, err := w.client.store.Run(ctx, id)
+	run, err := w.client.core.Store.Run(ctx, id)
 	if err != nil {
-		return failure.Wrap(w.client.public(ctx, err), "replay %v", ref)
+		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", ref)
 	}
 	switch Status(run.Status) {
 	case StatusCompleted, StatusFailed, StatusCancelled:
@@ -53,17 +54,17 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if run.StartedAt.IsZero() { // no code has seen it
 		return nil
 	}
-	version := cmp.Or(cfg.version, run.Version)
+	version := cmp.Or(cfg.Version, run.Version)
 	h := w.handlers[run.Type][version]
 	if h == nil {
 		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one "+
 			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
 	}
-	histories, err := w.client.store.History(ctx, []uuid.UUID{id})
+	histories, err := w.client.core.Store.History(ctx, []uuid.UUID{id})
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}
-	diverged, err := engine.Verify(ctx, w.session(), run, histories[id], h, cfg.additions)
+	diverged, err := engine.Verify(ctx, w.session(), run, histories[id], h, cfg.Additions)
 	if err != nil {
 		return failure.Wrap(err, "replay %s", id)
 	}

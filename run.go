@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
@@ -28,7 +29,8 @@ func (r *Run[Out]) ID() RunID {
 	return r.id
 }
 
-func (r *Run[Out]) ref() Ref { return r.ID() }
+// Core is for Kagzi's own packages.
+func (r *Run[Out]) Core() core.Ref { return r.ID().Core() }
 
 // made returns an error unless Start or Find returned r.
 func (r *Run[Out]) made() error {
@@ -63,14 +65,14 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	}
 	id, err := uuid.Parse(string(r.id))
 	if err != nil {
-		return out, failure.Wrap(errRunNotFound, "result of %s", r.id)
+		return out, failure.Wrap(core.ErrRunNotFound, "result of %s", r.id)
 	}
 	if scope := scopeOf(ctx); scope != nil {
 		defer scope.step.By.AwaitsRun(id)()
 	}
-	end, err := r.client.hints.Result(ctx, id)
+	end, err := r.client.core.Hints.Result(ctx, id)
 	if errors.Is(err, store.ErrRunNotFound) {
-		err = errRunNotFound
+		err = core.ErrRunNotFound
 	}
 	if err != nil {
 		return out, failure.Wrap(err, "result of %s %s", r.workflow, r.id)
@@ -81,7 +83,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 			Message: end.Error,
 		}
 	}
-	if err := r.client.payloads.Decode(end.Output, &out); err != nil {
+	if err := r.client.core.Payloads.Decode(end.Output, &out); err != nil {
 		return out, fmt.Errorf("kagzi: result of %s %s: does not decode into %T: %w", r.workflow, r.id, out, err)
 	}
 	return out, nil

@@ -2,12 +2,13 @@ package kagzi
 
 import (
 	"encoding/json"
-	"reflect"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -28,28 +29,27 @@ type (
 
 // A Ref identifies a run: a [RunID], an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
 type Ref interface {
-	ref() Ref // a RunID or an ID
+	Core() core.Ref // for Kagzi's own packages
 }
 
-func (id RunID) ref() Ref  { return id }
-func (id ID) ref() Ref     { return id }
-func (r RunInfo) ref() Ref { return r.ID }
-func (s Started) ref() Ref { return s.ID }
+// Core is for Kagzi's own packages.
+func (id RunID) Core() core.Ref { return core.OfRun(string(id)) }
 
-// plain returns the RunID or the ID that ref stands for, nil if it is nil.
-func plain(ref Ref) Ref {
-	if v := reflect.ValueOf(ref); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil
-	}
-	return ref.ref()
-}
+// Core is for Kagzi's own packages.
+func (id ID) Core() core.Ref { return core.OfID(string(id)) }
 
-// named returns the name that errors give the run behind ref, which may be nil or empty.
-func named(ref Ref) any {
-	if ref == nil || ref == ID("") || ref == RunID("") {
-		return "a run"
+// Core is for Kagzi's own packages.
+func (r RunInfo) Core() core.Ref { return r.ID.Core() }
+
+// Core is for Kagzi's own packages.
+func (s Started) Core() core.Ref { return s.ID.Core() }
+
+// refOf is the inverse of Core.
+func refOf(r core.Ref) Ref {
+	if r.ByID {
+		return ID(r.Text)
 	}
-	return ref
+	return RunID(r.Text)
 }
 
 // Status is the state of a run.
@@ -260,22 +260,6 @@ type Started struct {
 	Existed bool  `json:"existed"`
 }
 
-// payload returns data as the JSON object's text field if it is JSON, else as its base64 field.
-func payload(data json.RawMessage) (text json.RawMessage, bytes []byte) {
-	if json.Valid(data) {
-		return data, nil
-	}
-	return nil, data
-}
-
-// orBytes is the inverse of payload.
-func orBytes(text json.RawMessage, bytes []byte) json.RawMessage {
-	if bytes != nil {
-		return bytes
-	}
-	return text
-}
-
 type runInfoFields RunInfo
 
 // A field here comes before the one of the same name in the struct embedded beside it.
@@ -290,8 +274,8 @@ type runInfoJSON struct {
 // MarshalJSON writes the run by the rules of RunInfo.
 func (r RunInfo) MarshalJSON() ([]byte, error) {
 	out := runInfoJSON{runInfoFields: runInfoFields(r)}
-	out.Input, out.InputBytes = payload(r.Input)
-	out.Output, out.OutputBytes = payload(r.Output)
+	out.Input, out.InputBytes = payloads.InJSON(r.Input)
+	out.Output, out.OutputBytes = payloads.InJSON(r.Output)
 	return json.Marshal(out)
 }
 
@@ -302,7 +286,7 @@ func (r *RunInfo) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "run as JSON")
 	}
 	*r = RunInfo(in.runInfoFields)
-	r.Input, r.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
+	r.Input, r.Output = payloads.FromJSON(in.Input, in.InputBytes), payloads.FromJSON(in.Output, in.OutputBytes)
 	return nil
 }
 
@@ -319,8 +303,8 @@ type stepJSON struct {
 // MarshalJSON writes the attempt by the rules of RunInfo.
 func (s StepAttempt) MarshalJSON() ([]byte, error) {
 	out := stepJSON{stepFields: stepFields(s)}
-	out.Input, out.InputBytes = payload(s.Input)
-	out.Output, out.OutputBytes = payload(s.Output)
+	out.Input, out.InputBytes = payloads.InJSON(s.Input)
+	out.Output, out.OutputBytes = payloads.InJSON(s.Output)
 	return json.Marshal(out)
 }
 
@@ -331,6 +315,6 @@ func (s *StepAttempt) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "step as JSON")
 	}
 	*s = StepAttempt(in.stepFields)
-	s.Input, s.Output = orBytes(in.Input, in.InputBytes), orBytes(in.Output, in.OutputBytes)
+	s.Input, s.Output = payloads.FromJSON(in.Input, in.InputBytes), payloads.FromJSON(in.Output, in.OutputBytes)
 	return nil
 }

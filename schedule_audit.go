@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/store"
 )
-
-// scheduleEntry returns an entry of the audit log about a schedule.
-func scheduleEntry(action, name string, cfg changeConfig) store.AuditEntry {
-	return store.NewEntry(action, store.OnSchedule, name, cfg.Why)
-}
 
 // scheduleChanged returns the entry with what the new template changes; nil if that is nothing, as when a program
 // declares its schedules at its start.
@@ -25,8 +21,8 @@ func (c *Client) scheduleChanged(entry store.AuditEntry, old, t *store.Template)
 	entry.Change("queue", old.Queue, t.Queue)
 	entry.Change("version", old.Version, t.Version)
 	entry.Change("priority", old.Priority, t.Priority)
-	oldKey, oldGroup := keyOrGroup(store.Key{Name: old.Key, Group: old.Group})
-	key, group := keyOrGroup(store.Key{Name: t.Key, Group: t.Group})
+	oldKey, oldGroup := core.KeyOrGroup(store.Key{Name: old.Key, Group: old.Group})
+	key, group := core.KeyOrGroup(store.Key{Name: t.Key, Group: t.Group})
 	entry.Change("key", string(oldKey), string(key))
 	entry.Change("group", string(oldGroup), string(group))
 	entry.Change("retry_policy", jsonText(old.RetryPolicy), jsonText(t.RetryPolicy))
@@ -56,8 +52,8 @@ func specChanged(entry *store.AuditEntry, old, saved json.RawMessage) {
 	entry.Change("catch_up_age", from.CatchUpAge, to.CatchUpAge)
 	entry.Change("skip_paused", from.SkipPaused, to.SkipPaused)
 	entry.Change("jitter", from.Jitter, to.Jitter)
-	entry.Change("start", timeText(from.Start), timeText(to.Start))
-	entry.Change("end", timeText(from.End), timeText(to.End))
+	entry.Change("start", core.TimeText(from.Start), core.TimeText(to.Start))
+	entry.Change("end", core.TimeText(from.End), core.TimeText(to.End))
 	entry.Change("timeout", time.Duration(from.Timeout)*time.Microsecond, time.Duration(to.Timeout)*time.Microsecond)
 	entry.Change("publish_runs", from.Tells, to.Tells)
 }
@@ -65,28 +61,20 @@ func specChanged(entry *store.AuditEntry, old, saved json.RawMessage) {
 // inputChanged adds a change of the input, without its content: who may read the log need not be somebody who may read
 // inputs. A Sealer makes other bytes of the same input each time.
 func (c *Client) inputChanged(entry *store.AuditEntry, old, saved []byte) {
-	if bytes.Equal(old, saved) || bytes.Equal(c.payloads.Shown(old), c.payloads.Shown(saved)) {
+	if bytes.Equal(old, saved) || bytes.Equal(c.core.Payloads.Shown(old), c.core.Payloads.Shown(saved)) {
 		return
 	}
 	size := func(input []byte) string {
 		if input == nil {
 			return ""
 		}
-		return fmt.Sprintf("%d bytes", len(c.payloads.Shown(input)))
+		return fmt.Sprintf("%d bytes", len(c.core.Payloads.Shown(input)))
 	}
 	from, to := size(old), size(saved)
 	if from == to {
 		to = "other " + to
 	}
 	entry.Change("input", from, to)
-}
-
-// timeText returns a time as the audit log has it; empty for none.
-func timeText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // jsonText returns JSON in one form: the database writes it in another one than we do. What is empty becomes an empty

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
@@ -143,7 +141,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 		return nil, nil, err
 	}
 	t := &store.Template{
-		ID: c.scheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version,
+		ID: c.core.ScheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version,
 		Priority: run.Priority, Key: run.Key, Group: run.Group,
 		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input, Cron: s.Cron,
 		TimeZone: s.TimeZone,
@@ -165,16 +163,16 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 // without a future tick. It takes [InTx], [Reason] and [Actor]; the audit log has no entry of a call that changes
 // nothing.
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
-	if err := cmp.Or(err, c.usable(ctx)); err != nil {
+	cfg, err := core.Changes(opts, core.EveryVerb)
+	if err := cmp.Or(err, c.Core().Usable(ctx)); err != nil {
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
 	saved, table, err := c.template(&s)
 	if err != nil {
 		return failure.Wrap(err, "schedule %.60q", s.Name)
 	}
-	first, entry := housekeeping.NewRunID(), scheduleEntry(store.EventUpdated, s.Name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "schedule", s.Name,
+	first, entry := housekeeping.NewRunID(), core.ScheduleEntry(store.EventUpdated, s.Name, &cfg)
+	return c.Core().EditSchedule(ctx, cfg.Tx, "schedule", s.Name,
 		func(now time.Time, old *store.Template) (*store.Edit, error) {
 			t := *saved
 			e := &store.Edit{Save: &t, Entry: c.scheduleChanged(entry, old, saved)}
@@ -188,7 +186,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 					// the coordinator fires the past ticks, now or once it is resumed
 					t.Cursor = old.Cursor
 				default:
-					e.Fire = decideBefore(old, now)
+					e.Fire = housekeeping.FiringBefore(old, now)
 				}
 			}
 			t.Next = table.Next(t.Cursor)
@@ -213,116 +211,17 @@ func neverAgain(s *Schedule) error {
 	return fmt.Errorf("kagzi: no tick is left before End %s", s.End.Format(time.RFC3339))
 }
 
-// decideBefore returns the firing of the past ticks of a schedule that is about to change; nil if its timetable cannot
-// be read.
-func decideBefore(t *store.Template, now time.Time) *store.Firing {
-	d, err := housekeeping.Schedule(t).DecideBeforeChange(now)
-	if err != nil {
-		return nil
-	}
-	return housekeeping.Firing(t, d)
-}
-
-// editSchedule makes a change, and notifies workers and coordinators.
-func (c *Client) editSchedule(ctx context.Context, tx pgx.Tx, what, name string,
-	edit func(time.Time, *store.Template) (*store.Edit, error),
-) error {
-	err := valid.Name("schedule name", name)
-	if err == nil {
-		err = c.checkSchema(ctx, tx)
-	}
-	var fired []store.FiredRun
-	if err == nil {
-		fired, err = c.store.EditSchedule(ctx, tx, c.scheduleID(name), edit)
-	}
-	if err == nil {
-		err = c.hints.Schedules(ctx, tx, fired)
-	}
-	if err != nil {
-		return failure.Wrap(c.public(ctx, err), "%s %.60q", what, name)
-	}
-	return nil
-}
-
-// existing returns an edit that requires the schedule to exist.
-func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) func(time.Time,
-	*store.Template) (*store.Edit, error) {
-	return func(now time.Time, t *store.Template) (*store.Edit, error) {
-		if t == nil {
-			return nil, store.ErrScheduleNotFound
-		}
-		return edit(now, t)
-	}
-}
-
-// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest
-// CatchUp of the ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that
-// the schedule has started continue. It takes [InTx], and [Reason] and [Actor], which [ScheduleInfo] shows.
-// PauseSchedule returns [ErrNotFound] if there is no such schedule. If it is already paused, it stays so, with its
-// reason and actor unless others are given.
-func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
-	if err != nil {
-		return failure.Wrap(err, "pause schedule %.60q", name)
-	}
-	entry := scheduleEntry(store.EventPaused, name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "pause schedule", name,
-		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-			why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
-			if t.Paused && t.Problem == "" {
-				if why == t.PauseWhy {
-					return nil, nil
-				}
-				t.PauseWhy = why
-				return &store.Edit{Save: t, Entry: &entry}, nil
-			}
-			// without the problem, so that a change does not resume it
-			e := &store.Edit{Save: t, Entry: &entry}
-			// the ticks that have come precede the pause
-			if table, err := housekeeping.Schedule(t).Timetable(); err == nil && table.SkipPaused {
-				e.Fire = decideBefore(t, now)
-				t.Cursor = now
-			}
-			t.Paused, t.PausedAt, t.PauseWhy = true, now, why
-			return e, nil
-		}))
-}
-
-// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp,
-// CatchUpAge and Overlap allow, or are dropped if SkipPaused is set. It returns [ErrNotFound] if there is no such
-// schedule, and nil if it is not paused. It takes [InTx], [Reason] and [Actor].
-func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
-	if err != nil {
-		return failure.Wrap(err, "resume schedule %.60q", name)
-	}
-	entry := scheduleEntry(store.EventResumed, name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "resume schedule", name,
-		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-			if !t.Paused {
-				return nil, nil
-			}
-			table, err := housekeeping.Schedule(t).Timetable()
-			if err != nil {
-				return nil, fmt.Errorf("%w: repair it with Client.Schedule", err)
-			}
-			t.Cursor = table.Resume(t.Cursor, now)
-			t.Paused, t.PausedAt, t.PauseWhy, t.Next = false, time.Time{}, store.Why{}, table.Next(t.Cursor)
-			return &store.Edit{Save: t, Entry: &entry}, nil
-		}))
-}
-
 // DeleteSchedule deletes a schedule. The runs that it has started continue and stay as history; List with
 // RunFilter.Schedule still finds them. Cancel those that wait for a worker that will not come. It returns [ErrNotFound]
 // if there is no such schedule. It takes [InTx], [Reason] and [Actor].
 func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err != nil {
 		return failure.Wrap(err, "delete schedule %.60q", name)
 	}
 	gone := false // by an earlier try, whose answer was lost
-	entry := scheduleEntry(store.EventDeleted, name, cfg)
-	return c.editSchedule(ctx, cfg.tx, "delete schedule", name,
+	entry := core.ScheduleEntry(store.EventDeleted, name, &cfg)
+	return c.Core().EditSchedule(ctx, cfg.Tx, "delete schedule", name,
 		func(_ time.Time, t *store.Template) (*store.Edit, error) {
 			if t == nil && !gone {
 				return nil, store.ErrScheduleNotFound
@@ -330,105 +229,4 @@ func (c *Client) DeleteSchedule(ctx context.Context, name string, opts ...Change
 			gone = true
 			return &store.Edit{Delete: true, Entry: &entry}, nil
 		})
-}
-
-// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is
-// paused. The run belongs to no tick: its FireTime is the zero time. It takes [InTx], [Reason] and [Actor]. It returns
-// [ErrNotFound] if there is no such schedule. With [RejectActive] it starts nothing, and returns [ErrRunActive], if a
-// run of the schedule, or of its [Group], is active.
-func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...ChangeOption) (RunID, error) {
-	cfg, err := changeOptions(opts, takes("IfActive"))
-	if err != nil {
-		return "", failure.Wrap(err, "trigger schedule %.60q", name)
-	}
-	id := housekeeping.NewRunID()
-	call, entry := &StartCall{Schedule: name, Run: RunID(id.String())}, scheduleEntry(store.ActionTriggered, name, cfg)
-	entry.Other = id
-	err = c.startScheduled(ctx, cfg.tx, "trigger schedule", call,
-		func(_ time.Time, t *store.Template) (*store.Edit, error) {
-			return &store.Edit{
-				Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.reject,
-				Entry: &entry,
-			}, nil
-		})
-	if err != nil {
-		return "", err
-	}
-	return RunID(id.String()), nil
-}
-
-// startScheduled is editSchedule for an edit that starts runs of a schedule that exists, inside of the interceptors.
-func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what string, call *StartCall,
-	edit func(time.Time, *store.Template) (*store.Edit, error),
-) error {
-	if err := c.usable(ctx); err != nil {
-		return failure.Wrap(err, "%s %.60q", what, call.Schedule)
-	}
-	return intercept(ctx, c.intercepts.start, []*StartCall{call}, func(ctx context.Context) error {
-		if err := call.Headers.validate(); err != nil {
-			return err
-		}
-		return c.editSchedule(ctx, tx, what, call.Schedule,
-			existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
-				e, err := edit(now, t)
-				if err == nil && call.Headers != nil {
-					e.Fire.Headers = call.Headers.over(storedHeaders(t.Headers)).stored()
-				}
-				return e, err
-			}))
-	})
-}
-
-// besideTicks returns a firing that starts runs without moving the schedule.
-func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
-	return &store.Firing{Template: t.ID, Runs: runs, Next: t.Next, Problem: t.Problem}
-}
-
-// BackfillSchedule starts a run for each tick of the timetable between from and until, both included, that has no run
-// in the table. It starts them all at once, whatever the overlap policy, and returns how many it started. until must
-// not be in the future. A tick whose run retention has deleted gets another run. More than 10,000 ticks are an error:
-// backfill in parts. It takes [InTx], [Reason] and [Actor].
-func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time,
-	opts ...ChangeOption,
-) (int, error) {
-	cfg, err := changeOptions(opts, everyVerb)
-	if err == nil {
-		err = errors.Join(valid.Time("from", from), valid.Time("until", until))
-	}
-	if err == nil && until.Before(from) {
-		err = fmt.Errorf("kagzi: until %s is before from %s", until.Format(time.RFC3339), from.Format(time.RFC3339))
-	}
-	if err != nil {
-		return 0, failure.Wrap(err, "backfill schedule %.60q", name)
-	}
-	var fired int
-	entry := scheduleEntry(store.ActionBackfilled, name, cfg)
-	entry.Change("from", "", timeText(from))
-	entry.Change("until", "", timeText(until))
-	ids := map[time.Time]uuid.UUID{} // the same in every try
-	err = c.startScheduled(ctx, cfg.tx, "backfill schedule", &StartCall{Schedule: name},
-		func(now time.Time, t *store.Template) (*store.Edit, error) {
-			table, err := housekeeping.Schedule(t).Timetable()
-			if err == nil && until.After(now) {
-				err = fmt.Errorf("kagzi: until %s is in the future", until.Format(time.RFC3339))
-			}
-			if err != nil {
-				return nil, err
-			}
-			ticks, more := table.Between(from, until, timetable.MaxTicks)
-			if more {
-				return nil, fmt.Errorf("kagzi: the range has more than %d ticks: backfill it in parts",
-					timetable.MaxTicks)
-			}
-			runs := make([]store.TickRun, len(ticks))
-			for i, tick := range ticks {
-				if _, ok := ids[tick]; !ok {
-					ids[tick] = housekeeping.NewRunID()
-				}
-				runs[i] = store.TickRun{RunID: ids[tick], Tick: tick}
-			}
-			try := entry // its Changes will say how many runs the try has started
-			return &store.Edit{Fire: besideTicks(t, runs), Count: &fired, Entry: &try}, nil
-		})
-	return fired, err
 }

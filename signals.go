@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
@@ -140,58 +141,57 @@ func (n signalName) stepName() string {
 //
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, [ErrInboxFull], and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
-	ref = plain(ref)
-	if err := c.signal(ctx, ref, m, opts); err != nil {
-		return failure.Wrap(err, "signal %v with %q", named(ref), m.signal)
+	at := core.RefOf(ref)
+	if err := c.signal(ctx, at, m, opts); err != nil {
+		return failure.Wrap(err, "signal %v with %q", at, m.signal)
 	}
 	return nil
 }
 
-func (c *Client) signal(ctx context.Context, ref Ref, m Message, opts []ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
-	if err := cmp.Or(err, c.usable(ctx)); err != nil {
+func (c *Client) signal(ctx context.Context, at core.Ref, m Message, opts []ChangeOption) error {
+	cfg, err := core.Changes(opts, core.EveryVerb)
+	if err := cmp.Or(err, c.Core().Usable(ctx)); err != nil {
 		return err
 	}
-	msg, err := c.message(ctx, m, fmt.Sprint(ref))
+	msg, err := c.message(ctx, m, at.Text)
 	if err != nil {
 		return err
 	}
 	msg.Why = cfg.Why
 	if c.intercepts.signal == nil {
-		return c.public(ctx, c.send(ctx, cfg.tx, ref, msg, m.identified))
+		return c.Core().Public(ctx, c.send(ctx, cfg.Tx, at, msg, m.identified))
 	}
-	call := &SignalCall{Run: ref, Signal: msg.Name, ID: ID(msg.ID), Headers: maps.Clone(m.headers)}
+	call := &SignalCall{Run: refOf(at), Signal: msg.Name, ID: ID(msg.ID), Headers: maps.Clone(m.headers)}
 	return intercept(ctx, c.intercepts.signal, call, func(ctx context.Context) error {
 		if err := call.Headers.validate(); err != nil {
 			return err
 		}
 		msg.Headers = call.Headers.stored()
-		return c.public(ctx, c.send(ctx, cfg.tx, ref, msg, m.identified))
+		return c.Core().Public(ctx, c.send(ctx, cfg.Tx, at, msg, m.identified))
 	})
 }
 
-// send stores the message for the run behind ref. identified says that its sender gave it its ID.
-func (c *Client) send(ctx context.Context, tx pgx.Tx, ref Ref, msg store.Message, identified bool) error {
-	if err := c.checkSchema(ctx, tx); err != nil {
+// send stores the message for the run behind at. identified says that its sender gave it its ID.
+func (c *Client) send(ctx context.Context, tx pgx.Tx, at core.Ref, msg store.Message, identified bool) error {
+	if err := c.Core().CheckSchema(ctx, tx); err != nil {
 		return err
 	}
-	_, external := ref.(ID)
-	if external && !identified && CurrentStep(ctx).Key != "" {
+	if at.ByID && !identified && CurrentStep(ctx).Key != "" {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
-		if sent, err := c.store.Sent(ctx, tx, msg.ID); err != nil || sent {
+		if sent, err := c.core.Store.Sent(ctx, tx, msg.ID); err != nil || sent {
 			return err
 		}
 	}
 	for {
-		run, err := c.resolve(ctx, tx, ref)
+		run, err := c.Core().Resolve(ctx, tx, at)
 		if err != nil {
 			return err
 		}
 		before := msg.RunID
 		msg.RunID = run
-		found, err := c.store.Signal(ctx, tx, msg)
+		found, err := c.core.Store.Signal(ctx, tx, msg)
 		// The run of an ID may have ended since it was found, and another may have the ID now.
-		if external && errors.Is(err, store.ErrRunFinished) && run != before {
+		if at.ByID && errors.Is(err, store.ErrRunFinished) && run != before {
 			continue
 		}
 		if errors.Is(err, store.ErrRunFinished) {
@@ -200,7 +200,7 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, ref Ref, msg store.Message
 		if err != nil {
 			return err
 		}
-		return c.hints.Signalled(ctx, tx, found)
+		return c.core.Hints.Signalled(ctx, tx, found)
 	}
 }
 
@@ -211,9 +211,9 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 	}
 	name := m.signal.String()
 	what := payloads.Subject{Kind: "payload of signal", Name: name}
-	payload, hash, err := c.payloads.EncodeHashed(what, m.payload)
+	payload, hash, err := c.core.Payloads.EncodeHashed(what, m.payload)
 	if err == nil {
-		err = m.decodable.Check(&c.payloads, what, payload)
+		err = m.decodable.Check(&c.core.Payloads, what, payload)
 	}
 	if err != nil {
 		return store.Message{}, err
@@ -223,7 +223,7 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 		SentBy: CurrentStep(ctx).Key,
 	}
 	if !m.identified {
-		id, ok := sendID(ctx, "message", ref, name, string(hash))
+		id, ok := core.SendID(ctx, "message", ref, name, string(hash))
 		if !ok {
 			id = uuid.NewString()
 		}
@@ -273,7 +273,7 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 		Name: s.name.String(), Step: s.name.stepName(), BadName: s.name.validate(), Invalid: invalid, Timeout: limit,
 		Decode: func(payload []byte) error {
 			var read T
-			if err := c.payloads.Decode(payload, &read); err != nil {
+			if err := c.core.Payloads.Decode(payload, &read); err != nil {
 				return fmt.Errorf("it does not decode into %v, the type that the program has for the signal: %w",
 					reflect.TypeFor[T](), err)
 			}
@@ -285,7 +285,7 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 		return Received[T]{}, err
 	}
 	if !decoded { // the history has it
-		if err := c.payloads.Decode(row.Output, &out.Payload); err != nil {
+		if err := c.core.Payloads.Decode(row.Output, &out.Payload); err != nil {
 			b.Nondeterministic(row.StepID, "the message that %q has read does not decode into %v, the type that this "+
 				"program has for the signal: %v; deploy code whose type decodes it, such as a json.RawMessage, and "+
 				"Resume the run", row.StepID, reflect.TypeFor[T](), err)
@@ -297,7 +297,7 @@ func WaitMessage[T any](ctx Context, s Signal[T], timeout ...Timeout) (Received[
 
 func (m Message) start(c *startConfig) {
 	c.messages = append(c.messages, m)
-	c.check(m.validate())
+	c.Check(m.validate())
 }
 
 // waitTimeout returns the timeout that a wait was given, zero if there is none.

@@ -80,7 +80,7 @@ func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOptio
 
 // start inserts the runs of the calls and wakes workers.
 func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) ([]Started, error) {
-	if err := c.usable(ctx); err != nil {
+	if err := c.Core().Usable(ctx); err != nil {
 		return nil, err
 	}
 	runs := make([]store.NewRun, len(calls))
@@ -112,7 +112,7 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 	if err := sameIDs(runs); err != nil {
 		return nil, err
 	}
-	if err := c.checkSchema(ctx, tx); err != nil {
+	if err := c.Core().CheckSchema(ctx, tx); err != nil {
 		return nil, err
 	}
 	rows, err := c.insert(ctx, tx, runs)
@@ -129,8 +129,8 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 // insert inserts the runs inside of the interceptors.
 func (c *Client) insert(ctx context.Context, tx pgx.Tx, runs []store.NewRun) (rows []store.StartedRun, err error) {
 	if c.intercepts.start == nil {
-		rows, err = c.starts.Start(ctx, tx, runs)
-		return rows, c.public(ctx, err)
+		rows, err = c.core.Starts.Start(ctx, tx, runs)
+		return rows, c.Core().Public(ctx, err)
 	}
 	calls := make([]*StartCall, len(runs))
 	for i := range runs {
@@ -142,8 +142,8 @@ func (c *Client) insert(ctx context.Context, tx pgx.Tx, runs []store.NewRun) (ro
 				return err
 			}
 		}
-		if rows, err = c.starts.Start(ctx, tx, runs); err != nil {
-			return c.public(ctx, err)
+		if rows, err = c.core.Starts.Start(ctx, tx, runs); err != nil {
+			return c.Core().Public(ctx, err)
 		}
 		for i, r := range rows {
 			calls[i].Run, calls[i].Existed = RunID(r.RunID.String()), r.Existed
@@ -171,9 +171,9 @@ func sameIDs(runs []store.NewRun) error {
 // newRun returns the row that the store inserts for a call with this configuration.
 func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r store.NewRun, err error) {
 	what := payloads.Subject{Kind: "input of workflow", Name: call.workflow}
-	input, hash, err := c.payloads.EncodeHashed(what, call.input)
+	input, hash, err := c.core.Payloads.EncodeHashed(what, call.input)
 	if err == nil {
-		err = call.decodable.Check(&c.payloads, what, input)
+		err = call.decodable.Check(&c.core.Payloads, what, input)
 	}
 	if err != nil {
 		return r, err

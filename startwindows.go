@@ -71,7 +71,7 @@ const maxBatch = 1000
 
 func (p OncePer) start(c *startConfig) {
 	c.oncePer = time.Duration(p)
-	c.check(p.validate())
+	c.Check(p.validate())
 	c.called.window, c.called.oncePer = c.name(c.called.window, true, "OncePer"), c.called.oncePer || c.ofCall
 }
 
@@ -81,7 +81,7 @@ func (d Debounce) start(c *startConfig) {
 		Policy: store.Debounce, Key: d.Key, Delay: d.Delay,
 		Open: cmp.Or(d.Max, max(longest, d.Delay)),
 	}
-	c.check(d.validate())
+	c.Check(d.validate())
 	c.called.window = c.name(c.called.window, true, "Debounce")
 }
 
@@ -90,7 +90,7 @@ func (b Batch) start(c *startConfig) {
 		Policy: store.Batch, Key: b.Key, Open: cmp.Or(b.Within, time.Second),
 		Most: cmp.Or(b.Most, 100),
 	}
-	c.check(b.validate())
+	c.Check(b.validate())
 	c.called.window, c.called.batch = c.name(c.called.window, true, "Batch"), c.called.batch || c.ofCall
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
@@ -101,7 +102,7 @@ type typedStep[T any] struct {
 // decode sets out. An error leaves it as it was.
 func (s *typedStep[T]) decode(data []byte) error {
 	s.next = *new(T)
-	if err := s.c.payloads.Decode(data, &s.next); err != nil {
+	if err := s.c.core.Payloads.Decode(data, &s.next); err != nil {
 		return err
 	}
 	s.out, s.from = s.next, data
@@ -162,8 +163,8 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 
 // apply lets the options set themselves, and returns what is wrong with them.
 func (c *stepConfig) apply(opts []StepOption) error {
-	each(opts, &c.given, func(o StepOption) { o.step(c) })
-	return c.wrong()
+	core.Each(opts, &c.Given, func(o StepOption) { o.step(c) })
+	return c.Wrong()
 }
 
 func (c *stepConfig) Allows(attempt int) bool { return c.policy.allows(attempt) }
@@ -174,7 +175,7 @@ func (c *stepConfig) Backoff(attempt int, random float64) time.Duration {
 // encodeInput returns the value of [Input] as it is recorded. invalid is the error of a wrong call; failed is that of a
 // Sealer, which may be transient and fails the attempt alone.
 func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
-	input, err := c.payloads.Encode(payloads.Subject{Kind: "the Input"}, v)
+	input, err := c.core.Payloads.Encode(payloads.Subject{Kind: "the Input"}, v)
 	if _, ok := errors.AsType[*payloads.SealError](err); ok {
 		return nil, nil, err
 	}
@@ -188,7 +189,7 @@ type decoder interface{ decode(data []byte) error }
 func (c *Client) encodeStep(id string, v any, result reflect.Type, as decoder,
 	undo *undoneBy,
 ) ([]byte, *engine.Registration, error) {
-	data, err := c.payloads.Encode(payloads.Subject{Kind: "the result"}, v) // the StepError names the step
+	data, err := c.core.Payloads.Encode(payloads.Subject{Kind: "the result"}, v) // the StepError names the step
 	if err != nil {
 		return nil, nil, payloads.Unstorable(err)
 	}

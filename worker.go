@@ -193,7 +193,7 @@ type Worker struct {
 
 // NewWorker returns a worker without handlers; give it some with [Handle]. It does no I/O: it validates cfg.
 func NewWorker(c *Client, cfg WorkerConfig) (*Worker, error) {
-	if err := c.made(); err != nil {
+	if err := c.Core().Made(); err != nil {
 		return nil, err
 	}
 	err := cfg.Coordinator.contradiction()
@@ -248,7 +248,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or kagzi.Consume "+
 			"before Run"))
 	}
-	if most := w.client.store.Pool().Config().MaxConns; most < leastConns {
+	if most := w.client.core.Store.Pool().Config().MaxConns; most < leastConns {
 		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set "+
 			"pool_max_conns", most, leastConns))
 	}
@@ -267,7 +267,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s, cfg.Hooks) }
 	s = w.begin(cfg)
 	defer w.end()
-	if err := w.client.prepare(ctx, s.Outage()); err != nil {
+	if err := w.client.core.Prepare(ctx, s.Outage()); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -280,7 +280,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
-		Store: c.store, Hints: c.hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.payloads.Shown,
+		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.core.Payloads.Shown,
 		Policy:      runPolicy,
 		StepContext: stepContext, Interceptors: c.intercepts.engine(),
 		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
@@ -295,14 +295,7 @@ func (w *Worker) session() engine.Config {
 // coordinator.
 func (w *Worker) beside(ctx context.Context, s *engine.Session, hooks *testhook.Hooks) {
 	c := w.client
-	c.mu.Lock()
-	c.sessions[s] = struct{}{}
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.sessions, s)
-		c.mu.Unlock()
-	}()
+	defer c.core.Add(s)()
 	if w.cfg.NoCoordinator {
 		<-ctx.Done()
 		return
@@ -320,7 +313,7 @@ const runsPerConn = 10
 
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
-	if conns := w.client.store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
+	if conns := w.client.core.Store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
 		w.client.cfg.Logger.Warn(fmt.Sprintf("kagzi: the pool is small for so many concurrent runs: steps that use "+
 			"it may wait for each other, and delay the worker; set pool_max_conns to at least %d, or lower "+
 			"MaxConcurrent", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -55,13 +56,13 @@ type Call struct {
 func (c Call) config(shared []StartOption) (startConfig, error) {
 	cfg := startConfig{headers: c.inherited}
 	set := func(o StartOption) { o.start(&cfg) }
-	each(c.defaults, &cfg.given, set)
+	core.Each(c.defaults, &cfg.Given, set)
 	cfg.ofCall = true
-	each(shared, &cfg.given, set)
-	each(c.opts, &cfg.given, set)
+	core.Each(shared, &cfg.Given, set)
+	core.Each(c.opts, &cfg.Given, set)
 	if cfg.inherits && c.metadata != nil {
 		cfg.metadata = Headers(cfg.metadata).over(Headers(c.metadata()))
-		cfg.check(valid.Metadata(cfg.metadata))
+		cfg.Check(valid.Metadata(cfg.metadata))
 	}
 	if err := cmp.Or(cfg.validate(), valid.Workflow(c.workflow), c.refuse(&cfg)); err != nil {
 		return cfg, err
@@ -151,11 +152,11 @@ func (cfg *startConfig) shares(what, instead string) error {
 // validate returns what is wrong with the options, each and together.
 func (cfg *startConfig) validate() error {
 	if cfg.keyed && cfg.group {
-		cfg.check(errKeyAndGroup)
+		cfg.Check(errKeyAndGroup)
 	}
 	if end := cfg.at.Add(cfg.timeout).UTC(); valid.Time("At", cfg.at) == nil && end.Year() > 9999 {
-		cfg.check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999",
+		cfg.Check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999",
 			cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
 	}
-	return cmp.Or(cfg.wrong(), Headers(cfg.headers).validate())
+	return cmp.Or(cfg.Wrong(), Headers(cfg.headers).validate())
 }

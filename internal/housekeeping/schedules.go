@@ -319,3 +319,13 @@ func Firing(t *store.Template, d timetable.Decision) *store.Firing {
 
 // NewRunID returns an ID for a run that a schedule starts.
 func NewRunID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// FiringBefore returns the firing of the past ticks of a schedule that is about to change; nil if its timetable cannot
+// be read.
+func FiringBefore(t *store.Template, now time.Time) *store.Firing {
+	d, err := Schedule(t).DecideBeforeChange(now)
+	if err != nil {
+		return nil
+	}
+	return Firing(t, d)
+}

@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store/inspect"
 )
@@ -96,16 +97,16 @@ const (
 // A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe
 // for concurrent use.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	err := c.checkSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var read inspect.Stats
 	if err == nil {
 		read, err = c.readStats(ctx)
 	}
 	if err != nil {
-		return Stats{}, failure.Wrap(c.public(ctx, err), "statistics")
+		return Stats{}, failure.Wrap(c.core.Public(ctx, err), "statistics")
 	}
 	st := Stats{
-		Namespace: c.cfg.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),
+		Namespace: c.core.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),
 		Workflows: workflowStats(read), Queues: queueStats(read.Workers),
 	}
 	st.Rates.Starts = float64(read.Started) / read.Within.Seconds()
@@ -119,27 +120,21 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return st, nil
 }
 
-// A statsAnswer is what concurrent calls of Stats share.
-type statsAnswer struct {
-	stats inspect.Stats
-	err   error
-}
-
 // readStats returns the shared answer, or ctx's error if ctx ends first. Then its goroutine ends with the answer.
 func (c *Client) readStats(ctx context.Context) (inspect.Stats, error) {
-	told := make(chan statsAnswer, 1)
+	told := make(chan core.StatsAnswer, 1)
 	go func() {
-		a, _ := c.stats.Get(context.WithoutCancel(ctx), statsAnswer{}, func(ctx context.Context) (a statsAnswer) {
+		a, _ := c.core.Stats.Get(context.WithoutCancel(ctx), core.StatsAnswer{}, func(ctx context.Context) (a core.StatsAnswer) {
 			ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 			defer cancel()
-			a.stats, a.err = c.inspect.Stats(ctx, c.store.Pool(), failedWithin)
+			a.Stats, a.Err = c.core.Inspect.Stats(ctx, c.core.Store.Pool(), failedWithin)
 			return a
 		})
 		told <- a
 	}()
 	select {
 	case a := <-told:
-		return a.stats, a.err
+		return a.Stats, a.Err
 	case <-ctx.Done():
 		return inspect.Stats{}, ctx.Err()
 	}

@@ -1,4 +1,4 @@
-package kagzi
+package topic
 
 import (
 	"cmp"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
@@ -28,9 +30,9 @@ type Topic[T any] struct {
 	own  bool // Kagzi publishes in it, in JSON
 }
 
-// DefineTopic names a topic. The name has at most 255 bytes and no control characters, and does not begin with
+// Define names a topic. The name has at most 255 bytes and no control characters, and does not begin with
 // "kagzi.". Functions that use the topic return an error for a bad one.
-func DefineTopic[T any](name string) Topic[T] { return Topic[T]{name: name} }
+func Define[T any](name string) Topic[T] { return Topic[T]{name: name} }
 
 // RunsTopic has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is
 // published in the transaction that starts or ends the run, whoever does that: so there is one for each, and a run's
@@ -41,14 +43,14 @@ var RunsTopic = Topic[RunEvent]{name: store.RunsTopic, own: true}
 // A RunEvent says that a run was started, or how it ended: see [RunsTopic]. A run that is resumed after its end ends
 // again, and then has another event.
 type RunEvent struct {
-	Run         RunID     `json:"run"`
-	ID          ID        `json:"id,omitempty"`
-	Workflow    string    `json:"workflow"`
-	Queue       string    `json:"queue"`
-	Status      Status    `json:"status"`         // StatusPending: it was started
-	Kind        kind.Kind `json:"kind,omitempty"` // of the failure
-	Quarantined bool      `json:"quarantined,omitempty"`
-	At          time.Time `json:"at"`
+	Run         kagzi.RunID  `json:"run"`
+	ID          kagzi.ID     `json:"id,omitempty"`
+	Workflow    string       `json:"workflow"`
+	Queue       string       `json:"queue"`
+	Status      kagzi.Status `json:"status"`         // StatusPending: it was started
+	Kind        kind.Kind    `json:"kind,omitempty"` // of the failure
+	Quarantined bool         `json:"quarantined,omitempty"`
+	At          time.Time    `json:"at"`
 }
 
 // Name returns the topic's name.
@@ -62,7 +64,7 @@ func (t Topic[T]) With(payload T) NewEvent {
 // A NewEvent is an event before it is published: see [Topic.With].
 type NewEvent struct {
 	topic     string
-	id        ID
+	id        kagzi.ID
 	named     bool // by WithID
 	title     string
 	payload   any
@@ -71,7 +73,7 @@ type NewEvent struct {
 
 // WithID returns e with an ID of at most 255 bytes. A topic has one event with that ID, however often it is published:
 // the first one. Once that is removed because of its age, the ID is free again.
-func (e NewEvent) WithID(id ID) NewEvent {
+func (e NewEvent) WithID(id kagzi.ID) NewEvent {
 	e.id, e.named = id, true
 	return e
 }
@@ -84,61 +86,13 @@ func (e NewEvent) Title(title string) NewEvent {
 
 // An Event is an event of a topic.
 type Event[T any] struct {
-	ID          ID // given by WithID, or made by Publish
+	ID          kagzi.ID // given by WithID, or made by Publish
 	Title       string
 	Payload     T
 	PublishedAt time.Time // by the database's clock
 
 	// Position orders the events of a topic. It is above zero. Events of other topics have others.
 	Position int64
-}
-
-// Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read
-// it.
-//
-// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish
-// returns nil. Without an ID the event gets one of its own. In a step, with the step's ctx, that is derived from the
-// step, the run, the topic and the payload. So a further attempt of the step publishes only events that earlier
-// attempts did not publish. Equal events of one attempt are counted, and each is published. If the payload differs in
-// each attempt, for example because it contains the time, give the event an ID.
-//
-// With [InTx] the event is published when the transaction commits; with that of a [StepTx], together with the step's
-// record. Until then those who read the topic stop before the events that others publish after it: commit soon. While a
-// transaction has published an ID and is open, other calls with that ID wait for its end.
-//
-// Publish returns [ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are [InTx].
-func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...ChangeOption) error {
-	return c.failedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
-}
-
-// PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at
-// once. It waits as [Client.Publish] does, and returns the same errors.
-func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...ChangeOption) error {
-	return c.failedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
-}
-
-// mostTopics bounds the topics of one call.
-const mostTopics = 1000
-
-func (c *Client) publish(ctx context.Context, events []NewEvent, opts []ChangeOption) error {
-	cfg, err := changeOptions(opts, []string{"InTx"})
-	if err := cmp.Or(err, c.usable(ctx)); err != nil {
-		return err
-	}
-	rows, topics := make([]*store.NewEvent, len(events)), map[string]bool{}
-	for i, e := range events {
-		if topics[e.topic] = true; len(topics) > mostTopics {
-			return fmt.Errorf("kagzi: the events are of more than %d topics, each of which takes a lock of the "+
-				"server: make several calls, each in a transaction of its own", mostTopics)
-		}
-		if rows[i], err = c.newEvent(ctx, e); err != nil {
-			return ofEvents(events, i, err)
-		}
-	}
-	if err := c.checkSchema(ctx, cfg.tx); err != nil {
-		return err
-	}
-	return c.topics.Publish(ctx, cfg.tx, rows)
 }
 
 // ofEvents returns err with the number of the event that it is about, if there are several.
@@ -151,21 +105,21 @@ func ofEvents(events []NewEvent, i int, err error) error {
 
 // newEvent returns the row of e. Without an ID of the application, it gets one that is derived from the step of ctx, or
 // a unique one.
-func (c *Client) newEvent(ctx context.Context, e NewEvent) (*store.NewEvent, error) {
+func newEvent(ctx context.Context, c *core.Client, e NewEvent) (*store.NewEvent, error) {
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
 	what := payloads.Subject{Kind: "payload of an event of", Name: e.topic}
-	payload, hash, err := c.payloads.EncodeHashed(what, e.payload)
+	payload, hash, err := c.Payloads.EncodeHashed(what, e.payload)
 	if err == nil {
-		err = e.decodable.Check(&c.payloads, what, payload)
+		err = e.decodable.Check(&c.Payloads, what, payload)
 	}
 	if err != nil {
 		return nil, err
 	}
 	row := &store.NewEvent{Topic: e.topic, ID: string(e.id), Named: e.named, Title: e.title, Payload: payload}
 	if !e.named {
-		if row.ID, row.Named = sendID(ctx, "event", e.topic, string(hash)); !row.Named {
+		if row.ID, row.Named = core.SendID(ctx, "event", e.topic, string(hash)); !row.Named {
 			row.ID = uuid.Must(uuid.NewV7()).String()
 		}
 	}
@@ -202,22 +156,22 @@ const (
 	mostEventBytes = 8 << 20
 )
 
-// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [Step]'s
+// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [kagzi.Step]'s
 // names apply. The events are stored in the transaction of the record, or not at all: a replay, another attempt of the
 // run and a fork that begins behind it publish nothing, and neither does a worker that has lost the run. The positions
 // of a branch's events are in the order of its calls.
 //
-// Publish returns at once, as [StartChild] does, and later operations are recorded after it; it waits for the write of
-// more than 256 KiB. A branch that loses a [Race] has published only what it recorded before.
+// Publish returns at once, as [kagzi.StartChild] does, and later operations are recorded after it; it waits for the write of
+// more than 256 KiB. A branch that loses a [kagzi.Race] has published only what it recorded before.
 //
 // An event whose ID ([NewEvent.WithID]) the topic has already is not stored again. Without an ID it gets one that is
 // derived from the run, the name and its place in the call. While an open transaction has published one of the IDs, the
 // run's later operations wait for its end.
 //
 // One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an
-// error for more, for a bad event, and if the branch was cancelled. [ErrPayloadTooLarge] and an error of the client's
+// error for more, for a bad event, and if the branch was cancelled. [kagzi.ErrPayloadTooLarge] and an error of the client's
 // Sealer are recorded: every replay returns the same error.
-func Publish(ctx Context, name string, events ...NewEvent) error {
+func Publish(ctx kagzi.Context, name string, events ...NewEvent) error {
 	b, client, err := branchOf(ctx)
 	if err != nil {
 		return err
@@ -232,12 +186,12 @@ func Publish(ctx Context, name string, events ...NewEvent) error {
 			rows, size := make([]*store.NewEvent, len(events)), 0
 			for i, e := range events {
 				var err error
-				if rows[i], err = client.newEvent(context.Background(), e); err != nil {
+				if rows[i], err = newEvent(context.Background(), client, e); err != nil {
 					return nil, payloads.IsRefused(err), ofEvents(events, i, err)
 				}
 				if size += len(rows[i].Payload); i > 0 && size > mostEventBytes {
 					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and "+
-						"one Publish takes up to %d: make several calls", ErrPayloadTooLarge, i+1, size, mostEventBytes)
+						"one Publish takes up to %d: make several calls", kagzi.ErrPayloadTooLarge, i+1, size, mostEventBytes)
 				}
 			}
 			return rows, false, nil
@@ -259,21 +213,22 @@ const eventsPerRead = 500
 // The iteration ends with an error if a query fails. An event that does not decode into T comes with an error, its
 // Position and its ID, and the iteration goes on. On a standby, which does not know who is publishing, there is an
 // error.
-func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
+func Events[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
+	c := client.Core()
 	return func(yield func(Event[T], error) bool) {
 		fail := func(err error) {
-			yield(Event[T]{}, c.failedIf(ctx, err, "read %s", cmp.Or(t.name, "a topic")))
+			yield(Event[T]{}, c.FailedIf(ctx, err, "read %s", cmp.Or(t.name, "a topic")))
 		}
-		if err := cmp.Or(t.validate(), c.usable(ctx)); err != nil {
+		if err := cmp.Or(t.validate(), c.Usable(ctx)); err != nil {
 			fail(err)
 			return
 		}
-		if err := c.checkSchema(ctx, nil); err != nil {
+		if err := c.CheckSchema(ctx, nil); err != nil {
 			fail(err)
 			return
 		}
 		for {
-			rows, err := c.store.ReadEvents(ctx, t.name, after, eventsPerRead)
+			rows, err := c.Store.ReadEvents(ctx, t.name, after, eventsPerRead)
 			if err != nil {
 				fail(err)
 				return
@@ -291,9 +246,9 @@ func Events[T any](ctx context.Context, c *Client, t Topic[T], after int64) iter
 	}
 }
 
-func readEvent[T any](c *Client, t Topic[T], row store.Event) (Event[T], error) {
-	e := Event[T]{ID: ID(row.ID), Title: row.Title, PublishedAt: row.PublishedAt, Position: row.Position}
-	decode := c.payloads.Decode
+func readEvent[T any](c *core.Client, t Topic[T], row store.Event) (Event[T], error) {
+	e := Event[T]{ID: kagzi.ID(row.ID), Title: row.Title, PublishedAt: row.PublishedAt, Position: row.Position}
+	decode := c.Payloads.Decode
 	if t.own {
 		decode = json.Unmarshal
 	}

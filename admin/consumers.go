@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
@@ -7,14 +7,19 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
-// TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [RunInfo].
+// TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [kagzi.RunInfo].
 type TopicInfo struct {
 	Name   string `json:"name"`
 	Events int    `json:"events"` // that are kept; see More
@@ -26,32 +31,32 @@ type TopicInfo struct {
 
 // Topics returns the first thousand topics, by name.
 func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
-	err := c.usable(ctx)
+	err := c.core.Usable(ctx)
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var out []TopicInfo
 	if err == nil {
-		rows, e := c.inspect.TopicStates(ctx)
+		rows, e := c.core.Inspect.TopicStates(ctx)
 		for _, r := range rows {
 			out = append(out, TopicInfo{r.Topic, r.Events, r.More, r.Newest, r.Subscribers})
 		}
 		err = e
 	}
-	return out, c.failedIf(ctx, err, "list topics")
+	return out, c.core.FailedIf(ctx, err, "list topics")
 }
 
-// ConsumerInfo is a consumer, and what there is for it. Its JSON follows the rules of [RunInfo].
+// ConsumerInfo is a consumer, and what there is for it. Its JSON follows the rules of [kagzi.RunInfo].
 type ConsumerInfo struct {
 	Name     string          `json:"name"`
-	Group    Group           `json:"group"` // of its runs
+	Group    kagzi.Group     `json:"group"` // of its runs
 	Queue    string          `json:"queue"`
 	Topics   []ConsumerTopic `json:"topics,omitempty"`   // by name
 	NextWake time.Time       `json:"next_wake,omitzero"` // when a run is due if no event comes before; zero: never
 	// the last run, which may be active; empty if there is none any more
-	Run       RunID     `json:"run,omitempty"`
-	RunStatus Status    `json:"run_status,omitempty"`
-	RunEnded  time.Time `json:"run_ended,omitzero"`
+	Run       kagzi.RunID  `json:"run,omitempty"`
+	RunStatus kagzi.Status `json:"run_status,omitempty"`
+	RunEnded  time.Time    `json:"run_ended,omitzero"`
 	// what keeps runs from being started: a pause of its group, its workflow, its queue or of all runs
 	Pause     Pause           `json:"pause,omitzero"`
 	CreatedAt time.Time       `json:"created_at,omitzero"`
@@ -70,21 +75,21 @@ type ConsumerTopic struct {
 
 // Consumers returns the first thousand consumers, by name.
 func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	err := c.usable(ctx)
+	err := c.core.Usable(ctx)
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var out []ConsumerInfo
 	if err == nil {
-		rows, e := c.inspect.ConsumerStates(ctx)
+		rows, e := c.core.Inspect.ConsumerStates(ctx)
 		for _, r := range rows {
 			info := ConsumerInfo{
-				Name: r.Name, Group: Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: Status(r.RunStatus),
+				Name: r.Name, Group: kagzi.Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: kagzi.Status(r.RunStatus),
 				RunEnded:  r.RunEnded,
-				CreatedAt: r.CreatedAt, State: c.payloads.Shown(r.State),
+				CreatedAt: r.CreatedAt, State: c.core.Payloads.Shown(r.State),
 			}
 			if r.RunID != uuid.Nil {
-				info.Run = RunID(r.RunID.String())
+				info.Run = kagzi.RunID(r.RunID.String())
 			}
 			if r.Paused {
 				info.Pause = pauseOf(r.Pause)
@@ -96,28 +101,51 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 		}
 		err = e
 	}
-	return out, c.failedIf(ctx, err, "list consumers")
+	return out, c.core.FailedIf(ctx, err, "list consumers")
 }
 
 // Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with,
 // for example because each run fails at it. [Events] lists the events. A run that has read the event already goes on
 // with it. Other consumers keep it. An event that the consumer has consumed stays so, and Skip returns nil.
 //
-// Skip ends no pause: see [Client.Unpause]. The options are [Reason], [Actor] and [InTx]: commit soon, because until
-// then the consumer's runs neither begin nor end. It returns [ErrNotFound] if there is no such consumer with that
+// Skip ends no pause: see [Client.Unpause]. The options are [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]: commit soon, because until
+// then the consumer's runs neither begin nor end. It returns [kagzi.ErrNotFound] if there is no such consumer with that
 // topic, or if the topic has no event with the ID.
-func (c *Client) Skip(ctx context.Context, consumer Consumer, topic AnyTopic, id ID, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
-	if err == nil && topic == nil {
+func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.AnyTopic, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
+	if err == nil && from == nil {
 		err = errors.New("kagzi: the topic is nil: give the one that has the event")
 	}
 	if err == nil {
-		err = cmp.Or(valid.Name("topic", topic.Name()), valid.Name("event ID", string(id)))
+		err = cmp.Or(valid.Name("topic", from.Name()), valid.Name("event ID", string(id)))
 	}
 	if err == nil {
-		err = c.store.SkipEvent(ctx, cfg.tx, consumer.name, topic.Name(), string(id), cfg.Why)
+		err = c.core.Store.SkipEvent(ctx, cfg.Tx, consumer.Name(), from.Name(), string(id), cfg.Why)
 	}
-	return c.failedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)), text.Quote(consumer.name))
+	return c.core.FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)), text.Quote(consumer.Name()))
+}
+
+// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other
+// consumers. Only its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}).
+// A run that is active goes on, and its end changes nothing more. A worker that still has the consumer's function
+// stores it again when it starts. The options are [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no
+// such consumer.
+func (c *Client) DeleteConsumer(ctx context.Context, consumer topic.Consumer, opts ...kagzi.ChangeOption) error {
+	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
+	if err == nil {
+		err = c.core.Store.DeleteConsumer(ctx, cfg.Tx, consumer.Name(), cfg.Why)
+	}
+	return c.core.FailedIf(ctx, err, "delete consumer %s", text.Quote(consumer.Name()))
+}
+
+func (c *Client) consumerChange(ctx context.Context, consumer topic.Consumer, opts []kagzi.ChangeOption,
+	takes []string,
+) (core.ChangeConfig, error) {
+	cfg, err := core.Changes(opts, takes)
+	if err = cmp.Or(err, c.core.Usable(ctx), valid.Consumer(consumer.Name())); err == nil {
+		err = c.core.CheckSchema(ctx, cfg.Tx)
+	}
+	return cfg, err
 }
 
 type consumerFields ConsumerInfo
@@ -131,7 +159,7 @@ type consumerJSON struct {
 // MarshalJSON writes the consumer by the rules of RunInfo.
 func (i ConsumerInfo) MarshalJSON() ([]byte, error) {
 	out := consumerJSON{consumerFields: consumerFields(i)}
-	out.State, out.StateBytes = payload(i.State)
+	out.State, out.StateBytes = payloads.InJSON(i.State)
 	return json.Marshal(out)
 }
 
@@ -142,6 +170,6 @@ func (i *ConsumerInfo) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "consumer as JSON")
 	}
 	*i = ConsumerInfo(in.consumerFields)
-	i.State = orBytes(in.State, in.StateBytes)
+	i.State = payloads.FromJSON(in.State, in.StateBytes)
 	return nil
 }

@@ -1,8 +1,7 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 )
 
@@ -21,16 +20,13 @@ type LocalWorker struct {
 // database. [Client.Workers] returns those of all processes, as of their last heartbeats. LocalWorkers is safe for
 // concurrent use.
 func (c *Client) LocalWorkers() []LocalWorker {
-	if c.made() != nil {
+	if c.core.Made() != nil {
 		return nil
 	}
-	c.mu.Lock()
-	sessions := slices.Collect(maps.Keys(c.sessions))
-	c.mu.Unlock()
-	workers := make([]LocalWorker, len(sessions))
-	for i, s := range sessions {
-		all, free, waiting := s.Slots()
-		workers[i] = LocalWorker{s.ID().String(), s.Queues(), all, free, s.Hung(), waiting}
+	var workers []LocalWorker
+	for _, w := range c.core.Workers() {
+		all, free, waiting := w.Slots()
+		workers = append(workers, LocalWorker{w.ID().String(), w.Queues(), all, free, w.Hung(), waiting})
 	}
 	slices.SortFunc(workers, func(a, b LocalWorker) int { return cmp.Compare(a.ID, b.ID) })
 	return workers

@@ -1,19 +1,16 @@
-package kagzi
+package admin
 
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
-	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
-	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/inspect"
 )
 
@@ -34,7 +31,7 @@ import (
 // has no free connection for two seconds, Health opens one. Health is safe for concurrent use; for probes see
 // [Client.Readiness].
 func (c *Client) Health(ctx context.Context) (health.Report, error) {
-	if err := c.made(); err != nil {
+	if err := c.core.Made(); err != nil {
 		return health.Report{}, failure.Wrap(err, "health")
 	}
 	report := c.process().Health(ctx)
@@ -52,7 +49,7 @@ func (c *Client) Health(ctx context.Context) (health.Report, error) {
 // old. It comes within 5 seconds, so give the probe a longer timeout. Methods other than GET and HEAD get 405.
 func (c *Client) Readiness() http.Handler {
 	return checkup.Handler(func(ctx context.Context) health.Report {
-		if err := c.made(); err != nil {
+		if err := c.core.Made(); err != nil {
 			return checkup.Unusable(err)
 		}
 		return c.process().Readiness(ctx)
@@ -65,49 +62,38 @@ func (c *Client) Readiness() http.Handler {
 // restarting every process would not bring it back. Body and methods are as for [Client.Readiness].
 func (c *Client) Liveness() http.Handler {
 	return checkup.Handler(func(context.Context) health.Report {
-		if err := c.made(); err != nil {
+		if err := c.core.Made(); err != nil {
 			return checkup.Unusable(err)
 		}
-		return checkup.Liveness(c.cfg.Namespace, c.localWorkers())
+		return checkup.Liveness(c.core.Namespace, c.localWorkers())
 	})
 }
 
 // process returns the data that a checkup needs of this process.
 func (c *Client) process() checkup.Process {
-	needs := store.ClientRights
-	if c.executes.Load() {
-		needs = store.WorkerRights
-	}
 	return checkup.Process{
-		Store: c.store, Inspect: c.inspect, Namespace: c.cfg.Namespace, Ready: &c.ready, Needs: needs,
-		Failures: c.failures, MaxLoadFailures: engine.MaxLoadFailures,
+		Store: c.core.Store, Inspect: c.core.Inspect, Namespace: c.core.Namespace, Ready: c.core.Ready(),
+		Needs: c.core.Needs(), Failures: c.failures, MaxLoadFailures: c.core.MaxLoadFailures,
 	}
 }
 
 // failures returns the requests that the database refuses to the client's workers in this process.
 func (c *Client) failures() (all []outage.Failure) {
-	c.mu.Lock()
-	sessions := slices.Collect(maps.Keys(c.sessions))
-	c.mu.Unlock()
-	for _, s := range sessions {
-		all = append(all, s.Failures()...)
+	for _, w := range c.core.Workers() {
+		all = append(all, w.Failures()...)
 	}
 	return all
 }
 
 // localWorkers returns the client's workers in this process. It blocks as long as one of their locks is held, so that a
 // probe fails if a lock is never released.
-func (c *Client) localWorkers() []checkup.Worker {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	workers := make([]checkup.Worker, 0, len(c.sessions))
-	for s := range c.sessions {
-		silence, stuck := s.Stuck()
+func (c *Client) localWorkers() (workers []checkup.Worker) {
+	c.core.EachWorker(func(w core.Worker) {
+		silence, stuck := w.Stuck()
 		workers = append(workers, checkup.Worker{
-			ID: s.ID().String(), Queues: s.Queues(), Silence: silence,
-			Stuck: stuck,
+			ID: w.ID().String(), Queues: w.Queues(), Silence: silence, Stuck: stuck,
 		})
-	}
+	})
 	return workers
 }
 
@@ -140,13 +126,13 @@ type StrandedRuns struct {
 // runs that are due are listed, because they have been due the longest. As in [Client.Health], at most a thousand
 // queues and a thousand workflows are read.
 func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
-	err := c.checkSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var stranded []inspect.ActiveWork
 	if err == nil {
-		stranded, err = checkup.Stranded(ctx, c.inspect, c.store.Pool())
+		stranded, err = checkup.Stranded(ctx, c.core.Inspect, c.core.Store.Pool())
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "stranded runs")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "stranded runs")
 	}
 	var out []StrandedRuns
 	for _, a := range stranded {

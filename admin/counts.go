@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
@@ -74,16 +75,16 @@ func (t countTime) countBy(g *inspect.Grouping) error {
 }
 
 // A RunCount counts the runs of one group. Fields by which runs were not counted are zero. Its JSON follows the rules
-// of [RunInfo].
+// of [kagzi.RunInfo].
 type RunCount struct {
-	Status   Status    `json:"status,omitempty"`
-	Workflow string    `json:"workflow,omitempty"`
-	Queue    string    `json:"queue,omitempty"`
-	Kind     kind.Kind `json:"kind,omitempty"`
-	Step     string    `json:"step,omitempty"`
-	Started  time.Time `json:"started,omitzero"` // the beginning of the interval in which the runs were started
-	Ended    time.Time `json:"ended,omitzero"`   // the same for their ends; zero if they are active
-	Runs     int       `json:"runs"`
+	Status   kagzi.Status `json:"status,omitempty"`
+	Workflow string       `json:"workflow,omitempty"`
+	Queue    string       `json:"queue,omitempty"`
+	Kind     kind.Kind    `json:"kind,omitempty"`
+	Step     string       `json:"step,omitempty"`
+	Started  time.Time    `json:"started,omitzero"` // the beginning of the interval in which the runs were started
+	Ended    time.Time    `json:"ended,omitzero"`   // the same for their ends; zero if they are active
+	Runs     int          `json:"runs"`
 }
 
 // Counts counts the runs that f selects, grouped by all of by, the largest group first. Without by it returns one count
@@ -92,25 +93,25 @@ type RunCount struct {
 // Counts reads every run that f selects: a million takes about a second, a step of each run some seconds. After 10
 // seconds, or at the deadline of ctx if that is sooner, it returns an error that says so, as it does for more than
 // 10,000 groups. Counts is safe for concurrent use.
-func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunCount, error) {
+func (c *Client) Counts(ctx context.Context, f kagzi.RunFilter, by ...CountBy) ([]RunCount, error) {
 	var g inspect.Grouping
 	var chosen inspect.Filter
 	var rows []inspect.RunCount
-	err := c.usable(ctx)
+	err := c.core.Usable(ctx)
 	if err == nil {
 		chosen, err = c.counted(f, by, &g)
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		rows, err = c.inspect.Counts(ctx, chosen, g)
+		rows, err = c.core.Inspect.Counts(ctx, chosen, g)
 	}
 	if errors.Is(err, inspect.ErrTooMuchToCount) {
 		err = fmt.Errorf("%w: narrow the filter, by Since, Status or Workflow for example, or count by less", err)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "counts")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "counts")
 	}
 	if len(by) == 0 && len(rows) == 0 {
 		return []RunCount{{}}, nil
@@ -118,7 +119,7 @@ func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunC
 	out := make([]RunCount, len(rows))
 	for i, r := range rows {
 		out[i] = RunCount{
-			Status: Status(r.Status), Workflow: r.Type, Queue: r.Queue, Kind: kind.Kind(r.Kind), Step: r.Step,
+			Status: kagzi.Status(r.Status), Workflow: r.Type, Queue: r.Queue, Kind: kind.Kind(r.Kind), Step: r.Step,
 			Started: r.Started, Ended: r.Ended, Runs: r.Runs,
 		}
 	}
@@ -126,7 +127,7 @@ func (c *Client) Counts(ctx context.Context, f RunFilter, by ...CountBy) ([]RunC
 }
 
 // counted validates the arguments of Counts, and fills g. Its error is of kind.BadRequest.
-func (c *Client) counted(f RunFilter, by []CountBy, g *inspect.Grouping) (inspect.Filter, error) {
+func (c *Client) counted(f kagzi.RunFilter, by []CountBy, g *inspect.Grouping) (inspect.Filter, error) {
 	if f.After != "" || f.Limit != 0 {
 		return inspect.Filter{},
 			failure.Of(kind.BadRequest, errors.New("kagzi: counts have no pages: leave out After and Limit"))
@@ -140,5 +141,5 @@ func (c *Client) counted(f RunFilter, by []CountBy, g *inspect.Grouping) (inspec
 			return inspect.Filter{}, failure.Of(kind.BadRequest, err)
 		}
 	}
-	return c.choice(f)
+	return f.Core(c.core)
 }

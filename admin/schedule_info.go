@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"context"
@@ -6,28 +6,32 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/housekeeping"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
-// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [RunInfo], with durations as text,
+// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [kagzi.RunInfo], with durations as text,
 // such as "30s".
 type ScheduleInfo struct {
 	Name       string          `json:"name"`
 	Workflow   string          `json:"workflow"`
 	Queue      string          `json:"queue"`
 	Input      json.RawMessage `json:"input,omitempty"`    // as the client's Codec wrote it
-	Metadata   Metadata        `json:"metadata,omitempty"` // of its runs, as are Headers, Key and Group
-	Headers    Headers         `json:"headers,omitempty"`
-	Key        Key             `json:"key,omitempty"`
-	Group      Group           `json:"group,omitempty"`
+	Metadata   kagzi.Metadata  `json:"metadata,omitempty"` // of its runs, as are Headers, Key and Group
+	Headers    kagzi.Headers   `json:"headers,omitempty"`
+	Key        kagzi.Key       `json:"key,omitempty"`
+	Group      kagzi.Group     `json:"group,omitempty"`
 	Cron       string          `json:"cron,omitempty"`
 	Every      time.Duration   `json:"every,omitempty"`
 	TimeZone   string          `json:"time_zone,omitempty"`
-	Overlap    Overlap         `json:"overlap,omitempty"`
+	Overlap    kagzi.Overlap   `json:"overlap,omitempty"`
 	CatchUp    int             `json:"catch_up,omitempty"`
 	CatchUpAge time.Duration   `json:"catch_up_age,omitempty"`
 	SkipPaused bool            `json:"skip_paused,omitempty"`
@@ -35,7 +39,7 @@ type ScheduleInfo struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	Paused     bool            `json:"paused"`
-	// PausedAt is since when it is paused. PauseActor and PauseReason are the [Actor] and the [Reason] of
+	// PausedAt is since when it is paused. PauseActor and PauseReason are the [kagzi.Actor] and the [kagzi.Reason] of
 	// [Client.PauseSchedule], if it had them.
 	PausedAt    time.Time `json:"paused_at,omitzero"`
 	PauseActor  string    `json:"pause_actor,omitempty"`
@@ -55,26 +59,27 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 	var spec timetable.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // written by template; Error says if it cannot be read
 	info := ScheduleInfo{
-		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.payloads.Shown(t.Input), Cron: t.Cron,
+		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.core.Payloads.Shown(t.Input), Cron: t.Cron,
 		Every:    spec.Every,
 		TimeZone: t.TimeZone,
-		Overlap:  Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused,
+		Overlap:  kagzi.Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused,
 		Jitter: spec.Jitter,
 		Start:  spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, PausedAt: t.PausedAt,
 		PauseActor: t.PauseWhy.Actor, PauseReason: t.PauseWhy.Reason, Error: t.Problem, Last: t.Cursor, Next: t.Next,
 		Active: t.Active, Queued: t.Queued, CreatedAt: t.CreatedAt,
 	}
-	info.Key, info.Group = keyOrGroup(store.Key{Name: t.Key, Group: t.Group})
+	key, group := core.KeyOrGroup(store.Key{Name: t.Key, Group: t.Group})
+	info.Key, info.Group = kagzi.Key(key), kagzi.Group(group)
 	_ = json.Unmarshal(t.Metadata, &info.Metadata) // written by startOptions, from a map of strings
-	info.Headers = storedHeaders(t.Headers)
+	info.Headers = core.Tags(t.Headers)
 	return info
 }
 
-// GetSchedule returns the row of a schedule, or [ErrNotFound].
+// GetSchedule returns the row of a schedule, or [kagzi.ErrNotFound].
 func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	t, err := c.schedule(ctx, name)
 	if err != nil {
-		return ScheduleInfo{}, failure.Wrap(c.public(ctx, err), "get schedule %.60q", name)
+		return ScheduleInfo{}, failure.Wrap(c.core.Public(ctx, err), "get schedule %.60q", name)
 	}
 	return c.scheduleInfo(t), nil
 }
@@ -82,12 +87,12 @@ func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, er
 func (c *Client) schedule(ctx context.Context, name string) (*store.Template, error) {
 	err := valid.Name("schedule name", name)
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.store.Schedule(ctx, c.scheduleID(name))
+	return c.core.Store.Schedule(ctx, c.core.ScheduleID(name))
 }
 
 // A ScheduleFilter selects schedules; the zero value selects all.
@@ -112,12 +117,12 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 			return nil, failure.Wrap(err, "list schedules")
 		}
 	}
-	if err := c.checkSchema(ctx, nil); err != nil {
+	if err := c.core.CheckSchema(ctx, nil); err != nil {
 		return nil, failure.Wrap(err, "list schedules")
 	}
-	rows, err := c.store.Schedules(ctx, f.Workflow, f.After, limit)
+	rows, err := c.core.Store.Schedules(ctx, f.Workflow, f.After, limit)
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "list schedules")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "list schedules")
 	}
 	out := make([]ScheduleInfo, len(rows))
 	for i, t := range rows {
@@ -140,7 +145,7 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 		out, err = housekeeping.Schedule(t).NextFires(t.Now, n)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "next fires of schedule %.60q", name)
+		return nil, failure.Wrap(c.core.Public(ctx, err), "next fires of schedule %.60q", name)
 	}
 	return out, nil
 }
@@ -159,8 +164,8 @@ type scheduleJSON struct {
 // MarshalJSON writes the JSON that ScheduleInfo and RunInfo document.
 func (s ScheduleInfo) MarshalJSON() ([]byte, error) {
 	out := scheduleJSON{scheduleFields: scheduleFields(s)}
-	out.Input, out.InputBytes = payload(s.Input)
-	out.Every, out.CatchUpAge, out.Jitter = durationText(s.Every), durationText(s.CatchUpAge), durationText(s.Jitter)
+	out.Input, out.InputBytes = payloads.InJSON(s.Input)
+	out.Every, out.CatchUpAge, out.Jitter = duration.Text(s.Every), duration.Text(s.CatchUpAge), duration.Text(s.Jitter)
 	return json.Marshal(out)
 }
 
@@ -171,13 +176,13 @@ func (s *ScheduleInfo) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "schedule as JSON")
 	}
 	out := ScheduleInfo(in.scheduleFields)
-	out.Input = orBytes(in.Input, in.InputBytes)
+	out.Input = payloads.FromJSON(in.Input, in.InputBytes)
 	for d, text := range map[*time.Duration]string{
 		&out.Every: in.Every, &out.CatchUpAge: in.CatchUpAge,
 		&out.Jitter: in.Jitter,
 	} {
 		var err error
-		if *d, err = durationOf(text); err != nil {
+		if *d, err = duration.OfText(text); err != nil {
 			return failure.Wrap(err, "schedule as JSON")
 		}
 	}

@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -34,18 +36,14 @@ type Pause struct {
 	Parks   bool      `json:"parks,omitempty"`   // with [Park]
 }
 
-// An Actor says who makes a change. The audit log records it: see [Client.Audit]. So do the log of a run,
-// [Client.RunLog], and a pause. It is treated like a [Reason].
-type Actor string
-
 // Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are
-// chosen by a hash of their IDs, so those that go on at 10 also do at 20. The runs of a [Key] or a [Group] go on or
+// chosen by a hash of their IDs, so those that go on at 10 also do at 20. The runs of a [kagzi.Key] or a [kagzi.Group] go on or
 // stay together: its name chooses.
 type Percent int
 
 // Park makes a [Client.Pause] stop what is under way, too: each execution stops at its next step, sleep, wait or child,
 // and keeps the result of the step under way. Without it, executions that have begun go on until they end or suspend.
-func Park() ChangeOption { return park{} }
+func Park() kagzi.ChangeOption { return park{} }
 
 type park struct{}
 
@@ -88,77 +86,77 @@ func (t Target) stored() (store.Pause, error) {
 }
 
 // Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts,
-// messages, cancels and timeouts go on: a run's [Timeout] does not wait. Compensations are runs, and are paused like
-// others. It takes [InTx], [Reason], [Actor] and [Park]. Pausing again what is paused replaces those that are given,
+// messages, cancels and timeouts go on: a run's [kagzi.Timeout] does not wait. Compensations are runs, and are paused like
+// others. It takes [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [Park]. Pausing again what is paused replaces those that are given,
 // keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let go on.
-func (c *Client) Pause(ctx context.Context, t Target, opts ...ChangeOption) error {
-	if err := c.made(); err != nil {
+func (c *Client) Pause(ctx context.Context, t Target, opts ...kagzi.ChangeOption) error {
+	if err := c.core.Made(); err != nil {
 		return err
 	}
 	p, err := t.stored()
-	cfg, e := changeOptions(opts, takes("Park"))
+	cfg, e := core.Changes(opts, core.Takes("Park"))
 	if err = errors.Join(err, e); err == nil {
-		err = c.checkSchema(ctx, cfg.tx)
+		err = c.core.CheckSchema(ctx, cfg.Tx)
 	}
 	if err == nil {
-		p.Reason, p.Actor, p.Parks = cfg.Reason, cfg.Actor, cfg.park
+		p.Reason, p.Actor, p.Parks = cfg.Reason, cfg.Actor, cfg.Park
 		var workers []uuid.UUID
-		if workers, err = c.store.Pause(ctx, cfg.tx, p); err == nil {
-			err = c.hints.Changed(ctx, cfg.tx, workers...)
+		if workers, err = c.core.Store.Pause(ctx, cfg.Tx, p); err == nil {
+			err = c.core.Hints.Changed(ctx, cfg.Tx, workers...)
 		}
 	}
-	return c.failedIf(ctx, err, "pause")
+	return c.core.FailedIf(ctx, err, "pause")
 }
 
 // Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs
-// are paused, too, those of t stay so. It returns [ErrNotFound] if t itself is not paused. It takes [InTx], [Reason],
-// [Actor] and Percent.
-func (c *Client) Unpause(ctx context.Context, t Target, opts ...ChangeOption) error {
-	if err := c.made(); err != nil {
+// are paused, too, those of t stay so. It returns [kagzi.ErrNotFound] if t itself is not paused. It takes [kagzi.InTx], [kagzi.Reason],
+// [kagzi.Actor] and Percent.
+func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOption) error {
+	if err := c.core.Made(); err != nil {
 		return err
 	}
 	p, err := t.stored()
-	cfg, e := changeOptions(opts, takes("Percent"))
-	if err = errors.Join(err, e); err == nil && cfg.percent > 0 && p.Key.Name != "" {
+	cfg, e := core.Changes(opts, core.Takes("Percent"))
+	if err = errors.Join(err, e); err == nil && cfg.Percent > 0 && p.Key.Name != "" {
 		err = errors.New("kagzi: Percent is for queues, workflows and All: the runs of a key or a group go on or " +
 			"stay together; leave Percent out to end the pause")
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, cfg.tx)
+		err = c.core.CheckSchema(ctx, cfg.Tx)
 	}
 	if err == nil {
 		p.Reason, p.Actor = cfg.Reason, cfg.Actor
 		var ended store.Unpaused
-		ended, err = c.store.Unpause(ctx, cfg.tx, p, cfg.percent)
+		ended, err = c.core.Store.Unpause(ctx, cfg.Tx, p, cfg.Percent)
 		if errors.Is(err, store.ErrNotPaused) {
-			err = failure.Explain("there is no pause of exactly this: Client.Pauses lists them", ErrNotFound)
+			err = failure.Explain("there is no pause of exactly this: Client.Pauses lists them", kagzi.ErrNotFound)
 		}
 		var due []store.DueRun
 		for _, q := range ended.Queues {
 			due = append(due, store.DueRun{Queue: q})
 		}
 		if err == nil {
-			err = c.hints.Changed(ctx, cfg.tx, ended.Workers...)
+			err = c.core.Hints.Changed(ctx, cfg.Tx, ended.Workers...)
 		}
 		if err == nil {
-			err = c.hints.Due(ctx, cfg.tx, due...)
+			err = c.core.Hints.Due(ctx, cfg.Tx, due...)
 		}
 	}
-	return c.failedIf(ctx, err, "unpause")
+	return c.core.FailedIf(ctx, err, "unpause")
 }
 
-// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [RunFilter].Paused finds those.
+// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [kagzi.RunFilter].Paused finds those.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
-	err := c.checkSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var rows []store.Pause
 	if err == nil {
-		rows, err = c.inspect.Pauses(ctx, c.store.Pool(), 1000)
+		rows, err = c.core.Inspect.Pauses(ctx, c.core.Store.Pool(), 1000)
 	}
 	out := make([]Pause, len(rows))
 	for i, p := range rows {
 		out[i] = pauseOf(p)
 	}
-	return out, c.failedIf(ctx, err, "list pauses")
+	return out, c.core.FailedIf(ctx, err, "list pauses")
 }
 
 func pauseOf(p store.Pause) Pause {
@@ -175,67 +173,67 @@ func pauseOf(p store.Pause) Pause {
 
 // PauseRun pauses an active run: no worker claims it, and one that executes it stops at the next step, sleep, wait or
 // child, and keeps the result of the step under way. Its children go on. A cancel ends the pause, and the run's
-// [Timeout] goes on. It returns [ErrRunFinished] if the run is over or about to end. It takes [InTx], [Reason] and
-// [Actor].
-func (c *Client) PauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
-	ref = plain(ref)
-	cfg, err := changeOptions(opts, everyVerb)
+// [kagzi.Timeout] goes on. It returns [kagzi.ErrRunFinished] if the run is over or about to end. It takes [kagzi.InTx], [kagzi.Reason] and
+// [kagzi.Actor].
+func (c *Client) PauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {
-		err = c.pauseRun(ctx, ref, cfg)
+		err = c.pauseRun(ctx, at, cfg)
 	}
-	return c.failedIf(ctx, err, "pause %v", named(ref))
+	return c.core.FailedIf(ctx, err, "pause %v", at)
 }
 
-func (c *Client) pauseRun(ctx context.Context, ref Ref, cfg changeConfig) error {
-	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
+func (c *Client) pauseRun(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
+	tx, id, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
 	if err == nil {
-		err = c.store.PauseRun(ctx, tx, id, cfg.Why)
+		err = c.core.Store.PauseRun(ctx, tx, id, cfg.Why)
 	}
 	if errors.Is(err, store.ErrRunEnding) {
-		err = failure.Explain("the run was cancelled or is being compensated", ErrRunFinished)
+		err = failure.Explain("the run was cancelled or is being compensated", kagzi.ErrRunFinished)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, tx, id)
+		err = c.core.Hints.Changed(ctx, tx, id)
 	}
 	return err
 }
 
 // UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue, of its
-// workflow and of all runs that there are now, but not from that of its key or group. It returns [ErrRunFinished] if
-// the run is over. It takes [InTx], [Reason] and [Actor].
-func (c *Client) UnpauseRun(ctx context.Context, ref Ref, opts ...ChangeOption) error {
-	ref = plain(ref)
-	cfg, err := changeOptions(opts, everyVerb)
+// workflow and of all runs that there are now, but not from that of its key or group. It returns [kagzi.ErrRunFinished] if
+// the run is over. It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
+func (c *Client) UnpauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {
-		err = c.unpauseRun(ctx, ref, cfg)
+		err = c.unpauseRun(ctx, at, cfg)
 	}
-	return c.failedIf(ctx, err, "unpause %v", named(ref))
+	return c.core.FailedIf(ctx, err, "unpause %v", at)
 }
 
-func (c *Client) unpauseRun(ctx context.Context, ref Ref, cfg changeConfig) error {
-	tx, id, err := c.resolveToChange(ctx, cfg.tx, ref)
+func (c *Client) unpauseRun(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
+	tx, id, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
 	var run store.DueRun
 	if err == nil {
-		run, err = c.store.UnpauseRun(ctx, tx, id, cfg.Why)
+		run, err = c.core.Store.UnpauseRun(ctx, tx, id, cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, tx, id)
+		err = c.core.Hints.Changed(ctx, tx, id)
 	}
 	if err == nil {
-		err = c.hints.Due(ctx, tx, run)
+		err = c.core.Hints.Due(ctx, tx, run)
 	}
 	return err
 }
 
 // UnpauseRuns is [Client.UnpauseRun] for the active runs that f selects, the newest first, like [Client.CancelAll]. It
-// takes [InTx], [Reason], [Actor] and [DryRun].
-func (c *Client) UnpauseRuns(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takes("DryRun"))
+// takes [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [DryRun].
+func (c *Client) UnpauseRuns(ctx context.Context, f kagzi.RunFilter, opts ...kagzi.ChangeOption) (BulkResult, error) {
+	cfg, err := core.Changes(opts, core.Takes("DryRun"))
 	v := verb{
-		name: "unpause runs", to: active, tx: cfg.tx, dry: cfg.dry,
-		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-			cfg.tx = tx
-			return "", c.failedIf(ctx, c.unpauseRun(ctx, run, cfg), "unpause %v", named(run))
+		name: "unpause runs", to: active, tx: cfg.Tx, dry: cfg.Dry,
+		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			cfg.Tx = tx
+			return "", c.core.FailedIf(ctx, c.unpauseRun(ctx, run.Core(), cfg), "unpause %v", run.Core())
 		},
 	}
 	return c.bulk(ctx, f, v, err)

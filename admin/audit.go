@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
@@ -40,7 +42,7 @@ var auditKinds = []AuditKind{
 }
 
 // An AuditEntry is an entry of the audit log: a change that somebody made through a client. See [Client.Audit]. Its
-// JSON follows the rules of [RunInfo].
+// JSON follows the rules of [kagzi.RunInfo].
 type AuditEntry struct {
 	ID string    `json:"id"` // a UUID
 	At time.Time `json:"at,omitzero"`
@@ -53,13 +55,13 @@ type AuditEntry struct {
 	// of the object; of a run or a worker, its ID; of all runs, empty
 	Name string `json:"name,omitempty"`
 	// of a key, of a workflow that is paused in one queue, and of a worker that drains with its queue
-	Queue      string `json:"queue,omitempty"`
-	Workflow   string `json:"workflow,omitempty"`    // of a run
-	ExternalID ID     `json:"external_id,omitempty"` // the [ID] of a run, if it had one
-	Other      RunID  `json:"other,omitempty"`       // as in [LogEntry]; for TRIGGERED, the run that was started
-	Step       string `json:"step,omitempty"`        // as in LogEntry
-	Actor      string `json:"actor,omitempty"`       // the [Actor] that the caller gave
-	Reason     string `json:"reason,omitempty"`      // the [Reason] that the caller gave
+	Queue      string      `json:"queue,omitempty"`
+	Workflow   string      `json:"workflow,omitempty"`    // of a run
+	ExternalID kagzi.ID    `json:"external_id,omitempty"` // the [kagzi.ID] of a run, if it had one
+	Other      kagzi.RunID `json:"other,omitempty"`       // as in [LogEntry]; for TRIGGERED, the run that was started
+	Step       string      `json:"step,omitempty"`        // as in LogEntry
+	Actor      string      `json:"actor,omitempty"`       // the [kagzi.Actor] that the caller gave
+	Reason     string      `json:"reason,omitempty"`      // the [kagzi.Reason] that the caller gave
 	// Changes are what was changed. Of an input they say only the sizes.
 	Changes []LogChange `json:"changes,omitempty"`
 }
@@ -68,7 +70,7 @@ type AuditEntry struct {
 // set.
 type AuditFilter struct {
 	Kind   AuditKind
-	Name   string // of the object; of a run, its run ID or its [ID]
+	Name   string // of the object; of a run, its run ID or its [kagzi.ID]
 	Queue  string // AuditEntry.Queue: the queue of a key
 	Action string
 	Actor  string
@@ -95,7 +97,7 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 			errs = append(errs, valid.Name(field, value))
 		}
 	}
-	if f.Actor != text.Sanitize(f.Actor, maxReason) {
+	if f.Actor != text.Sanitize(f.Actor, core.MostWhy) {
 		errs = append(errs, errors.New("kagzi: no entry has this Actor: it has control characters, or more than 1 KiB"))
 	}
 	for field, t := range map[string]time.Time{"Since": f.Since, "Until": f.Until} {
@@ -106,7 +108,7 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 	if f.After != "" {
 		id, err := uuid.Parse(f.After)
 		if err != nil {
-			err = failure.Explain(fmt.Sprintf("%.60q is not the ID of an entry", f.After), ErrNotFound)
+			err = failure.Explain(fmt.Sprintf("%.60q is not the ID of an entry", f.After), kagzi.ErrNotFound)
 		}
 		out.After = id
 		errs = append(errs, err)
@@ -118,41 +120,41 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 // of the last one.
 //
 // The log has every change that somebody made through a client: of runs, schedules, limits, pauses, workers and
-// consumers, with the [Actor] and the [Reason] that the caller gave. It also has the messages whose senders gave one of
+// consumers, with the [kagzi.Actor] and the [kagzi.Reason] that the caller gave. It also has the messages whose senders gave one of
 // them. An entry is written in the transaction of its change. A call that changes nothing has none: so programs may
 // declare their limits and schedules at each start. What Kagzi does by itself, such as a release of a dead worker's
 // runs, is not in it, nor are starts.
 //
 // Entries are kept for CoordinatorConfig.KeepAudit, 90 days by default, whether or not their object still exists. Audit
-// returns [ErrNotFound] if the entry of f.After no longer exists.
+// returns [kagzi.ErrNotFound] if the entry of f.After no longer exists.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
-	err := c.made()
+	err := c.core.Made()
 	var chosen inspect.AuditFilter
 	if err == nil {
 		chosen, err = f.choice()
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var rows []store.AuditEntry
 	if err == nil {
-		rows, err = c.inspect.Audit(ctx, chosen)
+		rows, err = c.core.Inspect.Audit(ctx, chosen)
 	}
 	if errors.Is(err, inspect.ErrNoEntry) {
-		err = failure.Explain("the entry of After does not exist any more: begin again without After", ErrNotFound)
+		err = failure.Explain("the entry of After does not exist any more: begin again without After", kagzi.ErrNotFound)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "read the audit log")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "read the audit log")
 	}
 	entries := make([]AuditEntry, len(rows))
 	for i, e := range rows {
 		entries[i] = AuditEntry{
 			ID: e.ID.String(), At: e.At, Action: e.Action, Kind: AuditKind(e.Kind), Name: e.Name, Queue: e.Queue,
-			Workflow: e.Type, ExternalID: ID(e.External),
+			Workflow: e.Type, ExternalID: kagzi.ID(e.External),
 			Step: e.Step, Actor: e.Actor, Reason: e.Reason,
 		}
 		if e.Other != uuid.Nil {
-			entries[i].Other = RunID(e.Other.String())
+			entries[i].Other = kagzi.RunID(e.Other.String())
 		}
 		for _, change := range e.Changes {
 			entries[i].Changes = append(entries[i].Changes, LogChange(change))

@@ -1,4 +1,4 @@
-package kagzi
+package topic
 
 import (
 	"cmp"
@@ -6,16 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
-	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -38,7 +38,7 @@ type ConsumerConfig struct {
 	// on. Without it, it begins with all that are kept.
 	Latest bool
 
-	// Group is the group of its runs: see [Group]. Of the consumers and other workflows of a group at most one run is
+	// Group is the group of its runs: see [kagzi.Group]. Of the consumers and other workflows of a group at most one run is
 	// active. When it ends, the next one is of the workflow with the highest priority, and among those, of the consumer
 	// with the oldest event that it has not seen. Zero means a group of its own.
 	Group string
@@ -51,11 +51,11 @@ type ConsumerConfig struct {
 	// schedules of their group.
 	Priority int
 
-	// RetryPolicy, Timeout and Metadata are those of its runs, as in [Start]. With a zero RetryPolicy a run has one
+	// RetryPolicy, Timeout and Metadata are those of its runs, as in [kagzi.Start]. With a zero RetryPolicy a run has one
 	// attempt: its steps have retries of their own, but an error of the function ends the run.
-	RetryPolicy RetryPolicy
+	RetryPolicy kagzi.RetryPolicy
 	Timeout     time.Duration
-	Metadata    Metadata
+	Metadata    kagzi.Metadata
 
 	// LeastWake and MostWake bound the time of [WakeAt], counted from the end of the run. Zero means 30 seconds for
 	// LeastWake; for MostWake, 24 hours, or LeastWake if that is longer. So a batch that is to wait for less than 30
@@ -120,9 +120,9 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	check(cfg.LeastWake < time.Millisecond, "LeastWake is %v: give at least a millisecond", cfg.LeastWake)
 	check(cfg.MostWake < cfg.LeastWake, "MostWake %v is less than LeastWake %v", cfg.MostWake, cfg.LeastWake)
 	errs = append(errs, duration.Check("MostWake", cfg.MostWake))
-	if cfg.RetryPolicy != (RetryPolicy{}) {
-		errs = append(errs, cfg.RetryPolicy.validate())
-		out.RetryPolicy, _ = json.Marshal(cfg.RetryPolicy) // one that is valid always encodes
+	if cfg.RetryPolicy != (kagzi.RetryPolicy{}) {
+		stored, err := cfg.RetryPolicy.Core()
+		errs, out.RetryPolicy = append(errs, err), stored
 	}
 	if cfg.Metadata != nil {
 		out.Metadata, _ = json.Marshal(cfg.Metadata) // a map of strings always encodes
@@ -140,18 +140,11 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	return out, errors.Join(errs...)
 }
 
-// badState is badInput for a run of a consumer.
-func badState(want reflect.Type, err error) error {
-	return failure.Quarantine(kind.BadInput, fmt.Errorf("the consumer's state does not decode into %v, the type that "+
-		"its function has in this program: %w; "+
-		"deploy code whose type decodes it, and Unpause the consumer's group", want, err))
-}
-
-// Consume gives the worker the function of a consumer. Call it before [Worker.Run], which stores the consumer's
+// Consume gives the worker the function of a consumer. Call it before [kagzi.Worker.Run], which stores the consumer's
 // configuration and so begins its subscriptions. It returns no error: Run does.
 //
 // fn gets the state that the consumer's last run has returned, at first the zero value, and returns the next one. It is
-// a workflow function: see [Context]. [Peek] reads events, [Reserve] takes those that the run deals with, [WakeAt] asks
+// a workflow function: see [kagzi.Context]. [Peek] reads events, [Reserve] takes those that the run deals with, [WakeAt] asks
 // for the next run. When fn returns without an error, all of that takes effect in the transaction that completes the
 // run: the state, the events that it has reserved, which are consumed then, and the time of the next run. If the run
 // fails or is cancelled, the consumer keeps its state and the events.
@@ -159,25 +152,20 @@ func badState(want reflect.Type, err error) error {
 // A consumer has at most one active run. Another one follows at once if there are events that the last one did not see,
 // or did not get to because it reserved others: never because of events that it saw and left.
 //
-// The options are [Version] and [DefaultVersion]. The type S must decode what earlier versions of the program have
+// The options are [kagzi.Version] and [kagzi.DefaultVersion]. The type S must decode what earlier versions of the program have
 // returned.
-func Consume[S any](w *Worker, c Consumer, fn func(Context, S) (S, error), opts ...HandleOption) {
-	if w.made() != nil {
-		return // as Run says
-	}
-	row, err := c.stored(w.queueNames())
-	if err != nil {
-		w.mistakes = append(w.mistakes, failure.Wrap(err, "consumer %q", c.name))
-		return
-	}
-	if handle(w, c.name, fn, opts, row) &&
-		!slices.ContainsFunc(w.consumers, func(o *store.Consumer) bool { return o.Name == c.name }) {
-		w.consumers = append(w.consumers, row)
-	}
+func Consume[S any](w *kagzi.Worker, c Consumer, fn func(kagzi.Context, S) (S, error), opts ...kagzi.HandleOption) {
+	with := append(opts[:len(opts):len(opts)], consumes{c})
+	kagzi.Handle(w, kagzi.Define[S, S](c.name), fn, with...)
 }
 
+// consumes makes a handler that of a consumer.
+type consumes struct{ Consumer }
+
+func (o consumes) Handle(c *core.HandleConfig) { c.Consumer = o.stored }
+
 // consumptionOf returns the branch behind ctx, and what its run has consumed.
-func consumptionOf(ctx Context, what string) (*engine.Branch, *Client, *engine.Consumption, error) {
+func consumptionOf(ctx kagzi.Context, what string) (*engine.Branch, *core.Client, *engine.Consumption, error) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -202,7 +190,7 @@ const mostPeeked = 10_000
 //
 // Peek returns an error if the call is wrong or the branch was cancelled. Only functions of consumers may call it, with
 // one of their topics.
-func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error) {
+func Peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) ([]Event[T], error) {
 	b, c, run, err := consumptionOf(ctx, "Peek")
 	if err != nil {
 		return nil, err
@@ -218,7 +206,7 @@ func Peek[T any](ctx Context, name string, t Topic[T], n int) ([]Event[T], error
 	data, err := b.Note(engine.NoteSpec{
 		Name: name, BadName: valid.StepName("Peek", name), Invalid: invalid,
 		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
-			p, err := c.store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
+			p, err := c.Store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
 			if err != nil {
 				return nil, err
 			}
@@ -256,12 +244,12 @@ type peeked struct {
 const mostPeekedBytes = 8 << 20
 
 // Reserve takes events that [Peek] has returned in this run. They are consumed when the run completes, and given back
-// if it fails or is cancelled, or if the branch fails or loses a [Race]; a run that is resumed goes on with them. The
+// if it fails or is cancelled, or if the branch fails or loses a [kagzi.Race]; a run that is resumed goes on with them. The
 // reservation is recorded under name.
 //
 // Reserve returns an error if the call is wrong, for example because an event is of another run, or if the branch was
 // cancelled.
-func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
+func Reserve[T any](ctx kagzi.Context, name string, events ...Event[T]) error {
 	b, _, run, err := consumptionOf(ctx, "Reserve")
 	if err != nil {
 		return err
@@ -301,7 +289,7 @@ func Reserve[T any](ctx Context, name string, events ...Event[T]) error {
 // Compute t from the Context's Now, so that a replay asks for the same.
 //
 // WakeAt returns an error if the call is wrong. Only functions of consumers may call it.
-func WakeAt(ctx Context, t time.Time) error {
+func WakeAt(ctx kagzi.Context, t time.Time) error {
 	b, _, run, err := consumptionOf(ctx, "WakeAt")
 	if err != nil {
 		return err
@@ -311,42 +299,4 @@ func WakeAt(ctx Context, t time.Time) error {
 	}
 	run.Wake(t)
 	return nil
-}
-
-// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one
-// follows it. With [RejectActive] it does nothing and returns [ErrRunActive] while a run of the consumer, or another
-// run of its group, is active. The other options are [InTx], [Reason] and [Actor]. Trigger returns [ErrNotFound] if no
-// worker has stored the consumer yet.
-func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, takes("IfActive"))
-	if err == nil {
-		var due store.DueRun
-		if due, err = c.store.TriggerConsumer(ctx, cfg.tx, consumer.name, cfg.reject, cfg.Why); err == nil {
-			err = c.hints.Due(ctx, cfg.tx, due)
-		}
-	}
-	return c.failedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
-}
-
-// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other
-// consumers. Only its name counts, so a program that no longer has it can pass DefineConsumer(name, ConsumerConfig{}).
-// A run that is active goes on, and its end changes nothing more. A worker that still has the consumer's function
-// stores it again when it starts. The options are [InTx], [Reason] and [Actor]. It returns [ErrNotFound] if there is no
-// such consumer.
-func (c *Client) DeleteConsumer(ctx context.Context, consumer Consumer, opts ...ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, everyVerb)
-	if err == nil {
-		err = c.store.DeleteConsumer(ctx, cfg.tx, consumer.name, cfg.Why)
-	}
-	return c.failedIf(ctx, err, "delete consumer %s", text.Quote(consumer.name))
-}
-
-func (c *Client) consumerChange(ctx context.Context, consumer Consumer, opts []ChangeOption,
-	takes []string,
-) (changeConfig, error) {
-	cfg, err := changeOptions(opts, takes)
-	if err = cmp.Or(err, c.usable(ctx), valid.Consumer(consumer.name)); err == nil {
-		err = c.checkSchema(ctx, cfg.tx)
-	}
-	return cfg, err
 }

@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
@@ -117,25 +119,25 @@ func (f WorkerFilter) choice() (inspect.WorkerFilter, error) {
 func parseWorkerID(id string) (uuid.UUID, error) {
 	parsed, err := uuid.Parse(id)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", errWorkerNotFound, id)
+		return uuid.Nil, fmt.Errorf("%w: %.60q is not a worker ID", core.ErrWorkerNotFound, id)
 	}
 	return parsed, nil
 }
 
 // Workers returns the workers that f selects, those started last first, and their total number. For the next page, set
 // f.After to the ID of the last one: even if workers start or stop between two pages, none is skipped or listed twice.
-// Workers returns [ErrNotFound] if the worker of f.After no longer exists.
+// Workers returns [kagzi.ErrNotFound] if the worker of f.After no longer exists.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
 	chosen, err := f.choice()
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var rows []inspect.WorkerRow
 	if err == nil {
-		rows, total, err = c.inspect.Workers(ctx, chosen)
+		rows, total, err = c.core.Inspect.Workers(ctx, chosen)
 	}
 	if err != nil {
-		return nil, 0, failure.Wrap(c.public(ctx, err), "list workers")
+		return nil, 0, failure.Wrap(c.core.Public(ctx, err), "list workers")
 	}
 	page = make([]WorkerInfo, len(rows))
 	for i, w := range rows {
@@ -144,28 +146,28 @@ func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo
 	return page, total, nil
 }
 
-// Worker returns the row of a worker, or [ErrNotFound].
+// Worker returns the row of a worker, or [kagzi.ErrNotFound].
 func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var w inspect.WorkerRow
 	if err == nil {
-		w, err = c.inspect.Worker(ctx, parsed)
+		w, err = c.core.Inspect.Worker(ctx, parsed)
 	}
 	if err != nil {
-		return WorkerInfo{}, failure.Wrap(c.public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
+		return WorkerInfo{}, failure.Wrap(c.core.Public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return workerInfo(w), nil
 }
 
-// WorkerLog returns the log of a worker, oldest first, or [ErrNotFound].
+// WorkerLog returns the log of a worker, oldest first, or [kagzi.ErrNotFound].
 func (c *Client) WorkerLog(ctx context.Context, id string) ([]LogEntry, error) {
 	parsed, err := c.worker(ctx, nil, id)
 	var rows []inspect.WorkerEvent
 	if err == nil {
-		rows, err = c.inspect.WorkerEvents(ctx, parsed)
+		rows, err = c.core.Inspect.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "log of worker %.60s", cmp.Or(id, "without an ID"))
+		return nil, failure.Wrap(c.core.Public(ctx, err), "log of worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	events := make([]LogEntry, len(rows))
 	for i, e := range rows {
@@ -176,12 +178,12 @@ func (c *Client) WorkerLog(ctx context.Context, id string) ([]LogEntry, error) {
 
 // worker validates the client and id, and then the schema.
 func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, error) {
-	if err := c.made(); err != nil {
+	if err := c.core.Made(); err != nil {
 		return uuid.Nil, err
 	}
 	parsed, err := parseWorkerID(id)
 	if err == nil {
-		err = c.checkSchema(ctx, tx)
+		err = c.core.CheckSchema(ctx, tx)
 	}
 	return parsed, err
 }
@@ -189,49 +191,49 @@ func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, e
 // Drain asks a worker, wherever it runs, to drain: as if the context of its Run had ended, it claims no more runs, lets
 // those under way finish, returns the rest to the queue, and its Run returns nil. Drain returns once the request is
 // stored. The worker learns of it at once by a notification, or with its next heartbeat. Drain does nothing if the
-// worker already drains or is offline. It returns [ErrNotFound] if the client's namespace has no such worker.
+// worker already drains or is offline. It returns [kagzi.ErrNotFound] if the client's namespace has no such worker.
 //
 // A process manager that restarts a worker whenever it ends will do so after a drain, too.
-func (c *Client) Drain(ctx context.Context, id string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
+func (c *Client) Drain(ctx context.Context, id string, opts ...kagzi.ChangeOption) error {
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	var parsed uuid.UUID
 	if err == nil {
-		parsed, err = c.worker(ctx, cfg.tx, id)
+		parsed, err = c.worker(ctx, cfg.Tx, id)
 	}
 	if err == nil {
-		err = c.store.Drain(ctx, cfg.tx, parsed, cfg.Why)
+		err = c.core.Store.Drain(ctx, cfg.Tx, parsed, cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, cfg.tx, parsed)
+		err = c.core.Hints.Changed(ctx, cfg.Tx, parsed)
 	}
 	if err != nil {
-		return failure.Wrap(c.public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
+		return failure.Wrap(c.core.Public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }
 
 // DrainQueue asks all workers of a queue to drain, like [Client.Drain], and returns the number of those that were not
 // draining before. They drain as a whole, with their other queues. It does not affect workers that start later.
-func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOption) (n int, err error) {
-	cfg, err := changeOptions(opts, everyVerb)
+func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...kagzi.ChangeOption) (n int, err error) {
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {
 		err = valid.Queue(queue)
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, cfg.tx)
+		err = c.core.CheckSchema(ctx, cfg.Tx)
 	}
 	var asked []uuid.UUID
 	if err == nil {
-		asked, err = c.store.DrainQueue(ctx, cfg.tx, queue, cfg.Why)
+		asked, err = c.core.Store.DrainQueue(ctx, cfg.Tx, queue, cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, cfg.tx, asked...)
+		err = c.core.Hints.Changed(ctx, cfg.Tx, asked...)
 	}
 	if err != nil {
 		if queue == "" {
 			return 0, failure.Wrap(err, "drain queue")
 		}
-		return 0, failure.Wrap(c.public(ctx, err), "drain queue %s", text.Quote(queue))
+		return 0, failure.Wrap(c.core.Public(ctx, err), "drain queue %s", text.Quote(queue))
 	}
 	return len(asked), nil
 }
@@ -239,26 +241,26 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...ChangeOpt
 // ForceOffline declares a worker dead before a coordinator does: its runs are available to others at once, and it is
 // offline, with a LOST event "forced offline". A live worker that was forced offline learns of it by a notification, or
 // with its next heartbeat or write: it gives up its runs, and registers again under a new ID. If the worker is already
-// offline, ForceOffline releases runs that it may still hold. It returns [ErrNotFound] if the client's namespace has no
-// such worker. With [InTx] the worker cannot send heartbeats until the transaction ends, so commit soon.
-func (c *Client) ForceOffline(ctx context.Context, id string, opts ...ChangeOption) error {
-	cfg, err := changeOptions(opts, everyVerb)
+// offline, ForceOffline releases runs that it may still hold. It returns [kagzi.ErrNotFound] if the client's namespace has no
+// such worker. With [kagzi.InTx] the worker cannot send heartbeats until the transaction ends, so commit soon.
+func (c *Client) ForceOffline(ctx context.Context, id string, opts ...kagzi.ChangeOption) error {
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	var parsed uuid.UUID
 	if err == nil {
-		parsed, err = c.worker(ctx, cfg.tx, id)
+		parsed, err = c.worker(ctx, cfg.Tx, id)
 	}
 	var lost store.LostWorker
 	if err == nil {
-		lost, err = c.store.ForceOffline(ctx, cfg.tx, parsed, "forced offline", cfg.Why)
+		lost, err = c.core.Store.ForceOffline(ctx, cfg.Tx, parsed, "forced offline", cfg.Why)
 	}
 	if err == nil {
-		err = c.hints.Changed(ctx, cfg.tx, parsed)
+		err = c.core.Hints.Changed(ctx, cfg.Tx, parsed)
 	}
 	if err == nil && lost.Released > 0 {
-		err = c.hints.Due(ctx, cfg.tx, lost.Due()...)
+		err = c.core.Hints.Due(ctx, cfg.Tx, lost.Due()...)
 	}
 	if err != nil {
-		return failure.Wrap(c.public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
+		return failure.Wrap(c.core.Public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/store"
@@ -18,42 +20,42 @@ import (
 
 // A BulkResult is the result of a bulk verb for the runs that its filter selected.
 type BulkResult struct {
-	Matched int             // how many runs the filter selected, and the verb tried
-	Changed []RunID         // newest first; with [DryRun] the runs that would be changed
-	New     map[RunID]RunID // for RestartAll and ForkAll, the new run of each old one; empty with [DryRun]
+	Matched int                         // how many runs the filter selected, and the verb tried
+	Changed []kagzi.RunID               // newest first; with [DryRun] the runs that would be changed
+	New     map[kagzi.RunID]kagzi.RunID // for RestartAll and ForkAll, the new run of each old one; empty with [DryRun]
 	// the runs that were not changed, each with the reason: ErrRunActive, for one, if it was resumed meanwhile
-	Skipped map[RunID]error
+	Skipped map[kagzi.RunID]error
 }
 
 // CancelAll cancels the active runs that f selects, like [Client.Cancel].
 //
 // The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run
 // that cannot be changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or
-// ctx ends, they stop and return the result so far with the error; another call does the rest. With [InTx] all changes
+// ctx ends, they stop and return the result so far with the error; another call does the rest. With [kagzi.InTx] all changes
 // are made in that transaction: limit it by f.Limit. The bulk verbs are safe for concurrent use.
 //
 // f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the
 // runs to which the verb applies.
-func (c *Client) CancelAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takes("Grace", "DryRun"))
+func (c *Client) CancelAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi.ChangeOption) (BulkResult, error) {
+	cfg, err := core.Changes(opts, core.Takes("Grace", "DryRun"))
 	v := verb{
-		name: "cancel all", to: active, tx: cfg.tx, dry: cfg.dry,
-		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-			cfg.tx = tx
-			return "", c.cancel(ctx, run, cfg)
+		name: "cancel all", to: active, tx: cfg.Tx, dry: cfg.Dry,
+		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			cfg.Tx = tx
+			return "", c.core.Cancel(ctx, run.Core(), &cfg)
 		},
 	}
 	return c.bulk(ctx, f, v, err)
 }
 
 // TerminateAll ends the active runs that f selects, like [Client.Terminate]. It is otherwise like [Client.CancelAll].
-func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takes("DryRun"))
+func (c *Client) TerminateAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi.ChangeOption) (BulkResult, error) {
+	cfg, err := core.Changes(opts, core.Takes("DryRun"))
 	v := verb{
-		name: "terminate all", to: active, tx: cfg.tx, dry: cfg.dry,
-		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-			cfg.tx = tx
-			return "", c.terminate(ctx, run, cfg)
+		name: "terminate all", to: active, tx: cfg.Tx, dry: cfg.Dry,
+		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			cfg.Tx = tx
+			return "", c.terminate(ctx, run.Core(), cfg)
 		},
 	}
 	return c.bulk(ctx, f, v, err)
@@ -61,13 +63,13 @@ func (c *Client) TerminateAll(ctx context.Context, f RunFilter, opts ...ChangeOp
 
 // ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like
 // [Client.CancelAll].
-func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOption) (BulkResult, error) {
-	cfg, err := changeOptions(opts, takes("Forget", "DryRun"))
+func (c *Client) ResumeAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi.ChangeOption) (BulkResult, error) {
+	cfg, err := core.Changes(opts, core.Takes("Forget", "DryRun"))
 	v := verb{
-		name: "resume all", to: []Status{StatusFailed, StatusCancelled}, activates: true, tx: cfg.tx,
-		dry: cfg.dry, do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-			cfg.tx = tx
-			return "", c.resume(ctx, run, cfg)
+		name: "resume all", to: []kagzi.Status{kagzi.StatusFailed, kagzi.StatusCancelled}, activates: true, tx: cfg.Tx,
+		dry: cfg.Dry, do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			cfg.Tx = tx
+			return "", c.resume(ctx, run.Core(), cfg)
 		},
 	}
 	return c.bulk(ctx, f, v, err)
@@ -77,13 +79,13 @@ func (c *Client) ResumeAll(ctx context.Context, f RunFilter, opts ...ChangeOptio
 // otherwise like [Client.CancelAll], except that another call after an error would restart the runs in Changed again,
 // unless their ID is taken. Continue with f.After instead: the oldest run in Changed and Skipped, which is the one with
 // the smallest RunID.
-func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOption) (BulkResult, error) {
-	cfg, err := c.restartOptions(ctx, opts, takes("DryRun"))
+func (c *Client) RestartAll(ctx context.Context, f kagzi.RunFilter, opts ...RestartOption) (BulkResult, error) {
+	cfg, err := c.restartOptions(ctx, opts, core.Takes("DryRun"))
 	v := verb{
-		name: "restart all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry,
-		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-			cfg.tx = tx
-			return c.restart(ctx, run, cfg)
+		name: "restart all", to: over, activates: true, tx: cfg.Tx, dry: cfg.Dry,
+		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			cfg.Tx = tx
+			return c.restart(ctx, run.Core(), cfg)
 		},
 	}
 	return c.bulk(ctx, f, v, err)
@@ -91,13 +93,13 @@ func (c *Client) RestartAll(ctx context.Context, f RunFilter, opts ...RestartOpt
 
 // ForkAll forks the runs that f selects and that are over from step on, like [Client.Fork]. It is otherwise like
 // [Client.RestartAll].
-func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
-	cfg, err := c.restartOptions(ctx, opts, takes("DryRun", "InheritCompensations"))
+func (c *Client) ForkAll(ctx context.Context, f kagzi.RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
+	cfg, err := c.restartOptions(ctx, opts, core.Takes("DryRun", "InheritCompensations"))
 	v := verb{
-		name: "fork all", to: over, activates: true, tx: cfg.tx, dry: cfg.dry,
-		do: func(ctx context.Context, tx pgx.Tx, run RunID) (RunID, error) {
-			cfg.tx = tx
-			return c.fork(ctx, run, step, cfg)
+		name: "fork all", to: over, activates: true, tx: cfg.Tx, dry: cfg.Dry,
+		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			cfg.Tx = tx
+			return c.fork(ctx, run.Core(), step, cfg)
 		},
 	}
 	return c.bulk(ctx, f, v, errors.Join(err, validateStepID(step)))
@@ -106,40 +108,40 @@ func (c *Client) ForkAll(ctx context.Context, f RunFilter, step string, opts ...
 // A verb is the change that a bulk makes to each run.
 type verb struct {
 	name      string
-	to        []Status // that it applies to
-	activates bool     // it takes the run's ID
-	tx        pgx.Tx   // the caller's; nil: each run is changed in a transaction of its own
-	dry       bool     // each change is rolled back
-	do        func(ctx context.Context, tx pgx.Tx, run RunID) (as RunID, err error)
+	to        []kagzi.Status // that it applies to
+	activates bool           // it takes the run's ID
+	tx        pgx.Tx         // the caller's; nil: each run is changed in a transaction of its own
+	dry       bool           // each change is rolled back
+	do        func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (as kagzi.RunID, err error)
 
 	same func(*store.Run) bool // whether the change would change nothing of a run; nil: it always would
 }
 
 var (
-	active = []Status{StatusPending, StatusRunning, StatusSleeping}
-	over   = []Status{StatusCompleted, StatusFailed, StatusCancelled}
+	active = []kagzi.Status{kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping}
+	over   = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled}
 )
 
 // inapplicable are the errors for which a bulk skips a run.
 var inapplicable = []error{
-	ErrNotFound, ErrRunFinished, ErrRunActive, ErrIDConflict, ErrCompensated, ErrNotWaiting,
-	ErrRunNeeded, errUnchanged,
+	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated, kagzi.ErrNotWaiting,
+	kagzi.ErrRunNeeded, errUnchanged,
 }
 
 // bulkPage is how many runs one query selects.
 const bulkPage = 100
 
 // bulk applies v to the runs that f selects. err is the error of the call's options.
-func (c *Client) bulk(ctx context.Context, f RunFilter, v verb, err error) (BulkResult, error) {
-	b := &bulk{c: c, verb: v, made: map[RunID]bool{}, taken: map[string]bool{}}
+func (c *Client) bulk(ctx context.Context, f kagzi.RunFilter, v verb, err error) (BulkResult, error) {
+	b := &bulk{c: c, verb: v, made: map[kagzi.RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {
-		err = c.usable(ctx)
+		err = c.core.Usable(ctx)
 	}
 	if err == nil {
 		err = b.run(ctx, f)
 	}
 	if err != nil {
-		return b.out, failure.Wrap(c.public(ctx, err), "%s", v.name)
+		return b.out, failure.Wrap(c.core.Public(ctx, err), "%s", v.name)
 	}
 	return b.out, nil
 }
@@ -149,27 +151,27 @@ type bulk struct {
 	c     *Client
 	verb  verb
 	out   BulkResult
-	made  map[RunID]bool  // new runs: the filter may choose them, if an older one's ID is of a clock that is ahead
-	taken map[string]bool // IDs that runs have taken which a dry run has not changed
+	made  map[kagzi.RunID]bool // new runs: the filter may choose them, if an older one's ID is of a clock that is ahead
+	taken map[string]bool      // IDs that runs have taken which a dry run has not changed
 }
 
-func (b *bulk) run(ctx context.Context, f RunFilter) error {
-	if !f.chooses() && (f.After != "" || f.Limit != 0) {
+func (b *bulk) run(ctx context.Context, f kagzi.RunFilter) error {
+	if !chooses(&f) && (f.After != "" || f.Limit != 0) {
 		return errors.New("kagzi: the filter only has After or Limit, which select no runs: say which runs; Status " +
 			"alone selects all runs with that status")
 	}
-	if !f.chooses() {
+	if !chooses(&f) {
 		return errors.New("kagzi: the filter is empty: say which runs; Status alone selects all runs with that status")
 	}
 	if len(f.Status) == 0 {
 		f.Status = b.verb.to
 	}
-	chosen, err := b.c.choice(f)
+	chosen, err := f.Core(b.c.core)
 	if err == nil {
-		err = b.c.checkSchema(ctx, b.verb.tx)
+		err = b.c.core.CheckSchema(ctx, b.verb.tx)
 	}
 	if err == nil {
-		b.verb.tx, err = b.c.store.CheckedTx(ctx, b.verb.tx)
+		b.verb.tx, err = b.c.core.Store.CheckedTx(ctx, b.verb.tx)
 	}
 	for left := f.Limit; err == nil; left -= chosen.Limit {
 		chosen.Limit = bulkPage
@@ -179,7 +181,7 @@ func (b *bulk) run(ctx context.Context, f RunFilter) error {
 		if chosen.Limit == 0 {
 			return nil
 		}
-		page, err := b.c.inspect.List(ctx, b.verb.tx, chosen)
+		page, err := b.c.core.Inspect.List(ctx, b.verb.tx, chosen)
 		if err != nil {
 			return err
 		}
@@ -201,19 +203,19 @@ func (b *bulk) one(ctx context.Context, r *store.Run) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	id := RunID(r.RunID.String())
+	id := kagzi.RunID(r.RunID.String())
 	if b.made[id] {
 		return nil
 	}
 	b.out.Matched++
-	var as RunID
+	var as kagzi.RunID
 	err := errUnchanged
 	if b.verb.same == nil || !b.verb.same(r) {
 		as, err = b.apply(ctx, id, r.ExternalID)
 	}
 	if slices.ContainsFunc(inapplicable, func(reason error) bool { return errors.Is(err, reason) }) {
 		if b.out.Skipped == nil {
-			b.out.Skipped = map[RunID]error{}
+			b.out.Skipped = map[kagzi.RunID]error{}
 		}
 		b.out.Skipped[id] = err
 		return nil
@@ -224,7 +226,7 @@ func (b *bulk) one(ctx context.Context, r *store.Run) error {
 	b.out.Changed = append(b.out.Changed, id)
 	if as != "" {
 		if b.out.New == nil {
-			b.out.New = map[RunID]RunID{}
+			b.out.New = map[kagzi.RunID]kagzi.RunID{}
 		}
 		b.out.New[id] = as
 		b.made[as] = true
@@ -232,14 +234,14 @@ func (b *bulk) one(ctx context.Context, r *store.Run) error {
 	return nil
 }
 
-func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID, err error) {
+func (b *bulk) apply(ctx context.Context, id kagzi.RunID, externalID string) (as kagzi.RunID, err error) {
 	switch {
 	case b.verb.dry:
 		if b.taken[externalID] {
 			return "", failure.Wrap(failure.Explain("a newer run with the same ID is changed first, and then "+
-				"holds the ID", ErrIDConflict), "%s: %s", b.verb.name, id)
+				"holds the ID", kagzi.ErrIDConflict), "%s: %s", b.verb.name, id)
 		}
-		err = b.c.store.DryRun(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
+		err = b.c.core.Store.DryRun(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := b.verb.do(ctx, tx, id)
 			return err
 		})
@@ -247,7 +249,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 			b.taken[externalID] = true
 		}
 	case b.verb.tx != nil:
-		err = b.c.store.InSavepoint(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err = b.c.core.Store.InSavepoint(ctx, b.verb.tx, func(ctx context.Context, tx pgx.Tx) (err error) {
 			as, err = b.verb.do(ctx, tx, id)
 			return err
 		})
@@ -258,7 +260,7 @@ func (b *bulk) apply(ctx context.Context, id RunID, externalID string) (as RunID
 }
 
 // chooses reports whether the filter has a condition.
-func (f *RunFilter) chooses() bool {
+func chooses(f *kagzi.RunFilter) bool {
 	return len(f.Status)+len(f.Metadata) > 0 || f.Workflow != "" || f.Queue != "" || f.ID != "" || f.Parent != "" ||
 		f.Schedule != "" || f.Key != "" || f.Group != "" ||
 		f.Kind != "" || f.WaitingOn != "" || !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedSince.IsZero() ||
@@ -276,7 +278,7 @@ func validateStepID(step string) error {
 		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function",
 			text.Quote(step))
 	case !utf8.ValidString(step) || strings.IndexFunc(step, unicode.IsControl) >= 0:
-		return fmt.Errorf("%w: the name has characters that no step's has", errStepNotFound)
+		return fmt.Errorf("%w: the name has characters that no step's has", core.ErrStepNotFound)
 	}
 	return nil
 }

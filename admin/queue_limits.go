@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
@@ -27,15 +28,15 @@ type QueueLimits struct {
 	MaxRunning int `json:"max_running,omitempty"`
 	// Rate is how often runs may take a slot: with Hold, how many start; without, also how many go on after a wait.
 	Rate Rate `json:"rate,omitzero"`
-	// EachKey are the limits of each [Key] of the queue, if [Client.SetKey] has set no other ones. It has no Weight.
+	// EachKey are the limits of each [kagzi.Key] of the queue, if [Client.SetKey] has set no other ones. It has no Weight.
 	EachKey KeyLimits `json:"each_key,omitzero"`
 	// Hold lets a run keep its slot while it sleeps, waits, or is between two attempts. With one slot for each key, the
-	// runs of a key then form a sequence: each begins once the one before has ended, in order of [Priority], time and
+	// runs of a key then form a sequence: each begins once the one before has ended, in order of [kagzi.Priority], time and
 	// start.
 	Hold bool `json:"hold,omitempty"`
 }
 
-// KeyLimits are limits of a [Key]. For [Client.SetKey], a zero field means what QueueLimits.EachKey says; there, it is
+// KeyLimits are limits of a [kagzi.Key]. For [Client.SetKey], a zero field means what QueueLimits.EachKey says; there, it is
 // no limit.
 type KeyLimits struct {
 	// MaxRunning is how many runs of the key may have a slot at once.
@@ -83,17 +84,17 @@ func (l QueueLimits) validate() error {
 // SetQueue sets the limits of a queue, in place of those that it had; with Queue alone it removes them. The limits of
 // [Client.SetKey] stay. The queue needs no run or worker. The next claims obey them. Runs under way go on, even if they
 // are more than a lower MaxRunning; they count. Claims that are under way in that moment may not know of a new limit,
-// and their runs may not count for up to a minute. SetQueue takes [Reason] and [Actor].
-func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...ChangeOption) error {
+// and their runs may not count for up to a minute. SetQueue takes [kagzi.Reason] and [kagzi.Actor].
+func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = l.validate()
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.store.SetQueue(ctx, store.QueueLimits{
+		err = c.core.Store.SetQueue(ctx, store.QueueLimits{
 			Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(),
 			EachKey: l.EachKey.stored(), Held: l.Hold,
 		}, cfg.Why)
@@ -104,16 +105,16 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...ChangeOpti
 // SetKey sets the limits that a key of a queue has instead of QueueLimits.EachKey, and its weight, in place of those
 // that it had. The zero KeyLimits removes them. SetKey may be called before the key has a run, and before the queue has
 // limits. It takes effect as [Client.SetQueue] does, with the same options.
-func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits, opts ...ChangeOption) error {
+func (c *Client) SetKey(ctx context.Context, queue string, key kagzi.Key, l KeyLimits, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = errors.Join(valid.Queue(queue), valid.Key("Key", string(key)), l.validate("KeyLimits"))
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.store.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
+		err = c.core.Store.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
 	}
 	return c.limitsSet(ctx, queue, err, "set the limits of key %s of queue %s", text.Quote(string(key)),
 		text.Quote(queue))
@@ -122,9 +123,9 @@ func (c *Client) SetKey(ctx context.Context, queue string, key Key, l KeyLimits,
 // limitsSet lets workers claim by the new limits of the queue.
 func (c *Client) limitsSet(ctx context.Context, queue string, err error, what string, args ...any) error {
 	if err == nil {
-		err = c.hints.Due(ctx, nil, store.DueRun{Queue: queue})
+		err = c.core.Hints.Due(ctx, nil, store.DueRun{Queue: queue})
 	}
-	return c.failedIf(ctx, err, what, args...)
+	return c.core.FailedIf(ctx, err, what, args...)
 }
 
 // stored returns the rate as the store knows it.
@@ -164,16 +165,16 @@ type QueueInfo struct {
 
 // Queues returns the first thousand queues that have limits, by name.
 func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
-	err := c.usable(ctx)
+	err := c.core.Usable(ctx)
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var rows []inspect.QueueState
 	if err == nil {
-		rows, err = c.inspect.QueueStates(ctx, nil)
+		rows, err = c.core.Inspect.QueueStates(ctx, nil)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "list the queues with limits")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "list the queues with limits")
 	}
 	infos := make([]QueueInfo, len(rows))
 	for i, r := range rows {
@@ -226,7 +227,7 @@ type KeyInfo struct {
 // looked for. A key of a queue without workers may be missing; [Client.List] finds its runs. A filter has a Queue or
 // Groups.
 func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
-	err := c.usable(ctx)
+	err := c.core.Usable(ctx)
 	order := map[KeyOrder]inspect.KeyOrder{
 		"": inspect.ByName, ByKey: inspect.ByName, Fullest: inspect.Fullest,
 		LongestWaiting: inspect.LongestWaiting,
@@ -252,7 +253,7 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 		}
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var rows []inspect.KeyState
 	if err == nil {
@@ -260,13 +261,13 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 		if limit == 0 {
 			limit = 100
 		}
-		rows, err = c.inspect.Keys(ctx, nil, inspect.KeyFilter{
+		rows, err = c.core.Inspect.Keys(ctx, nil, inspect.KeyFilter{
 			Queue: f.Queue, Prefix: f.Prefix, After: f.After,
 			Order: order[f.Order], Limit: limit,
 		})
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "list keys")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "list keys")
 	}
 	infos := make([]KeyInfo, len(rows))
 	for i, r := range rows {

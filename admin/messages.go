@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
@@ -11,28 +11,31 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/inspect"
 )
 
-// MessageInfo is a message that a run has got. Its JSON follows the rules of [RunInfo].
+// MessageInfo is a message that a run has got. Its JSON follows the rules of [kagzi.RunInfo].
 type MessageInfo struct {
-	Signal  string          `json:"signal"` // the name of the [Signal] with its key: "approved/call-7"
-	ID      ID              `json:"id"`     // that of [Message.WithID], or one that Kagzi made
+	Signal  string          `json:"signal"` // the name of the [kagzi.Signal] with its key: "approved/call-7"
+	ID      kagzi.ID        `json:"id"`     // that of [kagzi.Message.WithID], or one that Kagzi made
 	Payload json.RawMessage `json:"payload,omitempty"`
-	Headers Headers         `json:"headers,omitempty"`
-	// the run and the step that sent it, as in [StepInfo].Key; empty if it was not sent in a step
+	Headers kagzi.Headers   `json:"headers,omitempty"`
+	// the run and the step that sent it, as in [kagzi.StepInfo].Key; empty if it was not sent in a step
 	SentBy     string    `json:"sent_by,omitempty"`
 	ReceivedAt time.Time `json:"received_at,omitzero"`
-	// the [StepAttempt].Step of the [WaitSignal] that read it; empty if it is unread
+	// the [kagzi.StepAttempt].Step of the [kagzi.WaitSignal] that read it; empty if it is unread
 	ReadBy string    `json:"read_by,omitempty"`
 	ReadAt time.Time `json:"read_at,omitzero"` // when the read was recorded
 
 	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the
-	// signal, or the [Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the
+	// signal, or the [kagzi.Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the
 	// message had not come, until [Client.RedeliverMessage] or [Client.DropMessage].
 	SetAside   string    `json:"set_aside,omitempty"`
 	SetAsideAt time.Time `json:"set_aside_at,omitzero"`
@@ -40,38 +43,38 @@ type MessageInfo struct {
 
 // A MessageFilter selects messages of a run; the zero value selects all. A message must match all fields that are set.
 type MessageFilter struct {
-	Signal string // the name of the [Signal] with its key, as [Signal.Name] returns it
-	Unread bool   // those that the run has not read, with those that were set aside
-	After  ID     // the ID of the last message of the page before
-	Limit  int    // zero means 100
+	Signal string   // the name of the [kagzi.Signal] with its key, as [kagzi.Signal.Name] returns it
+	Unread bool     // those that the run has not read, with those that were set aside
+	After  kagzi.ID // the ID of the last message of the page before
+	Limit  int      // zero means 100
 }
 
 // Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the
 // order in which they were stored, which is the order in which the run reads them. For the next page, set f.After to
 // the ID of the last one.
 //
-// A message is unread until a [WaitSignal] has read it and the run has recorded that, which takes it a second at most,
-// and in a branch of a [Race] until the race is decided. The messages that a run ignores are found
+// A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, which takes it a second at most,
+// and in a branch of a [kagzi.Race] until the race is decided. The messages that a run ignores are found
 // by f.Unread: those whose name or key is misspelt, and those that came after the last read.
 //
-// Messages returns [ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of
+// Messages returns [kagzi.ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of
 // it. It reads no more messages than it returns; with f.Unread it may read all of the run's.
-func (c *Client) Messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
-	ref = plain(ref)
-	messages, err := c.messages(ctx, ref, f)
-	return messages, c.failedIf(ctx, err, "messages of %v", named(ref))
+func (c *Client) Messages(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
+	at := core.RefOf(ref)
+	messages, err := c.messages(ctx, at, f)
+	return messages, c.core.FailedIf(ctx, err, "messages of %v", at)
 }
 
-func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]MessageInfo, error) {
+func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]MessageInfo, error) {
 	limit, err := valid.Listed(f.Limit)
 	if err := cmp.Or(err, f.validate()); err != nil {
 		return nil, failure.Of(kind.BadRequest, err)
 	}
-	id, err := c.resolve(ctx, nil, ref)
+	id, err := c.core.Resolve(ctx, nil, at)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.inspect.Messages(ctx, id, inspect.MessageFilter{
+	rows, err := c.core.Inspect.Messages(ctx, id, inspect.MessageFilter{
 		Name: f.Signal, Unread: f.Unread, After: string(f.After),
 		Limit: limit,
 	})
@@ -85,7 +88,7 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 	out := make([]MessageInfo, len(rows))
 	for i, r := range rows {
 		out[i] = MessageInfo{
-			Signal: r.Name, ID: ID(r.ID), Payload: c.payloads.Shown(r.Payload), Headers: storedHeaders(r.Headers),
+			Signal: r.Name, ID: kagzi.ID(r.ID), Payload: c.core.Payloads.Shown(r.Payload), Headers: core.Tags(r.Headers),
 			SentBy:     r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
 			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,
@@ -96,13 +99,13 @@ func (c *Client) messages(ctx context.Context, ref Ref, f MessageFilter) ([]Mess
 
 // DropMessage removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or,
 // while no worker executes the run, any. The run's log says who dropped it and why. A message with the same ID
-// ([Message.WithID]) may be sent again: so the sender can correct what it sent.
+// ([kagzi.Message.WithID]) may be sent again: so the sender can correct what it sent.
 //
-// It returns [ErrNotFound] if the run has no such message, perhaps because it was dropped before, and [ErrNotWaiting]
+// It returns [kagzi.ErrNotFound] if the run has no such message, perhaps because it was dropped before, and [kagzi.ErrNotWaiting]
 // if a worker may be about to read it: pause the run first.
-func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
-	return c.changeMessage(ctx, "drop", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		return c.store.DropMessage(ctx, tx, run, string(id), why)
+func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	return c.changeMessage(ctx, "drop", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+		return c.core.Store.DropMessage(ctx, tx, run, string(id), why)
 	})
 }
 
@@ -110,11 +113,11 @@ func (c *Client) DropMessage(ctx context.Context, ref Ref, id ID, opts ...Change
 // had sent it again: behind the others, and received now. Deploy code that decodes it before, else it is set aside
 // again. The run's log says who did that and why.
 //
-// It returns [ErrNotFound] if the run has no such message, [ErrRunFinished] if the run is over, [ErrInboxFull], and an
+// It returns [kagzi.ErrNotFound] if the run has no such message, [kagzi.ErrRunFinished] if the run is over, [kagzi.ErrInboxFull], and an
 // error if the message was not set aside.
-func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...ChangeOption) error {
-	return c.changeMessage(ctx, "redeliver", ref, id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		found, err := c.store.RedeliverMessage(ctx, tx, run, string(id), why)
+func (c *Client) RedeliverMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	return c.changeMessage(ctx, "redeliver", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+		found, err := c.core.Store.RedeliverMessage(ctx, tx, run, string(id), why)
 		if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
 			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for "+
 				"its signal"))
@@ -122,39 +125,38 @@ func (c *Client) RedeliverMessage(ctx context.Context, ref Ref, id ID, opts ...C
 		if err != nil {
 			return err
 		}
-		return c.hints.Signalled(ctx, tx, found)
+		return c.core.Hints.Signalled(ctx, tx, found)
 	})
 }
 
 // changeMessage calls do for the message of a run. verb is for errors.
-func (c *Client) changeMessage(ctx context.Context, verb string, ref Ref, id ID, opts []ChangeOption,
+func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id kagzi.ID, opts []kagzi.ChangeOption,
 	do func(pgx.Tx, uuid.UUID, store.Why) error,
 ) error {
-	ref = plain(ref)
-	cfg, err := changeOptions(opts, everyVerb)
+	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {
 		err = valid.MessageID(string(id))
 	}
 	if err != nil {
-		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, named(ref))
+		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, at)
 	}
-	tx, run, err := c.resolveToChange(ctx, cfg.tx, ref)
+	tx, run, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
 	if err == nil {
 		err = do(tx, run, cfg.Why)
 	}
 	kept, isKept := errors.AsType[*store.MessageKept](err)
 	switch {
 	case errors.Is(err, store.ErrMessageNotFound):
-		err = errMessageNotFound
+		err = core.ErrMessageNotFound
 	case errors.Is(err, store.ErrRunFinished):
-		err = failure.Explain("run is over, so it reads no message", ErrRunFinished)
+		err = failure.Explain("run is over, so it reads no message", kagzi.ErrRunFinished)
 	case isKept && kept.ReadBy != "":
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the run has read it in %q", kept.ReadBy))
 	case isKept:
 		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the "+
-			"message once the run is paused", ErrNotWaiting)
+			"message once the run is paused", kagzi.ErrNotWaiting)
 	}
-	return c.failedIf(ctx, err, "%s message %.60q of %v", verb, string(id), named(ref))
+	return c.core.FailedIf(ctx, err, "%s message %.60q of %v", verb, string(id), at)
 }
 
 func (f MessageFilter) validate() error {
@@ -180,7 +182,7 @@ type messageJSON struct {
 // MarshalJSON writes the message by the rules of RunInfo.
 func (m MessageInfo) MarshalJSON() ([]byte, error) {
 	out := messageJSON{messageFields: messageFields(m)}
-	out.Payload, out.PayloadBytes = payload(m.Payload)
+	out.Payload, out.PayloadBytes = payloads.InJSON(m.Payload)
 	return json.Marshal(out)
 }
 
@@ -191,6 +193,6 @@ func (m *MessageInfo) UnmarshalJSON(data []byte) error {
 		return failure.Wrap(err, "message as JSON")
 	}
 	*m = MessageInfo(in.messageFields)
-	m.Payload = orBytes(in.Payload, in.PayloadBytes)
+	m.Payload = payloads.FromJSON(in.Payload, in.PayloadBytes)
 	return nil
 }

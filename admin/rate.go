@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"encoding/json"
@@ -72,7 +72,7 @@ type rateJSON struct {
 
 // MarshalJSON writes the JSON that Rate documents.
 func (r Rate) MarshalJSON() ([]byte, error) {
-	return json.Marshal(rateJSON{r.Starts, durationText(r.Per), r.Burst})
+	return json.Marshal(rateJSON{r.Starts, duration.Text(r.Per), r.Burst})
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -81,27 +81,11 @@ func (r *Rate) UnmarshalJSON(data []byte) error {
 	var per time.Duration
 	err := json.Unmarshal(data, &in)
 	if err == nil {
-		per, err = durationOf(in.Per)
+		per, err = duration.OfText(in.Per)
 	}
 	if err != nil {
 		return failure.Wrap(err, "rate as JSON")
 	}
 	*r = Rate{in.Starts, per, in.Burst}
 	return nil
-}
-
-// durationText is a duration as it is written in JSON, empty if it is zero.
-func durationText(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return duration.Format(d)
-}
-
-// durationOf is the inverse of durationText.
-func durationOf(s string) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	return duration.Parse(s)
 }

@@ -1,4 +1,4 @@
-package kagzi
+package admin
 
 import (
 	"cmp"
@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
@@ -16,21 +19,7 @@ import (
 	"github.com/kagzi/kagzi/store/inspect"
 )
 
-// Limit makes a step subject to the limit of that name, which [Client.SetLimit] has set: all steps of the namespace
-// that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
-// begin. A wait of more than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The
-// step's [Timeout] does not count it.
-//
-// If nobody has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's
-// [RetryPolicy].
-type Limit string
-
-func (l Limit) step(c *stepConfig) {
-	c.limit = string(l)
-	c.check(valid.LimitName(string(l)))
-}
-
-// A StepLimit says how often the steps with its [Limit] may begin, and how many of them may be under way, in all
+// A StepLimit says how often the steps with its [kagzi.Limit] may begin, and how many of them may be under way, in all
 // workers of the namespace together. With neither Rate nor MaxRunning, it lets every step begin.
 type StepLimit struct {
 	Name string `json:"name"`
@@ -44,7 +33,7 @@ type StepLimit struct {
 	// counts until its function returns, or its worker is dead. If its run was ended by somebody else, and the function
 	// does not return, it counts for ten more seconds.
 	MaxRunning int `json:"max_running,omitempty"`
-	// HonorRetryAfter lets an attempt that fails with [RetryAfter] stop all others for that time, or until somebody
+	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until somebody
 	// sets the limit without HonorRetryAfter.
 	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
@@ -60,68 +49,68 @@ func (l StepLimit) validate() error {
 
 // SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in
 // force when SetLimit returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is
-// higher than before, the steps that wait begin correspondingly earlier. It takes [Reason] and [Actor].
-func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...ChangeOption) error {
+// higher than before, the steps that wait begin correspondingly earlier. It takes [kagzi.Reason] and [kagzi.Actor].
+func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = l.validate()
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var woken []store.Signalled
 	if err == nil {
-		woken, err = c.store.SetLimit(ctx, store.StepLimit{
+		woken, err = c.core.Store.SetLimit(ctx, store.StepLimit{
 			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning,
 			RetryAfter: l.HonorRetryAfter,
 		}, cfg.Why)
 	}
 	if err != nil {
-		return failure.Wrap(c.public(ctx, err), "set limit %s", text.Quote(l.Name))
+		return failure.Wrap(c.core.Public(ctx, err), "set limit %s", text.Quote(l.Name))
 	}
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
-		out, err = c.store.ServeLimit(ctx, l.Name, store.LimitRequest{})
+		out, err = c.core.Store.ServeLimit(ctx, l.Name, store.LimitRequest{})
 		if pg.Locked(err) { // somebody serves it
 			err = nil
 		}
 		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More
 	}
-	_ = c.hints.Signalled(ctx, nil, woken...) // fails only in a transaction
-	return c.failedIf(ctx, err, "set limit %s", text.Quote(l.Name))
+	_ = c.core.Hints.Signalled(ctx, nil, woken...) // fails only in a transaction
+	return c.core.FailedIf(ctx, err, "set limit %s", text.Quote(l.Name))
 }
 
 // DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
-// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [Reason] and [Actor]. DeleteLimit returns
-// [ErrNotFound] if there is no such limit.
-func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...ChangeOption) error {
+// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [kagzi.Reason] and [kagzi.Actor]. DeleteLimit returns
+// [kagzi.ErrNotFound] if there is no such limit.
+func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = valid.LimitName(name)
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var found, used bool
 	if err == nil {
-		found, used, err = c.store.DeleteLimit(ctx, name, cfg.Why)
+		found, used, err = c.core.Store.DeleteLimit(ctx, name, cfg.Why)
 	}
 	switch {
 	case err != nil:
 	case !found:
-		err = errLimitNotFound
+		err = core.ErrLimitNotFound
 	case used:
 		err = errors.New("steps wait for it or are under way: to lift it, set it without Rate and MaxRunning")
 	}
-	return c.failedIf(ctx, err, "delete limit %s", text.Quote(name))
+	return c.core.FailedIf(ctx, err, "delete limit %s", text.Quote(name))
 }
 
 // limitOptions validates the client and the options of a change of limits.
-func (c *Client) limitOptions(opts []ChangeOption) (changeConfig, error) {
-	if err := c.made(); err != nil {
-		return changeConfig{}, err
+func (c *Client) limitOptions(opts []kagzi.ChangeOption) (core.ChangeConfig, error) {
+	if err := c.core.Made(); err != nil {
+		return core.ChangeConfig{}, err
 	}
-	return changeOptions(opts, []string{"Reason", "Actor"})
+	return core.Changes(opts, []string{"Reason", "Actor"})
 }
 
 // LimitInfo is a limit on steps, and what it does at the moment. Its JSON follows the rules of [ScheduleInfo].
@@ -141,7 +130,7 @@ type LimitInfo struct {
 // Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end
 // at 10,000.
 func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, error) {
-	err := c.made()
+	err := c.core.Made()
 	if err == nil && n < 0 {
 		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
 	}
@@ -149,14 +138,14 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 		err = valid.LimitName(after)
 	}
 	if err == nil {
-		err = c.checkSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var rows []inspect.LimitState
 	if err == nil {
-		rows, err = c.inspect.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
+		rows, err = c.core.Inspect.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.public(ctx, err), "list limits")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "list limits")
 	}
 	infos := make([]LimitInfo, len(rows))
 	for i, r := range rows {
@@ -180,7 +169,7 @@ type limitJSON struct {
 
 // MarshalJSON writes the JSON that LimitInfo documents.
 func (l LimitInfo) MarshalJSON() ([]byte, error) {
-	return json.Marshal(limitJSON{limitFields(l), durationText(l.Every)})
+	return json.Marshal(limitJSON{limitFields(l), duration.Text(l.Every)})
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -188,7 +177,7 @@ func (l *LimitInfo) UnmarshalJSON(data []byte) error {
 	var in limitJSON
 	err := json.Unmarshal(data, &in)
 	if err == nil {
-		in.limitFields.Every, err = durationOf(in.Every)
+		in.limitFields.Every, err = duration.OfText(in.Every)
 	}
 	if err != nil {
 		return failure.Wrap(err, "limit as JSON")

@@ -1,0 +1,108 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Delete deletes a run that is over, with all that is its own: input, result, steps, messages, log. Its children and
+// compensations go with it, but for children that are [kagzi.Detached]. Whoever waits for its result gets [kagzi.ErrNotFound]. A
+// deletion is for good: a run that may be of use again is better kept, and deleted by retention.
+//
+// The deletion is recorded: [Client.RunLog] of the run's RunID, or of its ID unless another run has that, then shows
+// one entry DELETED with [kagzi.Reason] and [kagzi.Actor], the run's workflow, status and ID. Retention deletes that record when it
+// is as old as failed runs get.
+//
+// Delete returns once the run is gone. It returns [kagzi.ErrRunActive] if the run or a child of it is not over,
+// [kagzi.ErrNotFound], and [kagzi.ErrRunNeeded] if the run cannot be missed: a child goes with its parent, and the last run of a
+// [Consumer] that has not completed is followed by another one first. It deletes large histories (over 5000 records) in
+// several transactions. If it fails meanwhile, RunInfo.WaitingOn is "deletion", and a coordinator does the rest within
+// about a minute, whatever the retention is; so does another call. With [kagzi.InTx] everything is deleted in that
+// transaction.
+//
+// A start with the ID of a deleted run finds no run that is over: see [kagzi.IfEnded]. A tick of a schedule whose run was
+// deleted is not fired again, unless a [Client.BackfillSchedule] asks for it.
+func (c *Client) Delete(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.EveryVerb)
+	if err == nil {
+		_, err = c.delete(ctx, cfg.Tx, at, cfg)
+	}
+	return c.core.FailedIf(ctx, err, "delete %v", at)
+}
+
+// DeleteAll deletes the runs that f selects and that are over, like [Client.Delete]. A child that f selects is changed
+// if its parent is deleted, and otherwise skipped with [kagzi.ErrRunNeeded]. DeleteAll is otherwise like [Client.CancelAll].
+func (c *Client) DeleteAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi.ChangeOption) (BulkResult, error) {
+	cfg, err := core.Changes(opts, core.Takes("DryRun"))
+	gone := map[kagzi.RunID]bool{}
+	v := verb{
+		name: "delete all", to: over, tx: cfg.Tx, dry: cfg.Dry,
+		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
+			if gone[run] {
+				return "", nil
+			}
+			ids, err := c.delete(ctx, tx, run.Core(), cfg)
+			if err != nil {
+				return "", failure.Wrap(c.core.Public(ctx, err), "delete %s", run)
+			}
+			for _, id := range ids {
+				gone[id] = true
+			}
+			return "", nil
+		},
+	}
+	out, err := c.bulk(ctx, f, v, err)
+	for id := range out.Skipped { // children, which are newer than their parents, came first
+		if gone[id] {
+			delete(out.Skipped, id)
+			out.Changed = append(out.Changed, id)
+		}
+	}
+	slices.SortFunc(out.Changed, func(a, b kagzi.RunID) int { return strings.Compare(string(b), string(a)) })
+	return out, err
+}
+
+// delete deletes a run, and returns all runs that are deleted with it.
+func (c *Client) delete(ctx context.Context, tx pgx.Tx, at core.Ref, cfg core.ChangeConfig) (gone []kagzi.RunID, err error) {
+	tx, id, err := c.core.ResolveToChange(ctx, tx, at)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.core.Store.Delete(ctx, tx, id, cfg.Why, cfg.Dry)
+	needed, isNeeded := errors.AsType[*store.NeededRun](err)
+	below, isActive := errors.AsType[*store.ActiveBelow](err)
+	switch {
+	case isNeeded && needed.Consumer != "":
+		err = failure.Explain(fmt.Sprintf("it is the last run of consumer %q and has not completed: Resume it, let "+
+			"another one begin (Trigger), or delete the consumer first", needed.Consumer), kagzi.ErrRunNeeded)
+	case isNeeded:
+		err = failure.Explain(fmt.Sprintf("it is a child of run %s, which needs it: delete that one, and this one "+
+			"goes with it unless it is detached", needed.Parent), kagzi.ErrRunNeeded)
+	case isActive:
+		err = failure.Explain(fmt.Sprintf("run %s, which is below it, is not over: cancel that one first", below.RunID),
+			kagzi.ErrRunActive)
+	case errors.Is(err, store.ErrRunActive):
+		err = failure.Explain("the run is not over: cancel it first", kagzi.ErrRunActive)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		gone = append(gone, kagzi.RunID(id.String()))
+	}
+	if cfg.Dry {
+		return gone, nil
+	}
+	return gone, c.core.Hints.Changed(ctx, tx, ids...)
+}

@@ -1,0 +1,174 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
+)
+
+// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, even if
+// compensations of the run are under way. It returns once that is stored, and returns the errors of Cancel.
+func (c *Client) Terminate(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.EveryVerb)
+	if err != nil {
+		return failure.Wrap(err, "terminate %v", at)
+	}
+	return c.terminate(ctx, at, cfg)
+}
+
+func (c *Client) terminate(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
+	err := c.core.End(ctx, at, cfg.Tx, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
+		return c.core.Store.Terminate(ctx, tx, id, cfg.Why)
+	})
+	return c.core.FailedIf(ctx, err, "terminate %v", at)
+}
+
+// Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures
+// with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [kagzi.RetryPolicy]
+// allows. Two sorts of failures count: those in the chain of the error that the function returned (so wrap errors with
+// %w), and those after which it reached no step, sleep, wait, child or group. A failure after which the function
+// continued stays recorded, too, unless a [Forget] names it. If there is nothing to try again, no step is executed: the
+// function sees the same results, and fails again unless its code has changed. The run's deadline is removed.
+//
+// Resume returns once that is stored. It returns [kagzi.ErrRunActive] if the run is not over, [kagzi.ErrRunFinished] if it
+// completed, [kagzi.ErrCompensated] if its compensations have run, and [kagzi.ErrIDConflict] if another active run has its ID, or a
+// later run of its [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated
+// while they ran, continues with these, if the slots that it would hold to its end are free: otherwise Resume returns
+// [kagzi.ErrRunActive]. The parent of a resumed child keeps the failure that it has recorded, and does not cancel the child
+// when it ends.
+func (c *Client) Resume(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.Takes("Forget"))
+	if err != nil {
+		return failure.Wrap(err, "resume %v", at)
+	}
+	return c.resume(ctx, at, cfg)
+}
+
+func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
+	var id uuid.UUID
+	var err error
+	cfg.Tx, id, err = c.core.ResolveToChange(ctx, cfg.Tx, at)
+	var resumed store.Resumed
+	if err == nil {
+		resumed, err = c.core.Store.Resume(ctx, cfg.Tx, id, cfg.Why, cfg.Forget...)
+	}
+	notFailed, unknown := errors.AsType[*store.NotFailed](err)
+	held, isHeld := errors.AsType[*store.GroupHeld](err)
+	full, isFull := errors.AsType[*store.QueueFull](err)
+	switch {
+	case isFull && full.Key != "":
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold a slot of key %q of queue %q, "+
+			"whose %d are taken: resume it when one is free", full.Key, full.Queue, full.MaxRunning), kagzi.ErrRunActive)
+	case isFull:
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold one of the %d slots of queue "+
+			"%q, which are taken: resume it when one is free", full.MaxRunning, full.Queue), kagzi.ErrRunActive)
+	case errors.Is(err, store.ErrPlaceInTx):
+		err = failure.Explain("its compensations go on, and it would hold a slot of its queue, which has MaxRunning: "+
+			"no worker could claim from that queue until the transaction ends: call Resume without InTx", kagzi.ErrRunActive)
+	case isHeld:
+		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the "+
+			"group (Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), kagzi.ErrRunActive)
+	case unknown:
+		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a "+
+			"timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), kagzi.ErrNotFound)
+	case errors.Is(err, store.ErrRunFinished):
+		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another",
+			kagzi.ErrRunFinished)
+	case errors.Is(err, store.ErrIDConflict):
+		err = failure.Explain("another active run has its ID, or a later run of its consumer has begun", kagzi.ErrIDConflict)
+	}
+	if err == nil && resumed.Ends != nil {
+		err = c.core.Hints.Cancelled(ctx, cfg.Tx, resumed.Ends)
+	} else if err == nil {
+		err = c.core.Hints.Due(ctx, cfg.Tx, store.DueRun{Queue: resumed.Queue})
+	}
+	if err != nil {
+		return failure.Wrap(c.core.Public(ctx, err), "resume %v", at)
+	}
+	return nil
+}
+
+// A LogEntry is an entry of a run's log, see [Client.RunLog], or of a worker's, see [Client.WorkerLog].
+type LogEntry struct {
+	// Event is what happened. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED,
+	// MESSAGE_DROPPED, MESSAGE_REDELIVERED, DELETED, RESTARTED or FORKED; both the old and the new run get the last
+	// two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or
+	// forced offline), each at most once.
+	Event string    `json:"event"`
+	At    time.Time `json:"at,omitzero"`
+	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
+	// "Client.Drain" or "Run's context ended".
+	Reason string `json:"reason,omitempty"`
+	Actor  string `json:"actor,omitempty"` // the [kagzi.Actor] that the caller gave for the change of a run
+	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run
+	// with which this one was deleted
+	Other kagzi.RunID `json:"other,omitempty"`
+	Step  string      `json:"step,omitempty"` // for FORKED, the step from which the new run executes
+	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in
+	// this order. For DELETED they say what the run was: "workflow", "status" and, if it had an [kagzi.ID], "id", without a
+	// To. For SIGNALLED it is "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and for
+	// MESSAGE_DROPPED both without a To.
+	Changes []LogChange `json:"changes,omitempty"`
+}
+
+// A LogChange is a value that was changed. The values are texts: a time is in RFC 3339, metadata are JSON, and an empty
+// text stands for none.
+type LogChange struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+}
+
+// RunLog returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. The
+// log is deleted with its run. What stays of a run that [Client.Delete] has deleted is one entry, which says who
+// deleted it and why. An [kagzi.ID] that no run has stands for the run with it that was deleted last. RunLog returns
+// [kagzi.ErrNotFound] if the client's namespace has neither.
+func (c *Client) RunLog(ctx context.Context, ref kagzi.Ref) ([]LogEntry, error) {
+	at := core.RefOf(ref)
+	rows, err := c.runEvents(ctx, at)
+	if err != nil {
+		return nil, failure.Wrap(c.core.Public(ctx, err), "log of %v", at)
+	}
+	events := make([]LogEntry, len(rows))
+	for i, e := range rows {
+		events[i] = LogEntry{Event: e.Event, At: e.At, Reason: e.Reason, Actor: e.Actor, Step: e.Step}
+		if e.Other != uuid.Nil {
+			events[i].Other = kagzi.RunID(e.Other.String())
+		}
+		for _, change := range e.Changes {
+			events[i].Changes = append(events[i].Changes, LogChange(change))
+		}
+	}
+	return events, nil
+}
+
+// runEvents returns the events of a run, or of one that was deleted.
+func (c *Client) runEvents(ctx context.Context, at core.Ref) (rows []store.RunEvent, err error) {
+	id, err := c.core.Resolve(ctx, nil, at)
+	if at.ByID && errors.Is(err, store.ErrRunNotFound) {
+		id, err = c.core.Store.FindDeleted(ctx, at.Text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, missing := c.core.Store.Run(ctx, id) // before the events: if it is deleted meanwhile, these say so
+	if missing != nil && !errors.Is(missing, store.ErrRunNotFound) {
+		return nil, missing
+	}
+	rows, err = c.core.Store.RunEvents(ctx, id)
+	if err == nil && len(rows) == 0 {
+		err = missing
+	}
+	return rows, err
+}

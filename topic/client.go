@@ -1,0 +1,102 @@
+package topic
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/engine"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Client publishes events from outside of workflows, and triggers consumers. It is safe for concurrent use, and needs
+// no Close.
+type Client struct{ core *core.Client }
+
+// New returns the Client of c's namespace. It does no I/O. If c is nil, each method returns an error.
+func New(c *kagzi.Client) *Client { return &Client{c.Core()} }
+
+// A scope is a kagzi.Context.
+type scope interface {
+	Engine() *engine.Branch
+	Core() *core.Client
+}
+
+// branchOf returns the branch behind ctx, and the client of its worker.
+func branchOf(ctx kagzi.Context) (*engine.Branch, *core.Client, error) {
+	s, ok := ctx.(scope)
+	if !ok {
+		return nil, nil, core.ErrNilContext
+	}
+	return s.Engine(), s.Core(), nil
+}
+
+// Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read
+// it.
+//
+// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish
+// returns nil. Without an ID the event gets one of its own. In a step, with the step's ctx, that is derived from the
+// step, the run, the topic and the payload. So a further attempt of the step publishes only events that earlier
+// attempts did not publish. Equal events of one attempt are counted, and each is published. If the payload differs in
+// each attempt, for example because it contains the time, give the event an ID.
+//
+// With [kagzi.InTx] the event is published when the transaction commits; with that of a [kagzi.StepTx], together with the step's
+// record. Until then those who read the topic stop before the events that others publish after it: commit soon. While a
+// transaction has published an ID and is open, other calls with that ID wait for its end.
+//
+// Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are [kagzi.InTx].
+func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...kagzi.ChangeOption) error {
+	return c.core.FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
+}
+
+// PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at
+// once. It waits as [Client.Publish] does, and returns the same errors.
+func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...kagzi.ChangeOption) error {
+	return c.core.FailedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
+}
+
+// mostTopics bounds the topics of one call.
+const mostTopics = 1000
+
+func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.ChangeOption) error {
+	cfg, err := core.Changes(opts, []string{"InTx"})
+	if err := cmp.Or(err, c.core.Usable(ctx)); err != nil {
+		return err
+	}
+	rows, topics := make([]*store.NewEvent, len(events)), map[string]bool{}
+	for i, e := range events {
+		if topics[e.topic] = true; len(topics) > mostTopics {
+			return fmt.Errorf("kagzi: the events are of more than %d topics, each of which takes a lock of the "+
+				"server: make several calls, each in a transaction of its own", mostTopics)
+		}
+		if rows[i], err = newEvent(ctx, c.core, e); err != nil {
+			return ofEvents(events, i, err)
+		}
+	}
+	if err := c.core.CheckSchema(ctx, cfg.Tx); err != nil {
+		return err
+	}
+	return c.core.Topics.Publish(ctx, cfg.Tx, rows)
+}
+
+// Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one
+// follows it. With [kagzi.RejectActive] it does nothing and returns [kagzi.ErrRunActive] while a run of the consumer, or another
+// run of its group, is active. The other options are [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. Trigger returns [kagzi.ErrNotFound] if no
+// worker has stored the consumer yet.
+func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.ChangeOption) error {
+	cfg, err := core.Changes(opts, core.Takes("IfActive"))
+	if err = cmp.Or(err, c.core.Usable(ctx), valid.Consumer(consumer.name)); err == nil {
+		err = c.core.CheckSchema(ctx, cfg.Tx)
+	}
+	if err == nil {
+		var due store.DueRun
+		if due, err = c.core.Store.TriggerConsumer(ctx, cfg.Tx, consumer.name, cfg.Reject, cfg.Why); err == nil {
+			err = c.core.Hints.Due(ctx, cfg.Tx, due)
+		}
+	}
+	return c.core.FailedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
+}
