@@ -35,7 +35,7 @@ type ClientConfig struct {
 	// run with kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
-	// RunEvents publishes an event of [RunsTopic] for the start and the end of each run that this client starts, also
+	// RunEvents publishes an event of topic.Runs for the start and the end of each run that this client starts, also
 	// as a child, by a schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end,
 	// whatever his client says.
 	RunEvents bool

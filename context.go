@@ -36,7 +36,7 @@ type Context interface {
 	Now() time.Time
 	Logger() *slog.Logger // silent about replayed lines
 	// FireTime is the tick for which a schedule started the run. The run may execute much later, after downtime or a
-	// backfill. For any other run it is the zero time, also for one that [Client.TriggerSchedule] started:
+	// backfill. For any other run it is the zero time, also for one that admin.Client.TriggerSchedule started:
 	//
 	//	t := ctx.FireTime()
 	//	if t.IsZero() {

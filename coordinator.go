@@ -57,7 +57,7 @@ type CoordinatorConfig struct {
 	// time, such as 100*365*24*time.Hour, keeps them forever. A name that no run has does nothing.
 	Keep map[string]time.Duration
 
-	// KeepAudit is how long entries of the audit log are kept: see [Client.Audit]. As with KeepCompleted, each
+	// KeepAudit is how long entries of the audit log are kept: see admin.Client.Audit. As with KeepCompleted, each
 	// coordinator obeys its own configuration. Zero means 90 days.
 	KeepAudit time.Duration
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -37,7 +39,7 @@ func TestDefaultVersion(t *testing.T) {
 			t.Errorf("version %d, %v", info.Version, err)
 		}
 	}
-	page, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{})
+	page, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
 	if want := []string{"other/1", "other/2", "wf/1", "wf/2", "wf/3"}; err != nil || len(page) != 1 ||
 		!slices.Equal(page[0].Handlers, want) {
 		t.Errorf("registered %+v, %v; want %q", page, err, want)

@@ -23,7 +23,7 @@ var (
 	//   - the client's namespace has no such run, schedule, limit or worker (workers that are offline are kept for a
 	//     week);
 	//   - a run to fork has no record of the step;
-	//   - a step to [Forget] has not failed;
+	//   - a step to admin.Forget has not failed;
 	//   - there is no such consumer with that topic, or the topic has no such event;
 	//   - the run has no such message.
 	ErrNotFound = core.ErrNotFound
@@ -31,10 +31,10 @@ var (
 	ErrRunFinished = core.ErrRunFinished
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
 	ErrRunActive = core.ErrRunActive
-	// ErrNotWaiting reports that a [Client.Update] cannot change a run: a worker executes it, its new queue is full, or
+	// ErrNotWaiting reports that an admin.Client.Update cannot change a run: a worker executes it, its new queue is full, or
 	// the run waits for something else than the time that was to be changed. The text says which, and what to do.
 	ErrNotWaiting = core.ErrNotWaiting
-	// ErrRunNeeded reports that a [Client.Delete] refuses a run, because its parent or its [Consumer] needs it.
+	// ErrRunNeeded reports that an admin.Client.Delete refuses a run, because its parent or its topic.Consumer needs it.
 	ErrRunNeeded = core.ErrRunNeeded
 	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its
 	// steps.

@@ -3,6 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -11,14 +13,14 @@ import (
 func ExampleClient_Audit() {
 	ctx, _, client, _ := setup()
 	defer teardown()
-	limits := kagzi.QueueLimits{Queue: "mail", MaxRunning: 5}
-	_ = client.SetQueue(ctx, limits, kagzi.Actor("deploy 812"))
-	_ = client.SetQueue(ctx, limits, kagzi.Actor("deploy 813"))
+	limits := admin.QueueLimits{Queue: "mail", MaxRunning: 5}
+	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("deploy 812"))
+	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("deploy 813"))
 	limits.MaxRunning = 50
-	_ = client.SetQueue(ctx, limits, kagzi.Actor("ada"), kagzi.Reason("the newsletter is late"))
-	_ = client.Pause(ctx, kagzi.Target{Queue: "mail"}, kagzi.Actor("bob"), kagzi.Reason("the provider complains"))
+	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("ada"), kagzi.Reason("the newsletter is late"))
+	_ = admin.New(client).Pause(ctx, admin.Target{Queue: "mail"}, kagzi.Actor("bob"), kagzi.Reason("the provider complains"))
 
-	entries, _ := client.Audit(ctx, kagzi.AuditFilter{Kind: kagzi.AuditQueue, Name: "mail"})
+	entries, _ := admin.New(client).Audit(ctx, admin.AuditFilter{Kind: admin.AuditQueue, Name: "mail"})
 	for _, e := range entries {
 		fmt.Println(e.Action, "by", e.Actor, e.Reason, e.Changes)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -147,7 +149,7 @@ func ExampleClient_Resume() {
 	fmt.Println(errors.As(err, new(*kagzi.RunError)))
 
 	repaired = true
-	_ = client.Resume(ctx, run.ID())
+	_ = admin.New(client).Resume(ctx, run.ID())
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// paying

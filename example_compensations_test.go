@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -62,7 +64,7 @@ func ExampleCompensate() {
 			fmt.Println(s.Step, s.Status)
 		}
 	}
-	fmt.Println(errors.Is(client.Resume(ctx, run.ID()), kagzi.ErrCompensated))
+	fmt.Println(errors.Is(admin.New(client).Resume(ctx, run.ID()), kagzi.ErrCompensated))
 	// Output:
 	// book the flight to Oslo
 	// book the hotel to Oslo
@@ -170,8 +172,8 @@ func ExampleInheritCompensations() {
 	}
 	fmt.Println(run.Result(ctx))
 	soldOut.Store(true)
-	for _, opts := range [][]kagzi.RestartOption{nil, {kagzi.InheritCompensations()}} {
-		id, err := client.Fork(ctx, run.ID(), "hotel", opts...)
+	for _, opts := range [][]admin.RestartOption{nil, {admin.InheritCompensations()}} {
+		id, err := admin.New(client).Fork(ctx, run.ID(), "hotel", opts...)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -211,7 +213,7 @@ func ExampleClient_Terminate() {
 		return
 	}
 	untilAsleep(ctx, run)
-	fmt.Println(client.Terminate(ctx, run.ID(), kagzi.Reason("the account is needed")))
+	fmt.Println(admin.New(client).Terminate(ctx, run.ID(), kagzi.Reason("the account is needed")))
 	info, _ := run.Info(ctx)
 	fmt.Println(info.Status, info.Error)
 	// Output:

@@ -6,21 +6,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 )
 
-var Filed = kagzi.DefineConsumer("file-mails", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}, Group: "mail"})
+var Filed = topic.DefineConsumer("file-mails", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}, Group: "mail"})
 
 // fileMails files one mail in a run. It fails at mails without a subject.
 func fileMails(ctx kagzi.Context, filed int) (int, error) {
-	mails, err := kagzi.Peek(ctx, "next", Received, 1)
+	mails, err := topic.Peek(ctx, "next", Received, 1)
 	if err != nil || len(mails) == 0 {
 		return filed, err
 	}
 	if mails[0].Payload.Subject == "" {
 		return filed, errors.New("a mail has no subject")
 	}
-	return filed + 1, kagzi.Reserve(ctx, "it", mails...)
+	return filed + 1, topic.Reserve(ctx, "it", mails...)
 }
 
 // eventually waits until done reports true.
@@ -34,20 +37,20 @@ func eventually(done func() bool) {
 func ExampleClient_Topics() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	if err := client.Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
+	if err := topic.New(client).Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
 		fmt.Println(err)
 	}
 	show := func() {
-		topics, err := client.Topics(ctx)
+		topics, err := admin.New(client).Topics(ctx)
 		for _, t := range topics {
 			fmt.Println(t.Name, t.Events, t.Subscribers, err)
 		}
 	}
 	show()
-	kagzi.Consume(worker, Filed, fileMails)
+	topic.Consume(worker, Filed, fileMails)
 	serve(ctx, worker)
 	eventually(func() bool {
-		consumers, _ := client.Consumers(ctx)
+		consumers, _ := admin.New(client).Consumers(ctx)
 		return len(consumers) == 1
 	})
 	show()
@@ -60,22 +63,22 @@ func ExampleClient_Topics() {
 func ExampleClient_Consumers() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	if err := client.Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
+	if err := topic.New(client).Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
 		fmt.Println(err)
 	}
-	digest := kagzi.DefineConsumer("digest", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}})
-	kagzi.Consume(worker, digest, func(ctx kagzi.Context, _ int) (int, error) {
-		mails, err := kagzi.Peek(ctx, "new", Received, 100) // reserves none, so all stay pending
+	digest := topic.DefineConsumer("digest", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
+	topic.Consume(worker, digest, func(ctx kagzi.Context, _ int) (int, error) {
+		mails, err := topic.Peek(ctx, "new", Received, 100) // reserves none, so all stay pending
 		if err != nil {
 			return 0, err
 		}
-		return len(mails), kagzi.WakeAt(ctx, ctx.Now().Add(time.Hour))
+		return len(mails), topic.WakeAt(ctx, ctx.Now().Add(time.Hour))
 	})
 	serve(ctx, worker)
 
-	var c kagzi.ConsumerInfo
+	var c admin.ConsumerInfo
 	eventually(func() bool {
-		if consumers, _ := client.Consumers(ctx); len(consumers) == 1 {
+		if consumers, _ := admin.New(client).Consumers(ctx); len(consumers) == 1 {
 			c = consumers[0]
 		}
 		return c.RunStatus == kagzi.StatusCompleted
@@ -94,27 +97,27 @@ func ExampleClient_Skip() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 	for i, subject := range []string{"Invoice", "", "Hello"} {
-		if err := client.Publish(ctx, Received.With(Mail{"Ada", subject}).
+		if err := topic.New(client).Publish(ctx, Received.With(Mail{"Ada", subject}).
 			WithID(kagzi.ID(fmt.Sprintf("<%d@ada>", i+1)))); err != nil {
 			fmt.Println(err)
 		}
 	}
-	kagzi.Consume(worker, Filed, fileMails)
+	topic.Consume(worker, Filed, fileMails)
 	serve(ctx, worker)
 
-	var filed kagzi.ConsumerInfo
-	look := func() kagzi.ConsumerInfo {
-		if consumers, _ := client.Consumers(ctx); len(consumers) == 1 {
+	var filed admin.ConsumerInfo
+	look := func() admin.ConsumerInfo {
+		if consumers, _ := admin.New(client).Consumers(ctx); len(consumers) == 1 {
 			filed = consumers[0]
 		}
 		return filed
 	}
-	eventually(func() bool { return look().Pause != (kagzi.Pause{}) })
+	eventually(func() bool { return look().Pause != (admin.Pause{}) })
 	fmt.Println(filed.Name, filed.RunStatus, string(filed.State), filed.Topics[0].Pending)
 	fmt.Println(strings.Replace(filed.Pause.Reason, string(filed.Run), "…", 1))
 
-	fmt.Println(client.Skip(ctx, Filed, Received, "<2@ada>"))
-	fmt.Println(client.Unpause(ctx, kagzi.Target{Group: "mail"}))
+	fmt.Println(admin.New(client).Skip(ctx, Filed, Received, "<2@ada>"))
+	fmt.Println(admin.New(client).Unpause(ctx, admin.Target{Group: "mail"}))
 	eventually(func() bool { return look().Topics[0].Pending == 0 && filed.RunStatus == kagzi.StatusCompleted })
 	fmt.Println(filed.Name, filed.RunStatus, string(filed.State))
 	// Output:

@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -15,10 +18,10 @@ func ExampleConsume() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	counter := kagzi.DefineConsumer("counter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}})
+	counter := topic.DefineConsumer("counter", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
 	counted := make(chan map[string]int)
-	kagzi.Consume(worker, counter, func(ctx kagzi.Context, counts map[string]int) (map[string]int, error) {
-		mails, err := kagzi.Peek(ctx, "new", Received, 100)
+	topic.Consume(worker, counter, func(ctx kagzi.Context, counts map[string]int) (map[string]int, error) {
+		mails, err := topic.Peek(ctx, "new", Received, 100)
 		if err != nil || len(mails) == 0 {
 			return counts, err
 		}
@@ -31,12 +34,12 @@ func ExampleConsume() {
 		if err := kagzi.Do(ctx, "show", func(context.Context) error { counted <- counts; return nil }); err != nil {
 			return counts, err
 		}
-		return counts, kagzi.Reserve(ctx, "new", mails...)
+		return counts, topic.Reserve(ctx, "new", mails...)
 	})
 	serve(ctx, worker)
 
 	for _, from := range []string{"Ada", "Bob", "Ada"} {
-		if err := client.Publish(ctx, Received.With(Mail{From: from})); err != nil {
+		if err := topic.New(client).Publish(ctx, Received.With(Mail{From: from})); err != nil {
 			fmt.Println(err)
 			return
 		}
@@ -54,18 +57,18 @@ func ExampleWakeAt() {
 	defer teardown()
 
 	const most, patience = 3, 100 * time.Millisecond
-	writer := kagzi.DefineConsumer("writer", kagzi.ConsumerConfig{
-		Topics:    []kagzi.AnyTopic{Received},
+	writer := topic.DefineConsumer("writer", topic.ConsumerConfig{
+		Topics:    []topic.AnyTopic{Received},
 		LeastWake: patience,
 	})
 	batches := make(chan []string)
-	kagzi.Consume(worker, writer, func(ctx kagzi.Context, written int) (int, error) {
-		mails, err := kagzi.Peek(ctx, "new", Received, most)
+	topic.Consume(worker, writer, func(ctx kagzi.Context, written int) (int, error) {
+		mails, err := topic.Peek(ctx, "new", Received, most)
 		if err != nil || len(mails) == 0 {
 			return written, err
 		}
 		if late := mails[0].PublishedAt.Add(patience); len(mails) < most && ctx.Now().Before(late) {
-			return written, kagzi.WakeAt(ctx, late) // reserves nothing: another mail makes it run before
+			return written, topic.WakeAt(ctx, late) // reserves nothing: another mail makes it run before
 		}
 		var subjects []string
 		for _, m := range mails {
@@ -74,15 +77,15 @@ func ExampleWakeAt() {
 		if err := kagzi.Do(ctx, "write", func(context.Context) error { batches <- subjects; return nil }); err != nil {
 			return written, err
 		}
-		return written + len(mails), kagzi.Reserve(ctx, "written", mails...)
+		return written + len(mails), topic.Reserve(ctx, "written", mails...)
 	})
 	serve(ctx, worker)
 
-	var mails []kagzi.NewEvent
+	var mails []topic.NewEvent
 	for _, subject := range []string{"one", "two", "three", "four"} {
 		mails = append(mails, Received.With(Mail{Subject: subject}))
 	}
-	if err := client.PublishMany(ctx, mails); err != nil {
+	if err := topic.New(client).PublishMany(ctx, mails); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -98,11 +101,11 @@ func ExampleDefineConsumer_group() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	bounced := kagzi.DefineTopic[Mail]("mail.bounced")
-	consumer := func(name string, topic kagzi.Topic[Mail]) {
-		c := kagzi.DefineConsumer(name, kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Group: "mail"})
-		kagzi.Consume(worker, c, func(ctx kagzi.Context, n int) (int, error) {
-			mails, err := kagzi.Peek(ctx, "new", topic, 100)
+	bounced := topic.Define[Mail]("mail.bounced")
+	consumer := func(name string, about topic.Topic[Mail]) {
+		c := topic.DefineConsumer(name, topic.ConsumerConfig{Topics: []topic.AnyTopic{about}, Group: "mail"})
+		topic.Consume(worker, c, func(ctx kagzi.Context, n int) (int, error) {
+			mails, err := topic.Peek(ctx, "new", about, 100)
 			if err != nil {
 				return n, err
 			}
@@ -112,17 +115,17 @@ func ExampleDefineConsumer_group() {
 			}); err != nil {
 				return n, err
 			}
-			return n + len(mails), kagzi.Reserve(ctx, "new", mails...)
+			return n + len(mails), topic.Reserve(ctx, "new", mails...)
 		})
 	}
 	consumer("archive", Received)
 	consumer("complain", bounced)
 
-	for _, e := range []kagzi.NewEvent{
+	for _, e := range []topic.NewEvent{
 		bounced.With(Mail{}), Received.With(Mail{}), Received.With(Mail{}),
 		bounced.With(Mail{}),
 	} {
-		if err := client.Publish(ctx, e); err != nil {
+		if err := topic.New(client).Publish(ctx, e); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -141,12 +144,12 @@ func ExampleConsume_failure() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	archive := kagzi.DefineConsumer("archive", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}})
+	archive := topic.DefineConsumer("archive", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
 	var full atomic.Bool
 	full.Store(true)
 	archived := make(chan string)
-	kagzi.Consume(worker, archive, func(ctx kagzi.Context, n int) (int, error) {
-		mails, err := kagzi.Peek(ctx, "new", Received, 1)
+	topic.Consume(worker, archive, func(ctx kagzi.Context, n int) (int, error) {
+		mails, err := topic.Peek(ctx, "new", Received, 1)
 		if err != nil || len(mails) == 0 {
 			return n, err
 		}
@@ -160,22 +163,22 @@ func ExampleConsume_failure() {
 		if err != nil {
 			return n, err
 		}
-		return n + 1, kagzi.Reserve(ctx, "stored", mails...)
+		return n + 1, topic.Reserve(ctx, "stored", mails...)
 	})
-	if err := client.Publish(ctx, Received.With(Mail{Subject: "Invoice"})); err != nil {
+	if err := topic.New(client).Publish(ctx, Received.With(Mail{Subject: "Invoice"})); err != nil {
 		fmt.Println(err)
 		return
 	}
 	serve(ctx, worker)
 
-	var pauses []kagzi.Pause
+	var pauses []admin.Pause
 	for len(pauses) == 0 && ctx.Err() == nil {
-		pauses, _ = client.Pauses(ctx)
+		pauses, _ = admin.New(client).Pauses(ctx)
 	}
-	fmt.Println("paused by", pauses[0].Actor, pauses[0].Target == kagzi.Target{Group: archive.Group()})
+	fmt.Println("paused by", pauses[0].Actor, pauses[0].Target == admin.Target{Group: archive.Group()})
 
 	full.Store(false) // somebody has made room
-	fmt.Println(client.Unpause(ctx, pauses[0].Target))
+	fmt.Println(admin.New(client).Unpause(ctx, pauses[0].Target))
 	fmt.Println(<-archived)
 	// Output:
 	// paused by kagzi true
@@ -188,16 +191,16 @@ func ExampleClient_Trigger() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
-	index := kagzi.DefineConsumer("index", kagzi.ConsumerConfig{})
-	fmt.Println(client.Trigger(ctx, index))
+	index := topic.DefineConsumer("index", topic.ConsumerConfig{})
+	fmt.Println(topic.New(client).Trigger(ctx, index))
 
 	built := make(chan int)
-	kagzi.Consume(worker, index, func(ctx kagzi.Context, n int) (int, error) {
+	topic.Consume(worker, index, func(ctx kagzi.Context, n int) (int, error) {
 		return n + 1, kagzi.Do(ctx, "build", func(context.Context) error { built <- n + 1; return nil })
 	})
 	serve(ctx, worker)
 	fmt.Println("build", <-built) // a new consumer runs once
-	fmt.Println(client.Trigger(ctx, index))
+	fmt.Println(topic.New(client).Trigger(ctx, index))
 	fmt.Println("build", <-built)
 	// Output:
 	// kagzi: trigger consumer "index": consumer not found: a worker with its function stores it

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -45,7 +47,7 @@ func ExampleClient_Counts() {
 	}
 
 	failed := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}, EndedSince: time.Now().Add(-time.Hour)}
-	counts, err := client.Counts(ctx, failed, kagzi.ByKind, kagzi.ByStep)
+	counts, err := admin.New(client).Counts(ctx, failed, admin.ByKind, admin.ByStep)
 	for _, c := range counts {
 		fmt.Printf("%d %s at %q\n", c.Runs, c.Kind, c.Step)
 	}
@@ -79,13 +81,13 @@ func ExampleClient_ResumeAll_kind() {
 	}
 
 	up = true
-	bulk, err := client.ResumeAll(ctx, kagzi.RunFilter{Workflow: "payment", Kind: kind.Unavailable})
+	bulk, err := admin.New(client).ResumeAll(ctx, kagzi.RunFilter{Workflow: "payment", Kind: kind.Unavailable})
 	fmt.Println(len(bulk.Changed), err)
 	for _, id := range bulk.Changed {
 		run, _ := kagzi.Find(ctx, client, payment, id)
 		fmt.Println(run.Result(ctx))
 	}
-	counts, _ := client.Counts(ctx, kagzi.RunFilter{}, kagzi.ByStatus, kagzi.ByKind)
+	counts, _ := admin.New(client).Counts(ctx, kagzi.RunFilter{}, admin.ByStatus, admin.ByKind)
 	for _, c := range counts {
 		fmt.Printf("%d %s %q\n", c.Runs, c.Status, c.Kind)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -18,11 +20,11 @@ func ExampleClient_Delete() {
 	run, _ := kagzi.Start(ctx, client, order, 42, kagzi.ID("order-42"))
 	_, _ = run.Result(ctx)
 
-	fmt.Println(client.Delete(ctx, run, kagzi.Reason("the customer asked for it"), kagzi.Actor("ada")))
+	fmt.Println(admin.New(client).Delete(ctx, run, kagzi.Reason("the customer asked for it"), kagzi.Actor("ada")))
 	_, err := client.Get(ctx, run)
 	fmt.Println("gone:", errors.Is(err, kagzi.ErrNotFound))
 
-	log, _ := client.RunLog(ctx, kagzi.ID("order-42"))
+	log, _ := admin.New(client).RunLog(ctx, kagzi.ID("order-42"))
 	for _, e := range log {
 		fmt.Println(e.Event, "by", e.Actor, "because", e.Reason)
 	}
@@ -45,9 +47,9 @@ func ExampleClient_DeleteAll() {
 		_, _ = run.Result(ctx)
 	}
 	acme := kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}}
-	bulk, err := client.DeleteAll(ctx, acme, kagzi.DryRun())
+	bulk, err := admin.New(client).DeleteAll(ctx, acme, admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would be deleted,", err)
-	bulk, err = client.DeleteAll(ctx, acme, kagzi.Reason("acme left"), kagzi.Actor("ada"))
+	bulk, err = admin.New(client).DeleteAll(ctx, acme, kagzi.Reason("acme left"), kagzi.Actor("ada"))
 	fmt.Println(len(bulk.Changed), "deleted,", err)
 	left, _ := client.List(ctx, kagzi.RunFilter{Workflow: "order"})
 	fmt.Println(len(left), "left")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -27,7 +29,7 @@ func ExampleClient_Workers() {
 	}
 	waitFor(ctx, client, 2)
 
-	page, total, err := client.Workers(ctx, kagzi.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
+	page, total, err := admin.New(client).Workers(ctx, admin.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
 	fmt.Println(total, err)
 	for _, w := range page {
 		fmt.Println(w.Status, w.Build, w.Workflows, w.Labels["zone"], w.MaxConcurrent)
@@ -40,7 +42,7 @@ func ExampleClient_Workers() {
 // waitFor returns when n workers are online.
 func waitFor(ctx context.Context, client *kagzi.Client, n int) {
 	for ctx.Err() == nil {
-		if _, total, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}}); total == n {
+		if _, total, _ := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}}); total == n {
 			return
 		}
 	}
@@ -58,13 +60,13 @@ func ExampleClient_Drain() {
 	waitFor(ctx, client, 1)
 
 	elsewhere, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
-	page, _, _ := elsewhere.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}})
+	page, _, _ := admin.New(elsewhere).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
 	for _, w := range page {
-		fmt.Println(elsewhere.Drain(ctx, w.ID))
+		fmt.Println(admin.New(elsewhere).Drain(ctx, w.ID))
 	}
 	fmt.Println("Run returned", <-ended)
 
-	events, _ := elsewhere.WorkerLog(ctx, page[0].ID)
+	events, _ := admin.New(elsewhere).WorkerLog(ctx, page[0].ID)
 	for _, e := range events {
 		fmt.Printf("%s %q\n", e.Event, e.Reason)
 	}
@@ -86,9 +88,9 @@ func ExampleClient_DrainQueue() {
 	serve(ctx, worker)
 	waitFor(ctx, client, 1)
 
-	n, err := client.DrainQueue(ctx, "default")
+	n, err := admin.New(client).DrainQueue(ctx, "default")
 	fmt.Println(n, err)
-	n, err = client.DrainQueue(ctx, "default")
+	n, err = admin.New(client).DrainQueue(ctx, "default")
 	fmt.Println(n, err)
 	// Output:
 	// 1 <nil>
@@ -105,12 +107,12 @@ func ExampleClient_ForceOffline() {
 	serve(ctx, worker)
 	waitFor(ctx, client, 1)
 
-	page, _, _ := client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}})
-	fmt.Println(client.ForceOffline(ctx, page[0].ID))
-	forced, err := client.Worker(ctx, page[0].ID)
+	page, _, _ := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
+	fmt.Println(admin.New(client).ForceOffline(ctx, page[0].ID))
+	forced, err := admin.New(client).Worker(ctx, page[0].ID)
 	fmt.Println(forced.Status, err)
 
-	_, err = client.Worker(ctx, "00000000-0000-0000-0000-000000000000")
+	_, err = admin.New(client).Worker(ctx, "00000000-0000-0000-0000-000000000000")
 	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// <nil>

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -21,7 +23,7 @@ func ExampleClient_Health() {
 	_, _ = kagzi.Start(ctx, client, ship, 1)
 	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour'")
 
-	report, err := client.Health(ctx)
+	report, err := admin.New(client).Health(ctx)
 	fmt.Println(report.Status, err)
 	for _, c := range report.Checks {
 		if c.Status != health.Healthy {
@@ -47,8 +49,8 @@ func ExampleClient_Readiness() {
 	client, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
 
 	mux := http.NewServeMux()
-	mux.Handle("/livez", client.Liveness())
-	mux.Handle("/readyz", client.Readiness())
+	mux.Handle("/livez", admin.New(client).Liveness())
+	mux.Handle("/readyz", admin.New(client).Readiness())
 	probe := func(path string) {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
@@ -58,7 +60,7 @@ func ExampleClient_Readiness() {
 	probe("/readyz")
 
 	pool.Close() // no database any more
-	mux.Handle("/readyz/now", client.Readiness())
+	mux.Handle("/readyz/now", admin.New(client).Readiness())
 	probe("/livez")
 	probe("/readyz/now") // the other handler's answer is good for a second
 	// Output:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 )
@@ -35,7 +37,7 @@ func ExampleHungCode() {
 		info, _ = client.Get(ctx, run)
 	}
 	fmt.Println(info.Status, info.Hung[0].Step, "hangs:", info.Hung[0].Cause)
-	report, _ := client.Health(ctx)
+	report, _ := admin.New(client).Health(ctx)
 	fmt.Println(report.Check("hung").Status == health.Degraded, report.Workers.Hung, "slot")
 
 	answer <- "paid, but too late"

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -55,7 +57,7 @@ func ExampleInterceptor() {
 		Run: invoice.With(7, kagzi.Headers{"tenant": "globex"}),
 	}
 	_ = client.Schedule(ctx, monthly)
-	id, _ := client.TriggerSchedule(ctx, "monthly")
+	id, _ := admin.New(client).TriggerSchedule(ctx, "monthly")
 	run, _ = kagzi.Find(ctx, client, invoice, id)
 	fmt.Println(run.Result(ctx))
 	// Output:
@@ -142,7 +144,7 @@ func ExampleClient_LocalWorkers() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, wf, 1)
 	fmt.Println(run.Result(ctx))
-	for _, w := range client.LocalWorkers() {
+	for _, w := range admin.New(client).LocalWorkers() {
 		fmt.Println(w.Queues, w.Slots)
 	}
 	// Output:

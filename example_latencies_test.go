@@ -3,6 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -21,7 +23,7 @@ func ExampleClient_Latencies() {
 	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET started_at = created_at + interval '20 ms', finished_at = "+
 		"created_at + interval '1.5 s'")
 
-	latencies, err := client.Latencies(ctx)
+	latencies, err := admin.New(client).Latencies(ctx)
 	for _, l := range latencies {
 		fmt.Println(l.Queue, l.Workflow, l.Runs, "waited", l.Wait.Median, "took", l.Took.P95, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -13,7 +15,7 @@ import (
 func ExampleLimit() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = client.SetLimit(ctx, kagzi.StepLimit{Name: "openai", MaxRunning: 2})
+	_ = admin.New(client).SetLimit(ctx, admin.StepLimit{Name: "openai", MaxRunning: 2})
 
 	var asking, most atomic.Int64
 	ask := func(ctx context.Context) (string, error) {
@@ -42,18 +44,18 @@ func ExampleClient_SetLimit() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
-	err := client.SetLimit(ctx, kagzi.StepLimit{
+	err := admin.New(client).SetLimit(ctx, admin.StepLimit{
 		Name:       "openai",
-		Rate:       kagzi.Rate{Starts: 10, Per: time.Second, Burst: 5},
+		Rate:       admin.Rate{Starts: 10, Per: time.Second, Burst: 5},
 		MaxRunning: 5,
 	})
 	fmt.Println(err)
-	limits, _ := client.Limits(ctx, "", 0)
+	limits, _ := admin.New(client).Limits(ctx, "", 0)
 	for _, l := range limits {
 		fmt.Println(l.Name, "one every", l.Every, "and", l.MaxRunning, "at a time;", l.Running, "run,",
 			l.Waiting, "wait")
 	}
-	fmt.Println(client.DeleteLimit(ctx, "openai"))
+	fmt.Println(admin.New(client).DeleteLimit(ctx, "openai"))
 	// Output:
 	// <nil>
 	// openai one every 100ms and 5 at a time; 0 run, 0 wait

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -28,7 +30,7 @@ func ExampleClient_Messages() {
 		WithHeaders(kagzi.Headers{"user": "bob"}))
 	waitUntil(ctx, client, run.ID(), "signal approved/accounting")
 
-	messages, _ := client.Messages(ctx, kagzi.ID("expense-7"), kagzi.MessageFilter{})
+	messages, _ := admin.New(client).Messages(ctx, kagzi.ID("expense-7"), admin.MessageFilter{})
 	for _, m := range messages {
 		read := "unread"
 		if m.ReadBy != "" {
@@ -37,7 +39,7 @@ func ExampleClient_Messages() {
 		fmt.Println(m.Signal, m.ID, string(m.Payload), m.Headers, read)
 	}
 	info, _ := client.Get(ctx, run)
-	unread, _ := client.Messages(ctx, run, kagzi.MessageFilter{Unread: true})
+	unread, _ := admin.New(client).Messages(ctx, run, admin.MessageFilter{Unread: true})
 	fmt.Println("it waits for", info.WaitingOn, "and has not read", unread[0].Signal)
 	// Output:
 	// approved/acounting click-2 "Bob" map[user:bob] unread

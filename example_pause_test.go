@@ -3,6 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -10,18 +12,18 @@ import (
 func ExampleClient_Pause() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = client.Pause(ctx, kagzi.Target{Workflow: "order"}, kagzi.Reason("the provider is down"), kagzi.Actor("ada"))
+	_ = admin.New(client).Pause(ctx, admin.Target{Workflow: "order"}, kagzi.Reason("the provider is down"), kagzi.Actor("ada"))
 
 	order := kagzi.Define[int, string]("order")
 	kagzi.Handle(worker, order, func(_ kagzi.Context, n int) (string, error) { return fmt.Sprint("order ", n), nil })
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, order, 1)
 
-	pauses, _ := client.Pauses(ctx)
+	pauses, _ := admin.New(client).Pauses(ctx)
 	for _, p := range pauses {
 		fmt.Printf("workflow %s is paused by %s: %s\n", p.Workflow, p.Actor, p.Reason)
 	}
-	fmt.Println(client.Unpause(ctx, kagzi.Target{Workflow: "order"}))
+	fmt.Println(admin.New(client).Unpause(ctx, admin.Target{Workflow: "order"}))
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// workflow order is paused by ada: the provider is down

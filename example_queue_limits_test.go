@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -13,7 +15,7 @@ import (
 func ExampleKey() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = client.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true})
+	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true})
 
 	var mu sync.Mutex
 	var handled []string
@@ -83,14 +85,14 @@ func ExampleClient_SetQueue() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
-	err := client.SetQueue(ctx, kagzi.QueueLimits{
+	err := admin.New(client).SetQueue(ctx, admin.QueueLimits{
 		Queue:      "shop",
 		MaxRunning: 50,
-		Rate:       kagzi.Rate{Starts: 100, Per: time.Second, Burst: 10},
-		EachKey:    kagzi.KeyLimits{MaxRunning: 5},
+		Rate:       admin.Rate{Starts: 100, Per: time.Second, Burst: 10},
+		EachKey:    admin.KeyLimits{MaxRunning: 5},
 	})
 	fmt.Println(err)
-	queues, _ := client.Queues(ctx)
+	queues, _ := admin.New(client).Queues(ctx)
 	for _, q := range queues {
 		fmt.Println(q.Queue, "has", q.MaxRunning, "slots,", q.EachKey.MaxRunning, "for each key;", q.Running,
 			"are taken")
@@ -105,10 +107,10 @@ func ExampleClient_SetKey() {
 	defer teardown()
 
 	// A tenant that pays for more gets more slots, and three turns where others get one.
-	fmt.Println(client.SetKey(ctx, "shop", "tenant-7", kagzi.KeyLimits{MaxRunning: 20, Weight: 3}))
+	fmt.Println(admin.New(client).SetKey(ctx, "shop", "tenant-7", admin.KeyLimits{MaxRunning: 20, Weight: 3}))
 	_, _ = kagzi.Start(ctx, client, kagzi.Define[int, int]("order"), 1, kagzi.Queue("shop"), kagzi.Key("tenant-7"))
 
-	keys, err := client.Keys(ctx, kagzi.KeyFilter{Queue: "shop"})
+	keys, err := admin.New(client).Keys(ctx, admin.KeyFilter{Queue: "shop"})
 	fmt.Println(err)
 	for _, k := range keys {
 		fmt.Println(k.Key, "may have", k.Limits.MaxRunning, "slots:", k.Running, "running,", k.Waiting, "waiting")
@@ -138,7 +140,7 @@ func ExampleClient_Get_waitingOn() {
 	run, _ := kagzi.Start(ctx, client, letter, "hello", kagzi.ID("letter-1"))
 	fmt.Println(run.Result(ctx))
 
-	_ = client.Pause(ctx, kagzi.Target{Queue: "shop"})
+	_ = admin.New(client).Pause(ctx, admin.Target{Queue: "shop"})
 	paused, _ := kagzi.Start(ctx, client, letter, "hello", kagzi.Queue("shop"))
 	info, err := client.Get(ctx, paused.ID())
 	fmt.Println(info.WaitingOn, err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -25,11 +27,11 @@ func ExampleClient_DropMessage() {
 	_ = client.Signal(ctx, run, wrong.WithID("click-1"))
 	waitUntil(ctx, client, run, "signal approved; 1 message that does not decode")
 
-	unread, _ := client.Messages(ctx, run, kagzi.MessageFilter{Unread: true})
+	unread, _ := admin.New(client).Messages(ctx, run, admin.MessageFilter{Unread: true})
 	why, detail, _ := strings.Cut(unread[0].SetAside, ": ")
 	fmt.Println(unread[0].ID, "was set aside:", why)
 	fmt.Println(detail)
-	_ = client.DropMessage(ctx, run, "click-1", kagzi.Actor("ops"), kagzi.Reason("wrong form"))
+	_ = admin.New(client).DropMessage(ctx, run, "click-1", kagzi.Actor("ops"), kagzi.Reason("wrong form"))
 	_ = client.Signal(ctx, run, Approved.With("Ada").WithID("click-1"))
 	fmt.Println(run.Result(ctx))
 	// Output:
@@ -62,7 +64,7 @@ func ExampleClient_RedeliverMessage() {
 	waitUntil(ctx, client, run, "signal approved; 1 message that does not decode")
 
 	deployed = true
-	_ = client.RedeliverMessage(ctx, run, "click-1", kagzi.Reason("release 7 reads it"))
+	_ = admin.New(client).RedeliverMessage(ctx, run, "click-1", kagzi.Reason("release 7 reads it"))
 	fmt.Println(run.Result(ctx))
 	// Output: 100 <nil>
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -25,7 +27,7 @@ func ExampleClient_Schedule() {
 		fmt.Println(err)
 		return
 	}
-	next, err := client.NextFires(ctx, "weekly-report", 3)
+	next, err := admin.New(client).NextFires(ctx, "weekly-report", 3)
 	for _, at := range next {
 		fmt.Println(at) // clocks are set forward on 30 March 2036
 	}
@@ -58,7 +60,7 @@ func ExampleContext_fireTime() {
 		Name: "daily", Cron: "@daily", Run: report.With("sales"),
 		Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	})
-	n, err := client.BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	n, err := admin.New(client).BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))
 	fmt.Println(n, "runs", err)
 
@@ -81,17 +83,17 @@ func ExampleClient_PauseSchedule() {
 	report := kagzi.Define[string, string]("report")
 	_ = client.Schedule(ctx, kagzi.Schedule{Name: "hourly", Every: time.Hour, Run: report.With("sales")})
 
-	fmt.Println(client.PauseSchedule(ctx, "hourly"))
-	info, _ := client.GetSchedule(ctx, "hourly")
+	fmt.Println(admin.New(client).PauseSchedule(ctx, "hourly"))
+	info, _ := admin.New(client).GetSchedule(ctx, "hourly")
 	fmt.Println(info.Name, info.Every, "paused:", info.Paused)
 
-	id, err := client.TriggerSchedule(ctx, "hourly") // by hand, although it is paused
+	id, err := admin.New(client).TriggerSchedule(ctx, "hourly") // by hand, although it is paused
 	run, _ := client.Get(ctx, id)
 	fmt.Println(run.Schedule, run.Status, err)
 
-	fmt.Println(client.ResumeSchedule(ctx, "hourly"))
+	fmt.Println(admin.New(client).ResumeSchedule(ctx, "hourly"))
 	fmt.Println(client.DeleteSchedule(ctx, "hourly"))
-	_, err = client.GetSchedule(ctx, "hourly")
+	_, err = admin.New(client).GetSchedule(ctx, "hourly")
 	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// <nil>
@@ -110,7 +112,7 @@ func ExampleClient_ListSchedules() {
 	for _, name := range []string{"daily", "hourly", "monthly"} {
 		_ = client.Schedule(ctx, kagzi.Schedule{Name: name, Cron: "@" + name, Run: report.With(name)})
 	}
-	page, err := client.ListSchedules(ctx, kagzi.ScheduleFilter{After: "daily", Limit: 10})
+	page, err := admin.New(client).ListSchedules(ctx, admin.ScheduleFilter{After: "daily", Limit: 10})
 	for _, s := range page {
 		fmt.Println(s.Name, s.Cron, s.Workflow, string(s.Input))
 	}
@@ -160,7 +162,7 @@ func ExampleOverlap() {
 		Run: imports.With("prices"),
 	})
 	fmt.Println(err)
-	info, err := client.GetSchedule(ctx, "import")
+	info, err := admin.New(client).GetSchedule(ctx, "import")
 	fmt.Println(info.Overlap, info.Every, err)
 
 	err = client.Schedule(ctx, kagzi.Schedule{

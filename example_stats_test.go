@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -19,7 +21,7 @@ func ExampleClient_Stats() {
 	_, _ = pool.Exec(ctx, "UPDATE kagzi.workflow_runs SET available_at = now() - interval '10 minutes'")
 	_, _ = kagzi.Start(ctx, client, ship, 4, kagzi.Delay(time.Hour))
 
-	stats, err := client.Stats(ctx)
+	stats, err := admin.New(client).Stats(ctx)
 	fmt.Println(stats.Workers.Live, stats.Workers.Most, err)
 	for _, w := range stats.Workflows {
 		fmt.Println(w.Queue, w.Workflow, w.Due, w.Delayed, stats.At.Sub(w.DueSince).Round(time.Minute))

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
 )
 
 // Those who publish and those who read share the topic.
-var Received = kagzi.DefineTopic[Mail]("mail.received")
+var Received = topic.Define[Mail]("mail.received")
 
 type Mail struct{ From, Subject string }
 
@@ -24,11 +26,11 @@ func ExampleClient_Publish() {
 		Mail
 	}{{"<1@ada>", Mail{"Ada", "Invoice"}}, {"<2@bob>", Mail{"Bob", "Hello"}}, {"<1@ada>", Mail{"Ada", "Invoice"}}} {
 		e := Received.With(m.Mail).WithID(kagzi.ID(m.id)).Title("Mail from " + m.From)
-		if err := client.Publish(ctx, e); err != nil {
+		if err := topic.New(client).Publish(ctx, e); err != nil {
 			fmt.Println(err)
 		}
 	}
-	for e, err := range kagzi.Events(ctx, client, Received, 0) {
+	for e, err := range topic.Events(ctx, client, Received, 0) {
 		fmt.Println(e.Title, e.Payload.Subject, err)
 	}
 	// Output:
@@ -43,7 +45,7 @@ func ExampleClient_Publish_inTx() {
 
 	for _, late := range []bool{true, false} {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if err := client.Publish(ctx, Received.With(Mail{Subject: fmt.Sprint("late: ", late)}),
+			if err := topic.New(client).Publish(ctx, Received.With(Mail{Subject: fmt.Sprint("late: ", late)}),
 				kagzi.InTx(tx)); err != nil || !late {
 				return err
 			}
@@ -51,7 +53,7 @@ func ExampleClient_Publish_inTx() {
 		})
 		fmt.Println(err)
 	}
-	for e := range kagzi.Events(ctx, client, Received, 0) {
+	for e := range topic.Events(ctx, client, Received, 0) {
 		fmt.Println(e.Payload.Subject)
 	}
 	// Output:
@@ -67,10 +69,10 @@ func ExampleEvents() {
 
 	var last int64
 	for _, subject := range []string{"one", "two"} {
-		if err := client.Publish(ctx, Received.With(Mail{Subject: subject})); err != nil {
+		if err := topic.New(client).Publish(ctx, Received.With(Mail{Subject: subject})); err != nil {
 			fmt.Println(err)
 		}
-		for e, err := range kagzi.Events(ctx, client, Received, last) {
+		for e, err := range topic.Events(ctx, client, Received, last) {
 			if err != nil {
 				fmt.Println(err)
 				break
@@ -95,7 +97,7 @@ func ExamplePublish() {
 		if err != nil {
 			return "", err
 		}
-		return text, kagzi.Publish(ctx, "tell", Received.With(Mail{From: "us", Subject: "Re: " + m.Subject}))
+		return text, topic.Publish(ctx, "tell", Received.With(Mail{From: "us", Subject: "Re: " + m.Subject}))
 	})
 	serve(ctx, worker)
 
@@ -105,7 +107,7 @@ func ExamplePublish() {
 		return
 	}
 	fmt.Println(run.Result(ctx))
-	for e, err := range kagzi.Events(ctx, client, Received, 0) {
+	for e, err := range topic.Events(ctx, client, Received, 0) {
 		fmt.Println(e.Payload.Subject, err)
 	}
 	// Output:
@@ -128,7 +130,7 @@ func ExampleRunEvent() {
 		err = client.Cancel(ctx, run.ID())
 	}
 	fmt.Println(err)
-	for e, err := range kagzi.Events(ctx, client, kagzi.RunsTopic, 0) {
+	for e, err := range topic.Events(ctx, client, topic.Runs, 0) {
 		fmt.Println(e.Payload.Workflow, e.Payload.ID, e.Payload.Status, err)
 	}
 	// Output:

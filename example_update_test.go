@@ -3,6 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -16,12 +18,12 @@ func ExampleClient_Update() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, order, 42, kagzi.Queue("warehouse"), kagzi.ID("order-42"))
 
-	err := client.Update(ctx, kagzi.ID("order-42"), kagzi.Queue("default"), kagzi.Priority(1),
+	err := admin.New(client).Update(ctx, kagzi.ID("order-42"), kagzi.Queue("default"), kagzi.Priority(1),
 		kagzi.Reason("the warehouse is down"), kagzi.Actor("ada"))
 	fmt.Println(err)
 	fmt.Println(run.Result(ctx))
 
-	log, _ := client.RunLog(ctx, run)
+	log, _ := admin.New(client).RunLog(ctx, run)
 	for _, e := range log {
 		fmt.Println(e.Event, "by", e.Actor, "because", e.Reason)
 		for _, c := range e.Changes {
@@ -46,9 +48,9 @@ func ExampleClient_UpdateAll() {
 		_, _ = kagzi.Start(ctx, client, mail, n, kagzi.Metadata{"tenant": []string{"acme", "other"}[n%2]})
 	}
 	acme := kagzi.RunFilter{Workflow: "mail", Metadata: kagzi.Metadata{"tenant": "acme"}}
-	bulk, err := client.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4), kagzi.DryRun())
+	bulk, err := admin.New(client).UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4), admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would move,", err)
-	bulk, err = client.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4),
+	bulk, err = admin.New(client).UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4),
 		kagzi.Reason("acme floods the queue"))
 	fmt.Println(len(bulk.Changed), "moved,", err)
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -21,7 +23,7 @@ func ExampleClient_Restart() {
 	run, _ := kagzi.Start(ctx, client, double, 21, kagzi.ID("double-21"))
 	_, _ = run.Result(ctx)
 
-	id, err := client.Restart(ctx, run.ID(), kagzi.Reason("to be sure"))
+	id, err := admin.New(client).Restart(ctx, run.ID(), kagzi.Reason("to be sure"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +60,7 @@ func ExampleClient_Fork() {
 	run, _ := kagzi.Start(ctx, client, order, "lamp")
 	fmt.Println(run.Result(ctx))
 
-	id, err := client.Fork(ctx, run.ID(), "ship", kagzi.NewInput("chair"))
+	id, err := admin.New(client).Fork(ctx, run.ID(), "ship", admin.NewInput("chair"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -66,7 +68,7 @@ func ExampleClient_Fork() {
 	fork, _ := kagzi.Find(ctx, client, order, id)
 	fmt.Println(fork.Result(ctx))
 
-	_, err = client.Fork(ctx, run.ID(), "refund")
+	_, err = admin.New(client).Fork(ctx, run.ID(), "refund")
 	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// paying
@@ -97,15 +99,15 @@ func ExampleClient_ResumeAll() {
 	}
 
 	failed := kagzi.RunFilter{Workflow: "order", Status: []kagzi.Status{kagzi.StatusFailed}}
-	bulk, err := client.ResumeAll(ctx, failed, kagzi.DryRun())
+	bulk, err := admin.New(client).ResumeAll(ctx, failed, admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would be resumed,", len(bulk.Skipped), "skipped", err)
 
 	repaired = true
-	bulk, err = client.ResumeAll(ctx, failed, kagzi.Reason("the lorry is repaired"))
+	bulk, err = admin.New(client).ResumeAll(ctx, failed, kagzi.Reason("the lorry is repaired"))
 	fmt.Println(len(bulk.Changed), "are resumed", err)
 	fmt.Println(runs[4].Result(ctx))
 
-	_, err = client.ResumeAll(ctx, kagzi.RunFilter{})
+	_, err = admin.New(client).ResumeAll(ctx, kagzi.RunFilter{})
 	fmt.Println(err)
 	// Output:
 	// 3 would be resumed, 0 skipped <nil>
@@ -122,7 +124,7 @@ func ExampleClient_CancelAll() {
 	for n := range 4 {
 		_, _ = kagzi.Start(ctx, client, order, n, kagzi.Metadata{"tenant": []string{"acme", "other"}[n%2]})
 	}
-	bulk, err := client.CancelAll(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}})
+	bulk, err := admin.New(client).CancelAll(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}})
 	fmt.Println(bulk.Matched, len(bulk.Changed), err)
 	// Output: 2 2 <nil>
 }
@@ -137,9 +139,9 @@ func ExampleClient_TerminateAll() {
 		_, _ = kagzi.Start(ctx, client, mail, n)
 	}
 	mails := kagzi.RunFilter{Workflow: "mail"}
-	bulk, err := client.TerminateAll(ctx, mails, kagzi.DryRun())
+	bulk, err := admin.New(client).TerminateAll(ctx, mails, admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would end,", err)
-	bulk, err = client.TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
+	bulk, err = admin.New(client).TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
 	fmt.Println(len(bulk.Changed), "ended,", err)
 
 	info, _ := client.Get(ctx, bulk.Changed[0])
@@ -161,7 +163,7 @@ func ExampleClient_RestartAll() {
 	run, _ := kagzi.Start(ctx, client, order, 7)
 	_, _ = run.Result(ctx)
 
-	bulk, _ := client.RestartAll(ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Version(1))
+	bulk, _ := admin.New(client).RestartAll(ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Version(1))
 	for _, old := range bulk.Changed {
 		again, _ := kagzi.Find(ctx, client, order, bulk.New[old])
 		fmt.Println(again.Result(ctx))
@@ -187,7 +189,7 @@ func ExampleClient_ForkAll() {
 		_, _ = run.Result(ctx)
 	}
 
-	bulk, _ := client.ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
+	bulk, _ := admin.New(client).ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
 	fmt.Println(len(bulk.Changed), "forked")
 	for _, reason := range bulk.Skipped {
 		fmt.Println("skipped:", errors.Is(reason, kagzi.ErrNotFound))
@@ -205,9 +207,9 @@ func ExampleClient_RunLog() {
 	order := kagzi.Define[int, int]("order")
 	run, _ := kagzi.Start(ctx, client, order, 1)
 	_ = client.Cancel(ctx, run.ID())
-	_ = client.Resume(ctx, run.ID(), kagzi.Reason("cancelled by mistake"))
+	_ = admin.New(client).Resume(ctx, run.ID(), kagzi.Reason("cancelled by mistake"))
 
-	events, _ := client.RunLog(ctx, run.ID())
+	events, _ := admin.New(client).RunLog(ctx, run.ID())
 	for _, e := range events {
 		if e.Event == "RESUMED" {
 			fmt.Println(e.Event, e.Reason)
@@ -247,9 +249,9 @@ func ExampleForget() {
 	fmt.Println(errors.Is(err, kind.Unknown))
 
 	up = true
-	err = client.Resume(ctx, run, kagzi.Forget("ask C"))
+	err = admin.New(client).Resume(ctx, run, admin.Forget("ask C"))
 	fmt.Println("no such failure:", errors.Is(err, kagzi.ErrNotFound))
-	_ = client.Resume(ctx, run, kagzi.Forget("ask A"), kagzi.Reason("A is up again"))
+	_ = admin.New(client).Resume(ctx, run, admin.Forget("ask A"), kagzi.Reason("A is up again"))
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// true

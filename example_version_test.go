@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -134,7 +136,7 @@ func ExampleClient_Stranded() {
 	waitFor(ctx, client, 1)
 
 	_, _ = kagzi.Start(ctx, client, order, "lamp", kagzi.Version(1)) // as if it had begun before the deploy
-	stranded, err := client.Stranded(ctx)
+	stranded, err := admin.New(client).Stranded(ctx)
 	for _, s := range stranded {
 		fmt.Println(s.Count, s.Workflow, s.Version, s.Queue)
 	}

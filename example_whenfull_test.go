@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -13,7 +15,7 @@ import (
 func ExampleWhenFull() {
 	ctx, _, client, _ := setup()
 	defer teardown()
-	_ = client.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}})
+	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}})
 
 	search := kagzi.Define[string, string]("search")
 	first, _ := kagzi.Start(ctx, client, search, "durable", kagzi.Key("ada"), kagzi.RejectNew)
@@ -32,7 +34,7 @@ func ExampleWhenFull() {
 func ExampleWhenFull_cancelOldest() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = client.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true})
+	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true})
 
 	release := kagzi.Define[string, struct{}]("release")
 	kagzi.Handle(worker, release, func(_ kagzi.Context, what string) (struct{}, error) {

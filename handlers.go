@@ -136,7 +136,7 @@ func badInput(want reflect.Type, err error) error {
 	return failure.Quarantine(kind.BadInput, fmt.Errorf("the stored input does not decode into %v, the type that "+
 		"this program has for it: %w; "+
 		"deploy code whose type decodes it, with the Codec and Sealer that the run was started with, and Resume the "+
-		"run, or Restart it with another kagzi.NewInput", want, err))
+		"run, or Restart it with another admin.NewInput", want, err))
 }
 
 // badState is badInput for a run of a consumer.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -96,8 +98,8 @@ func TestRefusalsAreBadRequests(t *testing.T) {
 	_, listing := c.List(ctx, kagzi.RunFilter{Limit: -1})
 	_, status := c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{"DONE"}})
 	_, getting := c.Get(ctx, kagzi.ID(""))
-	_, bulk := c.CancelAll(ctx, kagzi.RunFilter{})
-	_, _, workers := c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"GONE"}})
+	_, bulk := admin.New(c).CancelAll(ctx, kagzi.RunFilter{})
+	_, _, workers := admin.New(c).Workers(ctx, admin.WorkerFilter{Status: []string{"GONE"}})
 	for name, err := range map[string]error{
 		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)),
 		"nil option": start(nil),

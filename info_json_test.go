@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -75,21 +77,21 @@ func fieldsOf(typ reflect.Type) (n int) {
 // Limits have their rates in one style, and durations as text.
 func TestLimitsAsJSON(t *testing.T) {
 	t.Parallel()
-	rate := kagzi.Rate{Starts: 1, Per: 10 * time.Millisecond, Burst: 2}
-	each := kagzi.KeyLimits{MaxRunning: 2, Rate: kagzi.Rate{Starts: 10}, Weight: 3}
+	rate := admin.Rate{Starts: 1, Per: 10 * time.Millisecond, Burst: 2}
+	each := admin.KeyLimits{MaxRunning: 2, Rate: admin.Rate{Starts: 10}, Weight: 3}
 	for want, v := range map[string]any{
 		`{"queue":"shop","max_running":5,"rate":{"starts":1,"per":"10ms","burst":2},` +
-			`"each_key":{"max_running":2,"rate":{"starts":10},"weight":3},"hold":true,"running":1}`: kagzi.QueueInfo{
-			QueueLimits: kagzi.QueueLimits{Queue: "shop", MaxRunning: 5, Rate: rate, EachKey: each, Hold: true},
+			`"each_key":{"max_running":2,"rate":{"starts":10},"weight":3},"hold":true,"running":1}`: admin.QueueInfo{
+			QueueLimits: admin.QueueLimits{Queue: "shop", MaxRunning: 5, Rate: rate, EachKey: each, Hold: true},
 			Running:     1,
 		},
-		`{"key":"tenant-7","limits":{},"running":0,"waiting":0}`: kagzi.KeyInfo{
+		`{"key":"tenant-7","limits":{},"running":0,"waiting":0}`: admin.KeyInfo{
 			Key: "tenant-7",
 		},
-		`{"name":"openai","burst":1,"running":0,"waiting":0,"every":"1m30s"}`: kagzi.LimitInfo{
+		`{"name":"openai","burst":1,"running":0,"waiting":0,"every":"1m30s"}`: admin.LimitInfo{
 			Name: "openai", Every: 90 * time.Second, Burst: 1,
 		},
-		`{"name":"openai","rate":{"starts":1,"per":"10ms","burst":2},"honor_retry_after":true}`: kagzi.StepLimit{
+		`{"name":"openai","rate":{"starts":1,"per":"10ms","burst":2},"honor_retry_after":true}`: admin.StepLimit{
 			Name: "openai", Rate: rate, HonorRetryAfter: true,
 		},
 	} {
@@ -97,7 +99,7 @@ func TestLimitsAsJSON(t *testing.T) {
 			t.Errorf("%T: %s, %v; want %s", v, got, err, want)
 		}
 	}
-	if err := json.Unmarshal([]byte(`{"starts":1,"per":"soon"}`), new(kagzi.Rate)); err == nil {
+	if err := json.Unmarshal([]byte(`{"starts":1,"per":"soon"}`), new(admin.Rate)); err == nil {
 		t.Error("a rate per soon is read")
 	}
 }
@@ -110,29 +112,29 @@ func TestInfosAsJSON(t *testing.T) {
 	for _, zero := range []any{
 		kagzi.RunInfo{},
 		kagzi.StepAttempt{},
-		kagzi.MessageInfo{},
-		kagzi.ScheduleInfo{},
-		kagzi.WorkerInfo{},
-		kagzi.LogEntry{},
-		kagzi.StrandedRuns{},
-		kagzi.LocalWorker{},
+		admin.MessageInfo{},
+		admin.ScheduleInfo{},
+		admin.WorkerInfo{},
+		admin.LogEntry{},
+		admin.StrandedRuns{},
+		admin.LocalWorker{},
 		kagzi.Started{},
-		kagzi.TopicInfo{},
-		kagzi.ConsumerTopic{},
-		kagzi.ConsumerInfo{},
-		kagzi.Stats{},
-		kagzi.WorkflowStats{},
-		kagzi.FailStats{},
-		kagzi.QueueStats{},
-		kagzi.Rates{},
-		kagzi.RunCount{},
-		kagzi.QueueLimits{},
-		kagzi.QueueInfo{},
-		kagzi.KeyLimits{},
-		kagzi.KeyInfo{},
-		kagzi.StepLimit{},
-		kagzi.LimitInfo{},
-		kagzi.Rate{},
+		admin.TopicInfo{},
+		admin.ConsumerTopic{},
+		admin.ConsumerInfo{},
+		admin.Stats{},
+		admin.WorkflowStats{},
+		admin.FailStats{},
+		admin.QueueStats{},
+		admin.Rates{},
+		admin.RunCount{},
+		admin.QueueLimits{},
+		admin.QueueInfo{},
+		admin.KeyLimits{},
+		admin.KeyInfo{},
+		admin.StepLimit{},
+		admin.LimitInfo{},
+		admin.Rate{},
 	} {
 		typ := reflect.TypeOf(zero)
 		short, err := json.Marshal(zero)
@@ -189,9 +191,9 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 	}
 	for _, v := range []any{
 		kagzi.StepAttempt{Input: bytes, Output: bytes},
-		kagzi.MessageInfo{Payload: bytes},
-		kagzi.ScheduleInfo{Input: bytes, Every: 90 * time.Minute},
-		kagzi.ConsumerInfo{State: bytes},
+		admin.MessageInfo{Payload: bytes},
+		admin.ScheduleInfo{Input: bytes, Every: 90 * time.Minute},
+		admin.ConsumerInfo{State: bytes},
 	} {
 		text, err := json.Marshal(v)
 		back := reflect.New(reflect.TypeOf(v))
@@ -202,7 +204,7 @@ func TestInfosWithOtherPayloadsAsJSON(t *testing.T) {
 			t.Errorf("%s, %v", text, err)
 		}
 	}
-	if text, err := json.Marshal(kagzi.ScheduleInfo{Every: 90 * time.Minute}); err != nil ||
+	if text, err := json.Marshal(admin.ScheduleInfo{Every: 90 * time.Minute}); err != nil ||
 		!strings.Contains(string(text), `"every":"1h30m"`) {
 		t.Errorf("%s, %v", text, err)
 	}

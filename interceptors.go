@@ -26,7 +26,7 @@ import (
 // neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
 	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
-	// [Client.Restart] and [Client.Fork], [Client.TriggerSchedule] and [Client.BackfillSchedule]; the start of a child,
+	// admin.Client.Restart and admin.Client.Fork, admin.Client.TriggerSchedule and admin.Client.BackfillSchedule; the start of a child,
 	// which is stored with the next write of its parent, after next has returned; and in a coordinator the ticks of a
 	// schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
 	// fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values of a request. Nothing

@@ -8,12 +8,12 @@ import (
 
 type (
 	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8,
-	// without control characters. Limits of a queue may count by key ([QueueLimits], [KeyLimits]), and the keys of a
+	// without control characters. Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits), and the keys of a
 	// queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
 	// "tenant-7" of one queue is not that of another.
 	//
-	// A start that finds an active run of its [ID] returns that run, whatever the run's key. [Client.Restart] and
-	// [Client.Fork] copy the key. A child does not have its parent's key: it would wait for a slot that the parent
+	// A start that finds an active run of its [ID] returns that run, whatever the run's key. admin.Client.Restart and
+	// admin.Client.Fork copy the key. A child does not have its parent's key: it would wait for a slot that the parent
 	// holds. A compensation takes no key. See the page docs/flow.md.
 	Key string
 

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -142,22 +145,22 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.Workflow[int, int]{}, ""},
 		{kagzi.Signal[int]{}, ""},
 		{kagzi.Message{}, ""},
-		{kagzi.Topic[int]{}, ""},
-		{kagzi.NewEvent{}, ""},
+		{topic.Topic[int]{}, ""},
+		{topic.NewEvent{}, ""},
 		{&kagzi.StartCall{}, ""},
 		{&kagzi.SignalCall{}, ""},
 		{kind.Kind(""), ""},
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
-		{kagzi.Quantiles{}, ""},
+		{admin.Quantiles{}, ""},
 		{kagzi.StepAttempt{}, ""},
-		{kagzi.MessageInfo{}, ""},
-		{kagzi.ScheduleInfo{}, ""},
-		{kagzi.LimitInfo{}, ""},
-		{kagzi.Rate{}, ""},
-		{kagzi.Consumer{}, ""},
-		{kagzi.ConsumerInfo{}, ""},
-		{&kagzi.ConsumerInfo{}, ""},
+		{admin.MessageInfo{}, ""},
+		{admin.ScheduleInfo{}, ""},
+		{admin.LimitInfo{}, ""},
+		{admin.Rate{}, ""},
+		{topic.Consumer{}, ""},
+		{admin.ConsumerInfo{}, ""},
+		{&admin.ConsumerInfo{}, ""},
 		{kagzi.RetryPolicy{}, ""},
 		{&kagzi.RetryPolicy{}, "JSON"},
 		{&kagzi.StepError{}, ""},
@@ -186,7 +189,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 	zeroWorker := &kagzi.Worker{}
 	for name, f := range map[string]any{
 		"Do": kagzi.Do, "DoTx": kagzi.DoTx, "Go": kagzi.Go[int], "Map": kagzi.Map[int, int], "Parallel": kagzi.Parallel,
-		"Publish": kagzi.Publish, "SetMetadata": kagzi.SetMetadata, "SetProgress": kagzi.SetProgress,
+		"Publish": topic.Publish, "SetMetadata": kagzi.SetMetadata, "SetProgress": kagzi.SetProgress,
 		"Race": kagzi.Race[int], "Results": kagzi.Results[int], "RunChild": kagzi.RunChild[int, int],
 		"StartChild": kagzi.StartChild[int, int], "Sleep": kagzi.Sleep,
 		"SleepUntil": kagzi.SleepUntil, "Step": kagzi.Step[int], "StepTx": kagzi.StepTx[int],
@@ -205,19 +208,19 @@ func TestNothingOfNilPanics(t *testing.T) {
 			kagzi.Handle(zeroWorker, kagzi.Workflow[int, int]{}, nil)
 		},
 		"Define": kagzi.Define[int, int], "DefineSignal": kagzi.DefineSignal[int],
-		"DefineTopic": kagzi.DefineTopic[int], "Events": kagzi.Events[int], "CurrentStep": kagzi.CurrentStep,
+		"DefineTopic": topic.Define[int], "Events": topic.Events[int], "CurrentStep": kagzi.CurrentStep,
 		"KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,
 		"Repeatable": kagzi.Repeatable,
-		"DryRun":     kagzi.DryRun, "InheritMetadata": kagzi.InheritMetadata,
-		"InheritCompensations": kagzi.InheritCompensations, "UndoneBy": func() {
+		"DryRun":     admin.DryRun, "InheritMetadata": kagzi.InheritMetadata,
+		"InheritCompensations": admin.InheritCompensations, "UndoneBy": func() {
 			kagzi.UndoneBy(kagzi.Workflow[int, int]{})
-		}, "Input": kagzi.Input, "NewInput": kagzi.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
-		"Forget": func() { _ = kagzi.Forget() }, "Park": kagzi.Park, "ByStarted": kagzi.ByStarted,
-		"ByEnded": kagzi.ByEnded,
-		"Consume": func() { kagzi.Consume[int](worker, kagzi.Consumer{}, nil) }, "DefineConsumer": kagzi.DefineConsumer,
-		"Peek": kagzi.Peek[int], "Reserve": kagzi.Reserve[int], "WakeAt": kagzi.WakeAt,
+		}, "Input": kagzi.Input, "NewInput": admin.NewInput, "InTx": kagzi.InTx, "AllowAdditions": kagzi.AllowAdditions,
+		"Forget": func() { _ = admin.Forget() }, "Park": admin.Park, "ByStarted": admin.ByStarted,
+		"ByEnded": admin.ByEnded,
+		"Consume": func() { topic.Consume[int](worker, topic.Consumer{}, nil) }, "DefineConsumer": topic.DefineConsumer,
+		"Peek": topic.Peek[int], "Reserve": topic.Reserve[int], "WakeAt": topic.WakeAt,
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)
@@ -250,7 +253,7 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		"nil run":       func() error { return kit.Second(k.Client.Get(k.Ctx, (*kagzi.Run[int])(nil))) },
 		"nil info":      func() error { return k.Client.Cancel(k.Ctx, (*kagzi.RunInfo)(nil)) },
 		"zero info":     func() error { return k.Client.Cancel(k.Ctx, kagzi.RunInfo{}) },
-		"empty ID":      func() error { return kit.Second(k.Client.Fork(k.Ctx, kagzi.ID(""), "step")) },
+		"empty ID":      func() error { return kit.Second(admin.New(k.Client).Fork(k.Ctx, kagzi.ID(""), "step")) },
 		"zero workflow": func() error {
 			return kit.Second(kagzi.Start(k.Ctx, k.Client, kagzi.Workflow[int, int]{}, 1))
 		},
@@ -261,8 +264,8 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		"nil option of start":  func() error { return kit.Second(kagzi.Start(k.Ctx, k.Client, wf, 1, nil)) },
 		"nil transaction":      func() error { return k.Client.Cancel(k.Ctx, run, kagzi.InTx(nil)) },
 		"a nil transaction":    func() error { return k.Client.Cancel(k.Ctx, run, kagzi.InTx(pgx.Tx(nil))) },
-		"bulk without filter":  func() error { return kit.Second(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{})) },
-		"worker without an ID": func() error { return k.Client.Drain(k.Ctx, "") },
+		"bulk without filter":  func() error { return kit.Second(admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{})) },
+		"worker without an ID": func() error { return admin.New(k.Client).Drain(k.Ctx, "") },
 	} {
 		err := f()
 		if err == nil || !strings.HasPrefix(err.Error(), "kagzi: ") {
@@ -316,93 +319,93 @@ func TestEndedContext(t *testing.T) {
 	past := time.Now().Add(-time.Minute)
 	calls := map[string]func(ctx context.Context) error{
 		"BackfillSchedule": func(ctx context.Context) error {
-			return kit.Second(c.BackfillSchedule(ctx, "s", past, past))
+			return kit.Second(admin.New(c).BackfillSchedule(ctx, "s", past, past))
 		},
 		"Cancel":    func(ctx context.Context) error { return c.Cancel(ctx, run) },
-		"CancelAll": func(ctx context.Context) error { return kit.Second(c.CancelAll(ctx, some)) },
-		"Consumers": func(ctx context.Context) error { return kit.Second(c.Consumers(ctx)) },
+		"CancelAll": func(ctx context.Context) error { return kit.Second(admin.New(c).CancelAll(ctx, some)) },
+		"Consumers": func(ctx context.Context) error { return kit.Second(admin.New(c).Consumers(ctx)) },
 		"DeleteConsumer": func(ctx context.Context) error {
-			return c.DeleteConsumer(ctx, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{}))
+			return admin.New(c).DeleteConsumer(ctx, topic.DefineConsumer("c", topic.ConsumerConfig{}))
 		},
 		"Skip": func(ctx context.Context) error {
-			return c.Skip(ctx, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{}), kagzi.DefineTopic[int]("t"), "event")
+			return admin.New(c).Skip(ctx, topic.DefineConsumer("c", topic.ConsumerConfig{}), topic.Define[int]("t"), "event")
 		},
-		"Topics": func(ctx context.Context) error { return kit.Second(c.Topics(ctx)) },
+		"Topics": func(ctx context.Context) error { return kit.Second(admin.New(c).Topics(ctx)) },
 		"Trigger": func(ctx context.Context) error {
-			return c.Trigger(ctx, kagzi.DefineConsumer("c", kagzi.ConsumerConfig{}))
+			return topic.New(c).Trigger(ctx, topic.DefineConsumer("c", topic.ConsumerConfig{}))
 		},
-		"Delete":         func(ctx context.Context) error { return c.Delete(ctx, run) },
-		"DeleteAll":      func(ctx context.Context) error { return kit.Second(c.DeleteAll(ctx, some)) },
+		"Delete":         func(ctx context.Context) error { return admin.New(c).Delete(ctx, run) },
+		"DeleteAll":      func(ctx context.Context) error { return kit.Second(admin.New(c).DeleteAll(ctx, some)) },
 		"DeleteSchedule": func(ctx context.Context) error { return c.DeleteSchedule(ctx, "s") },
-		"Drain":          func(ctx context.Context) error { return c.Drain(ctx, id) },
-		"DrainQueue":     func(ctx context.Context) error { return kit.Second(c.DrainQueue(ctx, "q")) },
-		"RunLog":         func(ctx context.Context) error { return kit.Second(c.RunLog(ctx, run)) },
-		"ForceOffline":   func(ctx context.Context) error { return c.ForceOffline(ctx, id) },
-		"Fork":           func(ctx context.Context) error { return kit.Second(c.Fork(ctx, run, "step")) },
-		"ForkAll":        func(ctx context.Context) error { return kit.Second(c.ForkAll(ctx, some, "step")) },
+		"Drain":          func(ctx context.Context) error { return admin.New(c).Drain(ctx, id) },
+		"DrainQueue":     func(ctx context.Context) error { return kit.Second(admin.New(c).DrainQueue(ctx, "q")) },
+		"RunLog":         func(ctx context.Context) error { return kit.Second(admin.New(c).RunLog(ctx, run)) },
+		"ForceOffline":   func(ctx context.Context) error { return admin.New(c).ForceOffline(ctx, id) },
+		"Fork":           func(ctx context.Context) error { return kit.Second(admin.New(c).Fork(ctx, run, "step")) },
+		"ForkAll":        func(ctx context.Context) error { return kit.Second(admin.New(c).ForkAll(ctx, some, "step")) },
 		"Get":            func(ctx context.Context) error { return kit.Second(c.Get(ctx, run)) },
-		"GetSchedule":    func(ctx context.Context) error { return kit.Second(c.GetSchedule(ctx, "s")) },
-		"Health":         func(ctx context.Context) error { return kit.Second(c.Health(ctx)) },
-		"DeleteLimit":    func(ctx context.Context) error { return c.DeleteLimit(ctx, "l") },
-		"Limits":         func(ctx context.Context) error { return kit.Second(c.Limits(ctx, "", 1)) },
+		"GetSchedule":    func(ctx context.Context) error { return kit.Second(admin.New(c).GetSchedule(ctx, "s")) },
+		"Health":         func(ctx context.Context) error { return kit.Second(admin.New(c).Health(ctx)) },
+		"DeleteLimit":    func(ctx context.Context) error { return admin.New(c).DeleteLimit(ctx, "l") },
+		"Limits":         func(ctx context.Context) error { return kit.Second(admin.New(c).Limits(ctx, "", 1)) },
 		"Keys": func(ctx context.Context) error {
-			return kit.Second(c.Keys(ctx, kagzi.KeyFilter{Queue: "q"}))
+			return kit.Second(admin.New(c).Keys(ctx, admin.KeyFilter{Queue: "q"}))
 		},
-		"Pause":       func(ctx context.Context) error { return c.Pause(ctx, kagzi.Target{Queue: "q"}) },
-		"PauseRun":    func(ctx context.Context) error { return c.PauseRun(ctx, run) },
-		"Pauses":      func(ctx context.Context) error { return kit.Second(c.Pauses(ctx)) },
-		"Unpause":     func(ctx context.Context) error { return c.Unpause(ctx, kagzi.Target{Queue: "q"}) },
-		"UnpauseRun":  func(ctx context.Context) error { return c.UnpauseRun(ctx, run) },
-		"UnpauseRuns": func(ctx context.Context) error { return kit.Second(c.UnpauseRuns(ctx, some)) },
-		"Queues":      func(ctx context.Context) error { return kit.Second(c.Queues(ctx)) },
-		"SetKey":      func(ctx context.Context) error { return c.SetKey(ctx, "q", "k", kagzi.KeyLimits{}) },
-		"SetQueue":    func(ctx context.Context) error { return c.SetQueue(ctx, kagzi.QueueLimits{Queue: "q"}) },
-		"SetLimit":    func(ctx context.Context) error { return c.SetLimit(ctx, kagzi.StepLimit{Name: "l"}) },
-		"Counts":      func(ctx context.Context) error { return kit.Second(c.Counts(ctx, some)) },
-		"Latencies":   func(ctx context.Context) error { return kit.Second(c.Latencies(ctx)) },
+		"Pause":       func(ctx context.Context) error { return admin.New(c).Pause(ctx, admin.Target{Queue: "q"}) },
+		"PauseRun":    func(ctx context.Context) error { return admin.New(c).PauseRun(ctx, run) },
+		"Pauses":      func(ctx context.Context) error { return kit.Second(admin.New(c).Pauses(ctx)) },
+		"Unpause":     func(ctx context.Context) error { return admin.New(c).Unpause(ctx, admin.Target{Queue: "q"}) },
+		"UnpauseRun":  func(ctx context.Context) error { return admin.New(c).UnpauseRun(ctx, run) },
+		"UnpauseRuns": func(ctx context.Context) error { return kit.Second(admin.New(c).UnpauseRuns(ctx, some)) },
+		"Queues":      func(ctx context.Context) error { return kit.Second(admin.New(c).Queues(ctx)) },
+		"SetKey":      func(ctx context.Context) error { return admin.New(c).SetKey(ctx, "q", "k", admin.KeyLimits{}) },
+		"SetQueue":    func(ctx context.Context) error { return admin.New(c).SetQueue(ctx, admin.QueueLimits{Queue: "q"}) },
+		"SetLimit":    func(ctx context.Context) error { return admin.New(c).SetLimit(ctx, admin.StepLimit{Name: "l"}) },
+		"Counts":      func(ctx context.Context) error { return kit.Second(admin.New(c).Counts(ctx, some)) },
+		"Latencies":   func(ctx context.Context) error { return kit.Second(admin.New(c).Latencies(ctx)) },
 		"List":        func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
 		"ListSchedules": func(ctx context.Context) error {
-			return kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{}))
+			return kit.Second(admin.New(c).ListSchedules(ctx, admin.ScheduleFilter{}))
 		},
-		"NextFires":     func(ctx context.Context) error { return kit.Second(c.NextFires(ctx, "s", 1)) },
-		"PauseSchedule": func(ctx context.Context) error { return c.PauseSchedule(ctx, "s") },
-		"Publish":       func(ctx context.Context) error { return c.Publish(ctx, kagzi.DefineTopic[int]("t").With(1)) },
+		"NextFires":     func(ctx context.Context) error { return kit.Second(admin.New(c).NextFires(ctx, "s", 1)) },
+		"PauseSchedule": func(ctx context.Context) error { return admin.New(c).PauseSchedule(ctx, "s") },
+		"Publish":       func(ctx context.Context) error { return topic.New(c).Publish(ctx, topic.Define[int]("t").With(1)) },
 		"PublishMany": func(ctx context.Context) error {
-			return c.PublishMany(ctx, []kagzi.NewEvent{kagzi.DefineTopic[int]("t").With(1)})
+			return topic.New(c).PublishMany(ctx, []topic.NewEvent{topic.Define[int]("t").With(1)})
 		},
-		"Restart":        func(ctx context.Context) error { return kit.Second(c.Restart(ctx, run)) },
-		"RestartAll":     func(ctx context.Context) error { return kit.Second(c.RestartAll(ctx, some)) },
-		"Resume":         func(ctx context.Context) error { return c.Resume(ctx, run) },
-		"ResumeAll":      func(ctx context.Context) error { return kit.Second(c.ResumeAll(ctx, some)) },
-		"ResumeSchedule": func(ctx context.Context) error { return c.ResumeSchedule(ctx, "s") },
+		"Restart":        func(ctx context.Context) error { return kit.Second(admin.New(c).Restart(ctx, run)) },
+		"RestartAll":     func(ctx context.Context) error { return kit.Second(admin.New(c).RestartAll(ctx, some)) },
+		"Resume":         func(ctx context.Context) error { return admin.New(c).Resume(ctx, run) },
+		"ResumeAll":      func(ctx context.Context) error { return kit.Second(admin.New(c).ResumeAll(ctx, some)) },
+		"ResumeSchedule": func(ctx context.Context) error { return admin.New(c).ResumeSchedule(ctx, "s") },
 		"Schedule": func(ctx context.Context) error {
 			return c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)})
 		},
-		"Audit": func(ctx context.Context) error { return kit.Second(c.Audit(ctx, kagzi.AuditFilter{})) },
+		"Audit": func(ctx context.Context) error { return kit.Second(admin.New(c).Audit(ctx, admin.AuditFilter{})) },
 		"Messages": func(ctx context.Context) error {
-			return kit.Second(c.Messages(ctx, run, kagzi.MessageFilter{}))
+			return kit.Second(admin.New(c).Messages(ctx, run, admin.MessageFilter{}))
 		},
-		"DropMessage":      func(ctx context.Context) error { return c.DropMessage(ctx, run, "id") },
-		"RedeliverMessage": func(ctx context.Context) error { return c.RedeliverMessage(ctx, run, "id") },
+		"DropMessage":      func(ctx context.Context) error { return admin.New(c).DropMessage(ctx, run, "id") },
+		"RedeliverMessage": func(ctx context.Context) error { return admin.New(c).RedeliverMessage(ctx, run, "id") },
 		"CheckSealer":      func(ctx context.Context) error { return c.CheckSealer(ctx) },
 		"Signal":           func(ctx context.Context) error { return c.Signal(ctx, run, note) },
 		"StartMany": func(ctx context.Context) error {
 			return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)}))
 		},
 		"Steps":           func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
-		"Stats":           func(ctx context.Context) error { return kit.Second(c.Stats(ctx)) },
-		"Stranded":        func(ctx context.Context) error { return kit.Second(c.Stranded(ctx)) },
-		"Terminate":       func(ctx context.Context) error { return c.Terminate(ctx, run) },
-		"TerminateAll":    func(ctx context.Context) error { return kit.Second(c.TerminateAll(ctx, some)) },
-		"TriggerSchedule": func(ctx context.Context) error { return kit.Second(c.TriggerSchedule(ctx, "s")) },
-		"Update":          func(ctx context.Context) error { return c.Update(ctx, run, kagzi.Priority(1)) },
+		"Stats":           func(ctx context.Context) error { return kit.Second(admin.New(c).Stats(ctx)) },
+		"Stranded":        func(ctx context.Context) error { return kit.Second(admin.New(c).Stranded(ctx)) },
+		"Terminate":       func(ctx context.Context) error { return admin.New(c).Terminate(ctx, run) },
+		"TerminateAll":    func(ctx context.Context) error { return kit.Second(admin.New(c).TerminateAll(ctx, some)) },
+		"TriggerSchedule": func(ctx context.Context) error { return kit.Second(admin.New(c).TriggerSchedule(ctx, "s")) },
+		"Update":          func(ctx context.Context) error { return admin.New(c).Update(ctx, run, kagzi.Priority(1)) },
 		"UpdateAll": func(ctx context.Context) error {
-			return kit.Second(c.UpdateAll(ctx, some, kagzi.Priority(1)))
+			return kit.Second(admin.New(c).UpdateAll(ctx, some, kagzi.Priority(1)))
 		},
-		"Worker":    func(ctx context.Context) error { return kit.Second(c.Worker(ctx, id)) },
-		"WorkerLog": func(ctx context.Context) error { return kit.Second(c.WorkerLog(ctx, id)) },
+		"Worker":    func(ctx context.Context) error { return kit.Second(admin.New(c).Worker(ctx, id)) },
+		"WorkerLog": func(ctx context.Context) error { return kit.Second(admin.New(c).WorkerLog(ctx, id)) },
 		"Workers": func(ctx context.Context) error {
-			_, _, err := c.Workers(ctx, kagzi.WorkerFilter{})
+			_, _, err := admin.New(c).Workers(ctx, admin.WorkerFilter{})
 			return err
 		},
 		"Start":         func(ctx context.Context) error { return kit.Second(kagzi.Start(ctx, c, wf, 1)) },

@@ -25,9 +25,9 @@ type (
 	// and Replay of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ Handle(*core.HandleConfig) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
-	// [Reason] and [Actor], which the audit log records: see [Client.Audit]. All but those of limits take [InTx];
-	// [Client.Publish] takes InTx alone. [Client.Cancel] and [Client.CancelAll] also take [Grace], [Client.Resume] and
-	// [Client.ResumeAll] also [Forget], and methods with a [RunFilter] also [DryRun].
+	// [Reason] and [Actor], which the audit log records: see admin.Client.Audit. All but those of limits take [InTx];
+	// topic.Client.Publish takes InTx alone. [Client.Cancel] and admin.Client.CancelAll also take [Grace], admin.Client.Resume and
+	// admin.Client.ResumeAll also admin.Forget, and methods with a [RunFilter] also admin.DryRun.
 	ChangeOption interface{ Change(*core.ChangeConfig) }
 )
 
@@ -116,7 +116,7 @@ func CollectErrors() BranchOption { return collectErrors{} }
 // it they go to the worker's handler of the highest version. With it a worker can have a new version for the runs that
 // ask for it, before all new runs take it.
 //
-// As an option of [Client.Update], it takes the run's version away.
+// As an option of admin.Client.Update, it takes the run's version away.
 func DefaultVersion() interface {
 	HandleOption
 	core.UpdateOption
@@ -127,12 +127,12 @@ func DefaultVersion() interface {
 // Detached leaves a child running when its parent ends or is cancelled. Only [StartChild] and [RunChild] take it.
 func Detached() StartOption { return detached{} }
 
-// A Reason says why something is changed. The audit log records it: see [Client.Audit]. So do the log of a run,
-// [Client.RunLog], and a pause. Control characters are replaced, and a text over 1 KiB is truncated.
+// A Reason says why something is changed. The audit log records it: see admin.Client.Audit. So do the log of a run,
+// admin.Client.RunLog, and a pause. Control characters are replaced, and a text over 1 KiB is truncated.
 type Reason string
 
-// An Actor says who makes a change. The audit log records it: see [Client.Audit]. So do the log of a run,
-// [Client.RunLog], and a pause. It is treated like a [Reason].
+// An Actor says who makes a change. The audit log records it: see admin.Client.Audit. So do the log of a run,
+// admin.Client.RunLog, and a pause. It is treated like a [Reason].
 type Actor string
 
 type (

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -397,35 +399,35 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 		op, want string
 		err      error
 	}{
-		{"cancel x", forget, c.Cancel(ctx, kagzi.ID("x"), kagzi.Forget("step"))},
-		{"cancel x", dry, c.Cancel(ctx, kagzi.ID("x"), kagzi.DryRun())},
-		{"terminate x", grace, c.Terminate(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
-		{"terminate x", forget, c.Terminate(ctx, kagzi.ID("x"), kagzi.Forget())},
-		{"terminate x", dry, c.Terminate(ctx, kagzi.ID("x"), kagzi.DryRun())},
-		{"resume x", grace, c.Resume(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
-		{"resume x", dry, c.Resume(ctx, kagzi.ID("x"), kagzi.DryRun())},
-		{"cancel all", forget, kit.Second(c.CancelAll(ctx, all, kagzi.Forget("step")))},
-		{"terminate all", grace, kit.Second(c.TerminateAll(ctx, all, kagzi.Grace(time.Second)))},
-		{"resume all", grace, kit.Second(c.ResumeAll(ctx, all, kagzi.Grace(time.Second)))},
-		{"restart x", inherit, kit.Second(c.Restart(ctx, kagzi.ID("x"), kagzi.InheritCompensations()))},
-		{"restart x", dry, kit.Second(c.Restart(ctx, kagzi.ID("x"), kagzi.DryRun()))},
-		{`fork x from step "s"`, dry, kit.Second(c.Fork(ctx, kagzi.ID("x"), "s", kagzi.DryRun()))},
-		{"restart all", id, kit.Second(c.RestartAll(ctx, all, kagzi.ID("y")))},
-		{"restart all", input, kit.Second(c.RestartAll(ctx, all, kagzi.NewInput(1)))},
-		{"restart all", inherit, kit.Second(c.RestartAll(ctx, all, kagzi.InheritCompensations()))},
-		{"fork all", id, kit.Second(c.ForkAll(ctx, all, "s", kagzi.ID("y")))},
-		{"fork all", input, kit.Second(c.ForkAll(ctx, all, "s", kagzi.NewInput(1)))},
+		{"cancel x", forget, c.Cancel(ctx, kagzi.ID("x"), admin.Forget("step"))},
+		{"cancel x", dry, c.Cancel(ctx, kagzi.ID("x"), admin.DryRun())},
+		{"terminate x", grace, admin.New(c).Terminate(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
+		{"terminate x", forget, admin.New(c).Terminate(ctx, kagzi.ID("x"), admin.Forget())},
+		{"terminate x", dry, admin.New(c).Terminate(ctx, kagzi.ID("x"), admin.DryRun())},
+		{"resume x", grace, admin.New(c).Resume(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
+		{"resume x", dry, admin.New(c).Resume(ctx, kagzi.ID("x"), admin.DryRun())},
+		{"cancel all", forget, kit.Second(admin.New(c).CancelAll(ctx, all, admin.Forget("step")))},
+		{"terminate all", grace, kit.Second(admin.New(c).TerminateAll(ctx, all, kagzi.Grace(time.Second)))},
+		{"resume all", grace, kit.Second(admin.New(c).ResumeAll(ctx, all, kagzi.Grace(time.Second)))},
+		{"restart x", inherit, kit.Second(admin.New(c).Restart(ctx, kagzi.ID("x"), admin.InheritCompensations()))},
+		{"restart x", dry, kit.Second(admin.New(c).Restart(ctx, kagzi.ID("x"), admin.DryRun()))},
+		{`fork x from step "s"`, dry, kit.Second(admin.New(c).Fork(ctx, kagzi.ID("x"), "s", admin.DryRun()))},
+		{"restart all", id, kit.Second(admin.New(c).RestartAll(ctx, all, kagzi.ID("y")))},
+		{"restart all", input, kit.Second(admin.New(c).RestartAll(ctx, all, admin.NewInput(1)))},
+		{"restart all", inherit, kit.Second(admin.New(c).RestartAll(ctx, all, admin.InheritCompensations()))},
+		{"fork all", id, kit.Second(admin.New(c).ForkAll(ctx, all, "s", kagzi.ID("y")))},
+		{"fork all", input, kit.Second(admin.New(c).ForkAll(ctx, all, "s", admin.NewInput(1)))},
 		{`signal x with "approved"`, grace, c.Signal(ctx, kagzi.ID("x"), kit.Approved.With("a"),
 			kagzi.Grace(time.Second))},
 		{"schedule s", grace, c.Schedule(ctx, schedule, kagzi.Grace(time.Second))},
-		{"pause schedule s", dry, c.PauseSchedule(ctx, "s", kagzi.DryRun())},
-		{"resume schedule s", forget, c.ResumeSchedule(ctx, "s", kagzi.Forget("step"))},
-		{"delete schedule s", dry, c.DeleteSchedule(ctx, "s", kagzi.DryRun())},
-		{"trigger schedule s", dry, kit.Second(c.TriggerSchedule(ctx, "s", kagzi.DryRun()))},
-		{"backfill schedule s", dry, kit.Second(c.BackfillSchedule(ctx, "s", time.Now(), time.Now(), kagzi.DryRun()))},
-		{"drain worker w", grace, c.Drain(ctx, "w", kagzi.Grace(time.Second))},
-		{`drain queue "q"`, dry, kit.Second(c.DrainQueue(ctx, "q", kagzi.DryRun()))},
-		{"force worker w offline", grace, c.ForceOffline(ctx, "w", kagzi.Grace(time.Second))},
+		{"pause schedule s", dry, admin.New(c).PauseSchedule(ctx, "s", admin.DryRun())},
+		{"resume schedule s", forget, admin.New(c).ResumeSchedule(ctx, "s", admin.Forget("step"))},
+		{"delete schedule s", dry, c.DeleteSchedule(ctx, "s", admin.DryRun())},
+		{"trigger schedule s", dry, kit.Second(admin.New(c).TriggerSchedule(ctx, "s", admin.DryRun()))},
+		{"backfill schedule s", dry, kit.Second(admin.New(c).BackfillSchedule(ctx, "s", time.Now(), time.Now(), admin.DryRun()))},
+		{"drain worker w", grace, admin.New(c).Drain(ctx, "w", kagzi.Grace(time.Second))},
+		{`drain queue "q"`, dry, kit.Second(admin.New(c).DrainQueue(ctx, "q", admin.DryRun()))},
+		{"force worker w offline", grace, admin.New(c).ForceOffline(ctx, "w", kagzi.Grace(time.Second))},
 		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out to replay the run's own version, or give " +
 			"a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
 	} {

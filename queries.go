@@ -189,7 +189,7 @@ type RunFilter struct {
 	Until      time.Time // runs started before it
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
-	Paused     bool      // active runs that are paused themselves, by [Client.PauseRun]
+	Paused     bool      // active runs that are paused themselves, by admin.Client.PauseRun
 	// runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to
 	// z): the errors of all runs that the other fields select are read
 	ErrorText string

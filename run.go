@@ -57,7 +57,7 @@ func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) {
 // result does not decode into Out. While the database is away, Result keeps waiting. A run started [InTx] does not
 // exist before the commit: until then Result returns ErrNotFound. In a step, prefer a child: see [RunChild]. The step
 // holds its slot of the worker while it waits, and the run may need one: steps that hold all of them so are logged, and
-// named by [Client.Health].
+// named by admin.Client.Health.
 func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	if err := r.made(); err != nil {

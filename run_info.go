@@ -23,7 +23,7 @@ type (
 	// not compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change
 	// both rules.
 	//
-	// As an option of [Client.Restart] and [Client.Fork] it is the new run's ID.
+	// As an option of admin.Client.Restart and admin.Client.Fork it is the new run's ID.
 	ID string
 )
 
@@ -121,7 +121,7 @@ type RunInfo struct {
 	//     shop (50 of 50 running)" if no slot is free: order-42 is the [ID] of the run that has held its slot for
 	//     longest, or its [RunID] if it has none;
 	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
-	//   - "signal approved; 1 message that does not decode": see [MessageInfo].SetAside;
+	//   - "signal approved; 1 message that does not decode": see admin.MessageInfo.SetAside;
 	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;
 	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop"
 	//     or "pause of all runs".
@@ -139,7 +139,7 @@ type RunInfo struct {
 	// when a cancel asked its worker to end it; zero if the cancel ended it at once
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"`
 
-	// when [Client.PauseRun] paused it; zero unless it is paused itself
+	// when admin.Client.PauseRun paused it; zero unless it is paused itself
 	PausedAt time.Time `json:"paused_at,omitzero"`
 	Metadata Metadata  `json:"metadata,omitempty"`
 	Headers  Headers   `json:"headers,omitempty"`
@@ -153,7 +153,7 @@ type RunInfo struct {
 	// the tick of the schedule; zero if the run was triggered by hand
 	FireTime time.Time `json:"fire_time,omitzero"`
 	Kind     kind.Kind `json:"kind,omitempty"` // of the last failure
-	// it failed for a reason that people must remove before they call [Client.Resume]
+	// it failed for a reason that people must remove before they call admin.Client.Resume
 	Quarantined bool      `json:"quarantined,omitempty"`
 	Error       string    `json:"error,omitempty"` // of the last failure
 	CreatedAt   time.Time `json:"created_at,omitzero"`
@@ -218,7 +218,7 @@ type StepAttempt struct {
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for
 	// [WaitSignal], CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the
 	// record of a [Map], [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"),
-	// PUBLISH for [Publish], METADATA for [SetMetadata], and COMPENSATION for [Compensate] and [UndoneBy]
+	// PUBLISH for topic.Publish, METADATA for [SetMetadata], and COMPENSATION for [Compensate] and [UndoneBy]
 	// ("flight#compensation"). A compensation has one attempt for each registration under its name.
 	Type    string `json:"type"`
 	Attempt int    `json:"attempt"` // from 1, as in [StepInfo]
@@ -246,7 +246,7 @@ type StepAttempt struct {
 	// decided, as far as that is known
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	Child   RunID     `json:"child,omitempty"` // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	// the ID of the worker that recorded the attempt last: see [Client.Worker], which knows it until a week after its
+	// the ID of the worker that recorded the attempt last: see admin.Client.Worker, which knows it until a week after its
 	// end
 	Worker string `json:"worker,omitempty"`
 	// the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if

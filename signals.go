@@ -30,7 +30,7 @@ type Signal[T any] struct{ name signalName }
 // bad name.
 func DefineSignal[T any](name string) Signal[T] { return Signal[T]{signalName{name: name}} }
 
-// Name returns the signal's name with its key: "approved/call-7". [Client.Steps] and [Client.Fork] name the wait for it
+// Name returns the signal's name with its key: "approved/call-7". [Client.Steps] and admin.Client.Fork name the wait for it
 // "approved:call-7".
 func (s Signal[T]) Name() string { return s.name.String() }
 
@@ -137,7 +137,7 @@ func (n signalName) stepName() string {
 // so that the run cannot record anything: commit soon.
 //
 // With [Reason] or [Actor], for a message of a person, the log of the run says who sent it, and so does the audit log:
-// see [Client.RunLog].
+// see admin.Client.RunLog.
 //
 // Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, [ErrInboxFull], and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
@@ -246,7 +246,7 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // therefore permanent. A wait that has begun keeps its time when the code is changed.
 //
 // A message that does not decode into T is set aside, and WaitSignal goes on waiting as if it had not come: see
-// [MessageInfo].SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a
+// admin.MessageInfo.SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a
 // message that the run has read already does not decode into T any more, the run is quarantined with
 // [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {

@@ -69,7 +69,7 @@ type WorkerConfig struct {
 	// HungAfter is how long code may go on that should return: the function of a step whose ctx has ended, because of
 	// its Timeout or for another reason, and a workflow function, or that of a branch, that is in no step, wait or
 	// other operation of Kagzi. Then the worker logs its stack once, and shows it in RunInfo.Hung and to
-	// [Client.Health]; it cannot end it. Zero means 10 seconds.
+	// admin.Client.Health; it cannot end it. Zero means 10 seconds.
 	HungAfter time.Duration
 
 	// FixedLease keeps the worker from extending leases: a run that neither ends nor sleeps within LeaseTimeout goes to
@@ -227,7 +227,7 @@ func (w *Worker) made() error {
 
 // Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns
 // the rest to the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and
-// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. [Client.Drain] has the same effect, from
+// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. admin.Client.Drain has the same effect, from
 // any process. Step functions get none of ctx's values.
 //
 // Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit,
@@ -245,7 +245,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	mistakes := w.mistakes
 	hooks := testhook.From(ctx)
 	if len(w.handlers) == 0 && len(mistakes) == 0 && !(hooks != nil && hooks.NoHandler) {
-		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or kagzi.Consume "+
+		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or topic.Consume "+
 			"before Run"))
 	}
 	if most := w.client.core.Store.Pool().Config().MaxConns; most < leastConns {

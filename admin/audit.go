@@ -90,7 +90,7 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 	errs := []error{err}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
 		errs = append(errs, fmt.Errorf("kagzi: the audit log has no kind %s: give one of the constants, such as "+
-			"kagzi.AuditSchedule", text.Quote(string(f.Kind))))
+			"admin.AuditSchedule", text.Quote(string(f.Kind))))
 	}
 	for field, value := range map[string]string{"name": f.Name, "queue": f.Queue, "action": f.Action} {
 		if value != "" {

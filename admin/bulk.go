@@ -27,7 +27,7 @@ type BulkResult struct {
 	Skipped map[kagzi.RunID]error
 }
 
-// CancelAll cancels the active runs that f selects, like [Client.Cancel].
+// CancelAll cancels the active runs that f selects, like [kagzi.Client.Cancel].
 //
 // The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run
 // that cannot be changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or
@@ -272,7 +272,7 @@ func chooses(f *kagzi.RunFilter) bool {
 func validateStepID(step string) error {
 	switch {
 	case step == "":
-		return errors.New("kagzi: the step is empty: to begin at the beginning, use Client.Restart")
+		return errors.New("kagzi: the step is empty: to begin at the beginning, use admin.Client.Restart")
 	case strings.HasPrefix(step, "#") || strings.Contains(step, "/#") ||
 		strings.HasSuffix(step, store.CompensationID("")):
 		return fmt.Errorf("kagzi: %s is a record of Kagzi's own: give a step of the workflow function",

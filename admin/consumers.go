@@ -105,7 +105,7 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 }
 
 // Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with,
-// for example because each run fails at it. [Events] lists the events. A run that has read the event already goes on
+// for example because each run fails at it. topic.Events lists the events. A run that has read the event already goes on
 // with it. Other consumers keep it. An event that the consumer has consumed stays so, and Skip returns nil.
 //
 // Skip ends no pause: see [Client.Unpause]. The options are [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]: commit soon, because until

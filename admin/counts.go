@@ -38,7 +38,7 @@ var countFields = []CountField{ByStatus, ByWorkflow, ByQueue, ByKind, ByStep}
 func (f CountField) countBy(g *inspect.Grouping) error {
 	switch {
 	case !slices.Contains(countFields, f):
-		return fmt.Errorf("kagzi: cannot count by %s: use kagzi.ByStatus or another of the constants",
+		return fmt.Errorf("kagzi: cannot count by %s: use admin.ByStatus or another of the constants",
 			text.Quote(string(f)))
 	case slices.Contains(g.By, string(f)):
 		return fmt.Errorf("kagzi: counts by %s twice: name it once", string(f))
@@ -133,7 +133,7 @@ func (c *Client) counted(f kagzi.RunFilter, by []CountBy, g *inspect.Grouping) (
 			failure.Of(kind.BadRequest, errors.New("kagzi: counts have no pages: leave out After and Limit"))
 	}
 	for _, b := range by {
-		err := errors.New("kagzi: a CountBy is nil: use kagzi.ByStatus or another one")
+		err := errors.New("kagzi: a CountBy is nil: use admin.ByStatus or another one")
 		if b != nil {
 			err = b.countBy(g)
 		}

@@ -25,7 +25,7 @@ import (
 //
 // Delete returns once the run is gone. It returns [kagzi.ErrRunActive] if the run or a child of it is not over,
 // [kagzi.ErrNotFound], and [kagzi.ErrRunNeeded] if the run cannot be missed: a child goes with its parent, and the last run of a
-// [Consumer] that has not completed is followed by another one first. It deletes large histories (over 5000 records) in
+// topic.Consumer that has not completed is followed by another one first. It deletes large histories (over 5000 records) in
 // several transactions. If it fails meanwhile, RunInfo.WaitingOn is "deletion", and a coordinator does the rest within
 // about a minute, whatever the retention is; so does another call. With [kagzi.InTx] everything is deleted in that
 // transaction.

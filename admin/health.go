@@ -104,7 +104,7 @@ type StrandedRuns struct {
 	Version  int       `json:"version"` // zero for runs that name none and were never executed
 	Queue    string    `json:"queue"`
 	Count    int       `json:"count"`
-	More     bool      `json:"more,omitempty"`  // there may be more: see Client.Stranded
+	More     bool      `json:"more,omitempty"`  // there may be more: see admin.Client.Stranded
 	Oldest   time.Time `json:"oldest,omitzero"` // when the oldest of those counted was started
 	// when the first of them became or becomes due; zero if none becomes due by time alone
 	DueAt time.Time `json:"due_at,omitzero"`

@@ -29,7 +29,7 @@ func DryRun() interface {
 }
 
 // Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps,
-// children, branches and groups, as [Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a branch or
+// children, branches and groups, as [kagzi.Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a branch or
 // group also forgets the failures that caused its own. Forgetting a failure also forgets those of the branches and
 // groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name belongs to no
 // failure, or to one after which another attempt of the step was due, Resume changes nothing and returns [kagzi.ErrNotFound].

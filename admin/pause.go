@@ -129,7 +129,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOpti
 		var ended store.Unpaused
 		ended, err = c.core.Store.Unpause(ctx, cfg.Tx, p, cfg.Percent)
 		if errors.Is(err, store.ErrNotPaused) {
-			err = failure.Explain("there is no pause of exactly this: Client.Pauses lists them", kagzi.ErrNotFound)
+			err = failure.Explain("there is no pause of exactly this: admin.Client.Pauses lists them", kagzi.ErrNotFound)
 		}
 		var due []store.DueRun
 		for _, q := range ended.Queues {

@@ -224,7 +224,7 @@ type KeyInfo struct {
 }
 
 // Keys returns keys of a queue, or groups: those that have limits of their own, and those with runs that a worker has
-// looked for. A key of a queue without workers may be missing; [Client.List] finds its runs. A filter has a Queue or
+// looked for. A key of a queue without workers may be missing; [kagzi.Client.List] finds its runs. A filter has a Queue or
 // Groups.
 func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	err := c.core.Usable(ctx)

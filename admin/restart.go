@@ -75,7 +75,7 @@ func (c *Client) restart(ctx context.Context, at core.Ref, cfg core.RestartConfi
 
 // Fork is [Client.Restart] from a step on. The new run gets copies of everything that the old run had recorded when the
 // step first began, and of all signals. It executes the step itself, everything that began after it, and everything
-// that was under way then in other branches. step is an ID as [Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack"
+// that was under way then in other branches. step is an ID as [kagzi.Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack"
 // of a branch; "ship" stands for all branches of the group, "ship/0" for all of that branch. Kagzi's own records, whose
 // names begin with #, and those of compensations are refused.
 //

@@ -91,7 +91,7 @@ const (
 // Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all
 // namespaces of the database, of the time in which the last 3,000 were. A child's ID has the time by its parent's
 // worker; runs that were deleted since do not count. The other rates are what live and draining workers reported with
-// their last heartbeats, for the minute before. Runs that were ended by [Client.Cancel], or by a coordinator after a
+// their last heartbeats, for the minute before. Runs that were ended by [kagzi.Client.Cancel], or by a coordinator after a
 // deadline or their compensations, are in none of them.
 //
 // A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe

@@ -101,8 +101,8 @@ func (c *Client) update(ctx context.Context, at core.Ref, cfg core.UpdateConfig)
 		err = failure.Explain(fmt.Sprintf("the run sleeps, and what it waits for (%s) decides when it goes on: leave "+
 			"At and Delay out", waits.WaitingOn), kagzi.ErrNotWaiting)
 	case errors.Is(err, store.ErrRunRunning):
-		err = failure.Explain("a worker executes the run: stop it at its next step with Client.PauseRun, update it "+
-			"when it is pending, and end the pause with Client.UnpauseRun", kagzi.ErrNotWaiting)
+		err = failure.Explain("a worker executes the run: stop it at its next step with admin.Client.PauseRun, update it "+
+			"when it is pending, and end the pause with admin.Client.UnpauseRun", kagzi.ErrNotWaiting)
 	case errors.Is(err, store.ErrRunEnding):
 		err = failure.Explain("the run was cancelled or is being compensated", kagzi.ErrRunFinished)
 	}

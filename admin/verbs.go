@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Terminate is [Client.Cancel] without compensations: it ends an active run and its children at once, even if
+// Terminate is [kagzi.Client.Cancel] without compensations: it ends an active run and its children at once, even if
 // compensations of the run are under way. It returns once that is stored, and returns the errors of Cancel.
 func (c *Client) Terminate(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
 	at := core.RefOf(ref)
@@ -42,7 +42,7 @@ func (c *Client) terminate(ctx context.Context, at core.Ref, cfg core.ChangeConf
 //
 // Resume returns once that is stored. It returns [kagzi.ErrRunActive] if the run is not over, [kagzi.ErrRunFinished] if it
 // completed, [kagzi.ErrCompensated] if its compensations have run, and [kagzi.ErrIDConflict] if another active run has its ID, or a
-// later run of its [Consumer] has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated
+// later run of its topic.Consumer has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated
 // while they ran, continues with these, if the slots that it would hold to its end are free: otherwise Resume returns
 // [kagzi.ErrRunActive]. The parent of a resumed child keeps the failure that it has recorded, and does not cancel the child
 // when it ends.
@@ -78,7 +78,7 @@ func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig)
 			"no worker could claim from that queue until the transaction ends: call Resume without InTx", kagzi.ErrRunActive)
 	case isHeld:
 		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the "+
-			"group (Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), kagzi.ErrRunActive)
+			"group (admin.Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), kagzi.ErrRunActive)
 	case unknown:
 		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a "+
 			"timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), kagzi.ErrNotFound)
@@ -108,7 +108,7 @@ type LogEntry struct {
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
 	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
-	// "Client.Drain" or "Run's context ended".
+	// "admin.Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
 	Actor  string `json:"actor,omitempty"` // the [kagzi.Actor] that the caller gave for the change of a run
 	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run

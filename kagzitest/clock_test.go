@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/kagzitest"
@@ -109,7 +111,7 @@ func TestARunKeepsItsLeaseWhileTimeGoesOn(t *testing.T) {
 	mustEqual(t, "status", info.Status, kagzi.StatusRunning)
 	mustEqual(t, "worker", info.Worker, worker)
 	mustEqual(t, "recoveries", info.Recoveries, 0)
-	workers, _, err := env.Client.Workers(t.Context(), kagzi.WorkerFilter{})
+	workers, _, err := admin.New(env.Client).Workers(t.Context(), admin.WorkerFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

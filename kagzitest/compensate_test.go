@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
@@ -122,7 +124,7 @@ func TestACompensationThatFails(t *testing.T) {
 	}
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation (unknown)")
 	kagzitest.MockDo(env, "release:free", func(context.Context) error { return nil })
-	if err := env.Client.Resume(t.Context(), run.ID()); err != nil {
+	if err := admin.New(env.Client).Resume(t.Context(), run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kagzitest.Result(env, run); !errors.Is(err, kind.Unknown) {

@@ -8,23 +8,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-var received = kagzi.DefineTopic[string]("received")
+var received = topic.Define[string]("received")
 
 // ofReceived is the configuration of a consumer of the topic.
-func ofReceived(cfg kagzi.ConsumerConfig) kagzi.ConsumerConfig {
-	cfg.Topics = []kagzi.AnyTopic{received}
+func ofReceived(cfg topic.ConsumerConfig) topic.ConsumerConfig {
+	cfg.Topics = []topic.AnyTopic{received}
 	return cfg
 }
 
 // take takes all events of the topic.
 func take(ctx kagzi.Context) ([]string, error) {
-	events, err := kagzi.Peek(ctx, "new", received, 100)
+	events, err := topic.Peek(ctx, "new", received, 100)
 	if err != nil {
 		return nil, err
 	}
@@ -32,11 +35,11 @@ func take(ctx kagzi.Context) ([]string, error) {
 	for _, e := range events {
 		out = append(out, e.Payload)
 	}
-	return out, kagzi.Reserve(ctx, "new", events...)
+	return out, topic.Reserve(ctx, "new", events...)
 }
 
 // runsOf returns the runs of a consumer, the oldest first.
-func runsOf(t *testing.T, env *kagzitest.Env, c kagzi.Consumer) []kagzi.RunInfo {
+func runsOf(t *testing.T, env *kagzitest.Env, c topic.Consumer) []kagzi.RunInfo {
 	t.Helper()
 	runs, err := env.Client.List(t.Context(), kagzi.RunFilter{Workflow: c.Name(), Limit: 1000, Payloads: true})
 	if err != nil {
@@ -50,8 +53,8 @@ func runsOf(t *testing.T, env *kagzitest.Env, c kagzi.Consumer) []kagzi.RunInfo 
 func TestConsumersGetWhatATestPublishes(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	c := kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{}))
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, all []string) ([]string, error) {
+	c := topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{}))
+	topic.Consume(env.Worker, c, func(ctx kagzi.Context, all []string) ([]string, error) {
 		events, err := take(ctx)
 		return append(all, events...), err
 	})
@@ -78,13 +81,13 @@ func hasSuffix(data []byte, suffix string) bool {
 func TestConsumerWakesAtItsTime(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	digest := kagzi.DefineConsumer("digest", ofReceived(kagzi.ConsumerConfig{}))
+	digest := topic.DefineConsumer("digest", ofReceived(topic.ConsumerConfig{}))
 	var digests []string
 	type state struct{ Next time.Time }
-	kagzi.Consume(env.Worker, digest, func(ctx kagzi.Context, last state) (state, error) {
+	topic.Consume(env.Worker, digest, func(ctx kagzi.Context, last state) (state, error) {
 		now := ctx.Now().UTC()
 		if !last.Next.IsZero() && now.Before(last.Next) {
-			return last, kagzi.WakeAt(ctx, last.Next)
+			return last, topic.WakeAt(ctx, last.Next)
 		}
 		if !last.Next.IsZero() {
 			events, err := take(ctx)
@@ -99,7 +102,7 @@ func TestConsumerWakesAtItsTime(t *testing.T) {
 			}
 		}
 		last.Next = time.Date(now.Year(), now.Month(), now.Day()+1, 8, 0, 0, 0, time.UTC)
-		return last, kagzi.WakeAt(ctx, last.Next)
+		return last, topic.WakeAt(ctx, last.Next)
 	})
 	env.Advance(0)
 	now := env.Now()
@@ -115,7 +118,7 @@ func TestConsumerWakesAtItsTime(t *testing.T) {
 		mustEqual(t, "digest", d, fmt.Sprint("08:00 ", i%3))
 	}
 	var kept int
-	for _, err := range kagzi.Events(t.Context(), env.Client, received, 0) {
+	for _, err := range topic.Events(t.Context(), env.Client, received, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,27 +131,27 @@ func TestConsumerWakesAtItsTime(t *testing.T) {
 func TestBoundsOfWakeAt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		cfg   kagzi.ConsumerConfig
+		cfg   topic.ConsumerConfig
 		asked time.Duration
 		want  time.Duration // zero: it sleeps until the next event
 	}{
-		"Sooner":      {kagzi.ConsumerConfig{LeastWake: time.Hour}, time.Second, time.Hour},
-		"Past":        {kagzi.ConsumerConfig{LeastWake: time.Hour}, -day, time.Hour},
-		"Later":       {kagzi.ConsumerConfig{}, 40 * day, day},
-		"Between":     {kagzi.ConsumerConfig{}, 3 * time.Hour, 3 * time.Hour},
-		"OwnMost":     {kagzi.ConsumerConfig{MostWake: 50 * day}, 60 * day, 50 * day},
-		"WithinOwn":   {kagzi.ConsumerConfig{MostWake: 50 * day}, 40 * day, 40 * day},
-		"NoneAskedOf": {kagzi.ConsumerConfig{}, 0, 0},
+		"Sooner":      {topic.ConsumerConfig{LeastWake: time.Hour}, time.Second, time.Hour},
+		"Past":        {topic.ConsumerConfig{LeastWake: time.Hour}, -day, time.Hour},
+		"Later":       {topic.ConsumerConfig{}, 40 * day, day},
+		"Between":     {topic.ConsumerConfig{}, 3 * time.Hour, 3 * time.Hour},
+		"OwnMost":     {topic.ConsumerConfig{MostWake: 50 * day}, 60 * day, 50 * day},
+		"WithinOwn":   {topic.ConsumerConfig{MostWake: 50 * day}, 40 * day, 40 * day},
+		"NoneAskedOf": {topic.ConsumerConfig{}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := kagzitest.New(t)
-			consumer := kagzi.DefineConsumer("c", ofReceived(c.cfg))
-			kagzi.Consume(env.Worker, consumer, func(ctx kagzi.Context, n int) (int, error) {
+			consumer := topic.DefineConsumer("c", ofReceived(c.cfg))
+			topic.Consume(env.Worker, consumer, func(ctx kagzi.Context, n int) (int, error) {
 				if c.asked == 0 {
-					return n + 1, kagzi.WakeAt(ctx, time.Time{})
+					return n + 1, topic.WakeAt(ctx, time.Time{})
 				}
-				return n + 1, kagzi.WakeAt(ctx, ctx.Now().Add(c.asked))
+				return n + 1, topic.WakeAt(ctx, ctx.Now().Add(c.asked))
 			})
 			env.Advance(max(c.want*5/2, day))
 			runs := runsOf(t, env, consumer)
@@ -174,9 +177,9 @@ func TestBoundsOfWakeAt(t *testing.T) {
 func TestLeastWake(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{})
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
-		return n + 1, kagzi.WakeAt(ctx, ctx.Now())
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{})
+	topic.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+		return n + 1, topic.WakeAt(ctx, ctx.Now())
 	})
 	env.Advance(0)
 	env.Advance(10 * time.Minute)
@@ -189,10 +192,10 @@ func TestLeastWake(t *testing.T) {
 func TestEventsComeBeforeWakeAt(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	c := kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{}))
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+	c := topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{}))
+	topic.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
 		_, err := take(ctx)
-		return n + 1, errors.Join(err, kagzi.WakeAt(ctx, ctx.Now().Add(12*time.Hour)))
+		return n + 1, errors.Join(err, topic.WakeAt(ctx, ctx.Now().Add(12*time.Hour)))
 	})
 	env.Advance(time.Hour)
 	env.Publish(received.With("x"))
@@ -208,10 +211,10 @@ func TestEventsComeBeforeWakeAt(t *testing.T) {
 func TestAFailurePausesAConsumer(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	c := kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{}))
+	c := topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{}))
 	broken := true
 	kagzitest.Mock(env, "look", func(context.Context) (bool, error) { return broken, nil })
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+	topic.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
 		events, err := take(ctx)
 		if err != nil || len(events) == 0 {
 			return n, err
@@ -224,8 +227,8 @@ func TestAFailurePausesAConsumer(t *testing.T) {
 	})
 	env.Publish(received.With("x"))
 	env.Advance(0)
-	pauses, err := env.Client.Pauses(t.Context())
-	if err != nil || len(pauses) != 1 || pauses[0].Target != (kagzi.Target{Group: c.Group()}) {
+	pauses, err := admin.New(env.Client).Pauses(t.Context())
+	if err != nil || len(pauses) != 1 || pauses[0].Target != (admin.Target{Group: c.Group()}) {
 		t.Fatalf("pauses: %+v, %v", pauses, err)
 	}
 	before := len(runsOf(t, env, c))
@@ -234,7 +237,7 @@ func TestAFailurePausesAConsumer(t *testing.T) {
 	mustEqual(t, "runs", len(runsOf(t, env, c)), before)
 
 	broken = false
-	if err := env.Client.Unpause(t.Context(), pauses[0].Target); err != nil {
+	if err := admin.New(env.Client).Unpause(t.Context(), pauses[0].Target); err != nil {
 		t.Fatal(err)
 	}
 	env.Advance(0)
@@ -247,8 +250,8 @@ func TestAFailurePausesAConsumer(t *testing.T) {
 func TestAFailureThatIsIgnored(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	c := kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{LeastWake: time.Hour, IgnoreFailure: true}))
-	kagzi.Consume(env.Worker, c, func(kagzi.Context, int) (int, error) { return 0, errReal })
+	c := topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{LeastWake: time.Hour, IgnoreFailure: true}))
+	topic.Consume(env.Worker, c, func(kagzi.Context, int) (int, error) { return 0, errReal })
 	env.Advance(4*time.Hour + 30*time.Minute)
 	mustEqual(t, "runs", len(runsOf(t, env, c)), 5)
 }
@@ -257,8 +260,8 @@ func TestAFailureThatIsIgnored(t *testing.T) {
 func TestConsumersOfAGroup(t *testing.T) {
 	t.Parallel()
 	env := napping(t)
-	c := kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{Group: "mail"}))
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+	c := topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{Group: "mail"}))
+	topic.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
 		_, err := take(ctx)
 		return n + 1, err
 	})
@@ -282,7 +285,7 @@ func TestConsumersAreReplayed(t *testing.T) {
 	t.Parallel()
 	got := reports(t, func(env *kagzitest.Env) {
 		n := 0
-		kagzi.Consume(env.Worker, kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{})),
+		topic.Consume(env.Worker, topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{})),
 			func(ctx kagzi.Context, all []string) ([]string, error) {
 				n++
 				events, err := take(ctx)
@@ -300,7 +303,7 @@ func TestAnOpenTransactionThatHasPublished(t *testing.T) {
 		kagzi.Handle(env.Worker, trial, threeMonths)
 		env.StartWorker()
 		_ = pgx.BeginFunc(t.Context(), env.Pool, func(tx pgx.Tx) error {
-			if err := env.Client.Publish(t.Context(), received.With("x"), kagzi.InTx(tx)); err != nil {
+			if err := topic.New(env.Client).Publish(t.Context(), received.With("x"), kagzi.InTx(tx)); err != nil {
 				t.Error(err)
 			}
 			env.Advance(day)
@@ -311,9 +314,9 @@ func TestAnOpenTransactionThatHasPublished(t *testing.T) {
 }
 
 // failing gives env a consumer whose step fails while broken is set, and lets it fail on an event.
-func failing(t *testing.T, env *kagzitest.Env) (c kagzi.Consumer, broken *bool) {
+func failing(t *testing.T, env *kagzitest.Env) (c topic.Consumer, broken *bool) {
 	t.Helper()
-	c, broken = kagzi.DefineConsumer("c", ofReceived(kagzi.ConsumerConfig{})), new(bool)
+	c, broken = topic.DefineConsumer("c", ofReceived(topic.ConsumerConfig{})), new(bool)
 	kagzitest.MockDo(env, "first", func(context.Context) error { return nil })
 	kagzitest.MockDo(env, "second", func(context.Context) error {
 		if *broken {
@@ -321,7 +324,7 @@ func failing(t *testing.T, env *kagzitest.Env) (c kagzi.Consumer, broken *bool) 
 		}
 		return nil
 	})
-	kagzi.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
+	topic.Consume(env.Worker, c, func(ctx kagzi.Context, n int) (int, error) {
 		events, err := take(ctx)
 		if err != nil || len(events) == 0 {
 			return n, err
@@ -345,10 +348,10 @@ func TestResumeOfAConsumersRun(t *testing.T) {
 	mustEqual(t, "status", failed.Status, kagzi.StatusFailed)
 
 	*broken = false
-	mustSet(t, env.Client.Resume(t.Context(), failed.ID))
+	mustSet(t, admin.New(env.Client).Resume(t.Context(), failed.ID))
 	env.Advance(day)
 	mustEqual(t, "status in the pause", infoOf(t, env, failed.ID).Status, kagzi.StatusPending)
-	mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{Group: c.Group()}))
+	mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{Group: c.Group()}))
 	env.Advance(0)
 	runs := runsOf(t, env, c)
 	mustEqual(t, "runs", len(runs), 2)
@@ -360,10 +363,10 @@ func TestResumeOfAConsumersRun(t *testing.T) {
 	env.Advance(0)
 	failed = runsOf(t, env, c)[2]
 	*broken = false
-	mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{Group: c.Group()}))
+	mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{Group: c.Group()}))
 	env.Advance(0)
 	mustEqual(t, "state", string(runsOf(t, env, c)[3].Output), "2")
-	if err := env.Client.Resume(t.Context(), failed.ID); !errors.Is(err, kagzi.ErrIDConflict) {
+	if err := admin.New(env.Client).Resume(t.Context(), failed.ID); !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("a resume that comes too late: %v", err)
 	}
 }
@@ -377,10 +380,10 @@ func TestRunsOfAConsumerThatPeopleStart(t *testing.T) {
 	*broken = false
 	started, err := kagzi.Start(t.Context(), env.Client, kagzi.Define[int, int](c.Name()), 70)
 	mustSet(t, err)
-	restarted, err := env.Client.Restart(t.Context(), failed.ID)
+	restarted, err := admin.New(env.Client).Restart(t.Context(), failed.ID)
 	mustSet(t, err)
 	env.Advance(0)
-	mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{Group: c.Group()}))
+	mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{Group: c.Group()}))
 	env.Advance(0)
 	runs := runsOf(t, env, c)
 	mustEqual(t, "runs", len(runs), 4)

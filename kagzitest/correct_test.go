@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 )
@@ -183,7 +186,7 @@ func TestCorrectCodeReplays(t *testing.T) {
 					map[bool]string{true: "fail", false: "ok"}[ctx.Attempt() == 1])
 				return v + u, err
 			}, end: func(env *kagzitest.Env, run *kagzi.Run[string]) {
-				if err := env.Client.Resume(t.Context(), run.ID()); err != nil {
+				if err := admin.New(env.Client).Resume(t.Context(), run.ID()); err != nil {
 					t.Error(err)
 				}
 				got, err := kagzitest.Result(env, run)
@@ -283,18 +286,18 @@ func TestReplayOfPatchedAtTheEnd(t *testing.T) {
 // Whatever replays the run, the replay at the test's end too, its events are published once.
 func TestEventsArePublishedOnce(t *testing.T) {
 	t.Parallel()
-	topic := kagzi.DefineTopic[int]("topic")
+	about := topic.Define[int]("topic")
 	env := kagzitest.New(t, kagzitest.Config{})
 	publishes := func(ctx kagzi.Context, _ string) (string, error) {
 		for i := range 3 {
-			if err := kagzi.Publish(ctx, "tell", topic.With(i)); err != nil {
+			if err := topic.Publish(ctx, "tell", about.With(i)); err != nil {
 				return "", err
 			}
 			if err := kagzi.Sleep(ctx, "nap", time.Hour); err != nil {
 				return "", err
 			}
 		}
-		return "", kagzi.Publish(ctx, "tell", topic.With(3))
+		return "", topic.Publish(ctx, "tell", about.With(3))
 	}
 	kagzi.Handle(env.Worker, awf, publishes)
 	if _, err := kagzitest.Result(env, kagzitest.Start(env, awf, "")); err != nil {
@@ -302,7 +305,7 @@ func TestEventsArePublishedOnce(t *testing.T) {
 	}
 	kagzitest.Replay(t, env.Client, awf, publishes, kagzi.RunFilter{})
 	n := 0
-	for e, err := range kagzi.Events(t.Context(), env.Client, topic, 0) {
+	for e, err := range topic.Events(t.Context(), env.Client, about, 0) {
 		if err != nil || e.Payload != n {
 			t.Errorf("event %d is %d, %v", n, e.Payload, err)
 		}

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 )
 
-var Paid = kagzi.DefineTopic[int]("invoice.paid")
+var Paid = topic.Define[int]("invoice.paid")
 
 // A consumer that sums up what was paid, and reports it once a week.
-var Weekly = kagzi.DefineConsumer("weekly", kagzi.ConsumerConfig{
-	Topics:   []kagzi.AnyTopic{Paid},
+var Weekly = topic.DefineConsumer("weekly", topic.ConsumerConfig{
+	Topics:   []topic.AnyTopic{Paid},
 	MostWake: 7 * 24 * time.Hour,
 })
 
@@ -24,11 +26,11 @@ func weekly(ctx kagzi.Context, last week) (week, error) {
 	switch {
 	case last.Ends.IsZero(): // its first run
 		last.Ends = now.Add(7 * 24 * time.Hour)
-		return last, kagzi.WakeAt(ctx, last.Ends)
+		return last, topic.WakeAt(ctx, last.Ends)
 	case now.Before(last.Ends): // a payment makes it run, too
-		return last, kagzi.WakeAt(ctx, last.Ends)
+		return last, topic.WakeAt(ctx, last.Ends)
 	}
-	payments, err := kagzi.Peek(ctx, "of the week", Paid, 1000)
+	payments, err := topic.Peek(ctx, "of the week", Paid, 1000)
 	if err != nil {
 		return last, err
 	}
@@ -39,11 +41,11 @@ func weekly(ctx kagzi.Context, last week) (week, error) {
 	if err := kagzi.Do(ctx, "report", func(context.Context) error { return mail(fmt.Sprint(sum)) }); err != nil {
 		return last, err
 	}
-	if err := kagzi.Reserve(ctx, "reported", payments...); err != nil {
+	if err := topic.Reserve(ctx, "reported", payments...); err != nil {
 		return last, err
 	}
 	last.Ends = last.Ends.Add(7 * 24 * time.Hour)
-	return last, kagzi.WakeAt(ctx, last.Ends)
+	return last, topic.WakeAt(ctx, last.Ends)
 }
 
 // A test of three weeks. Advance stops at each time that the consumer has asked for.
@@ -52,7 +54,7 @@ func ExampleEnv_Publish() {
 	defer t.end()
 
 	env := kagzitest.New(t)
-	kagzi.Consume(env.Worker, Weekly, weekly)
+	topic.Consume(env.Worker, Weekly, weekly)
 	kagzitest.MockDo(env, "report", func(context.Context) error { fmt.Println("reported"); return nil })
 
 	env.Advance(time.Hour) // the first week begins
@@ -60,7 +62,7 @@ func ExampleEnv_Publish() {
 		env.Publish(Paid.With(20), Paid.With(22))
 		env.Advance(7 * 24 * time.Hour)
 	}
-	for e := range kagzi.Events(t.Context(), env.Client, Paid, 0) {
+	for e := range topic.Events(t.Context(), env.Client, Paid, 0) {
 		fmt.Print(e.Payload, " ")
 	}
 	// Output:

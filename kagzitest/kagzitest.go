@@ -32,6 +32,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -251,10 +253,10 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 
 // Publish is [kagzi.Client.PublishMany] with the test's client, and starts the worker. An error fails the test. The
 // runs of consumers begin at once; [Env.Advance] with a duration of zero waits until they have gone as far as they can.
-func (e *Env) Publish(events ...kagzi.NewEvent) {
+func (e *Env) Publish(events ...topic.NewEvent) {
 	e.t.Helper()
 	e.StartWorker()
-	if err := e.Client.PublishMany(e.ctx, events); err != nil {
+	if err := topic.New(e.Client).PublishMany(e.ctx, events); err != nil {
 		e.t.Fatalf("kagzitest: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 )
@@ -43,25 +45,25 @@ func mustSet(t *testing.T, err error) {
 // Runs that wait for a slot do not hold up the clock, and they begin when the one before has ended.
 func TestRunsThatWaitForASlot(t *testing.T) {
 	t.Parallel()
-	one := kagzi.KeyLimits{MaxRunning: 1}
+	one := admin.KeyLimits{MaxRunning: 1}
 	for name, c := range map[string]struct {
-		limits kagzi.QueueLimits
+		limits admin.QueueLimits
 		option func(i int) kagzi.StartOption
 	}{
-		"Key": {kagzi.QueueLimits{EachKey: one, Hold: true}, func(int) kagzi.StartOption { return kagzi.Key("ada") }},
-		"Queue": {kagzi.QueueLimits{MaxRunning: 1, Hold: true}, func(int) kagzi.StartOption {
+		"Key": {admin.QueueLimits{EachKey: one, Hold: true}, func(int) kagzi.StartOption { return kagzi.Key("ada") }},
+		"Queue": {admin.QueueLimits{MaxRunning: 1, Hold: true}, func(int) kagzi.StartOption {
 			return kagzi.Priority(3)
 		}},
-		"Both": {kagzi.QueueLimits{MaxRunning: 1, Hold: true, EachKey: one}, func(i int) kagzi.StartOption {
+		"Both": {admin.QueueLimits{MaxRunning: 1, Hold: true, EachKey: one}, func(i int) kagzi.StartOption {
 			return kagzi.Key(fmt.Sprint(i))
 		}},
-		"Group": {kagzi.QueueLimits{}, func(int) kagzi.StartOption { return kagzi.Group("mail") }},
+		"Group": {admin.QueueLimits{}, func(int) kagzi.StartOption { return kagzi.Group("mail") }},
 		"Rate": {
-			kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 1, Per: time.Hour}, Hold: true},
+			admin.QueueLimits{Rate: admin.Rate{Starts: 1, Per: time.Hour}, Hold: true},
 			func(int) kagzi.StartOption { return kagzi.Priority(3) },
 		},
 		"KeyRate": {
-			kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: kagzi.Rate{Starts: 1, Per: time.Hour}}, Hold: true},
+			admin.QueueLimits{EachKey: admin.KeyLimits{Rate: admin.Rate{Starts: 1, Per: time.Hour}}, Hold: true},
 			func(int) kagzi.StartOption { return kagzi.Key("ada") },
 		},
 	} {
@@ -69,7 +71,7 @@ func TestRunsThatWaitForASlot(t *testing.T) {
 			t.Parallel()
 			env := napping(t)
 			c.limits.Queue = "default"
-			mustSet(t, env.Client.SetQueue(t.Context(), c.limits))
+			mustSet(t, admin.New(env.Client).SetQueue(t.Context(), c.limits))
 			from := env.Now()
 			var runs []*kagzi.Run[string]
 			for i := range 3 {
@@ -98,20 +100,20 @@ func TestRunsThatWaitForASlot(t *testing.T) {
 // A pause does not hold up the clock. What it stops goes on when it ends.
 func TestPausedRunsStandStill(t *testing.T) {
 	t.Parallel()
-	for name, target := range map[string]kagzi.Target{
+	for name, target := range map[string]admin.Target{
 		"All": {All: true}, "Queue": {Queue: "default"}, "Workflow": {Workflow: trial.Name()},
 		"Key": {Queue: "default", Key: "ada"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := napping(t)
-			mustSet(t, env.Client.Pause(t.Context(), target))
+			mustSet(t, admin.New(env.Client).Pause(t.Context(), target))
 			run := kagzitest.Start(env, trial, "x", kagzi.Key("ada"))
 			env.Advance(24 * time.Hour)
 			if info := infoOf(t, env, run.ID()); !info.StartedAt.IsZero() {
 				t.Errorf("the run has begun: %+v", info)
 			}
-			mustSet(t, env.Client.Unpause(t.Context(), target))
+			mustSet(t, admin.New(env.Client).Unpause(t.Context(), target))
 			if out, err := kagzitest.Result(env, run); out != "x" || err != nil {
 				t.Error(out, err)
 			}
@@ -123,12 +125,12 @@ func TestPausedRunsStandStill(t *testing.T) {
 		env := napping(t)
 		run := kagzitest.Start(env, trial, "x")
 		env.Advance(time.Minute)
-		mustSet(t, env.Client.PauseRun(t.Context(), run.ID()))
+		mustSet(t, admin.New(env.Client).PauseRun(t.Context(), run.ID()))
 		env.Advance(24 * time.Hour)
 		if info := infoOf(t, env, run.ID()); info.Status.Ended() {
 			t.Errorf("the run has ended: %+v", info)
 		}
-		mustSet(t, env.Client.UnpauseRun(t.Context(), run.ID()))
+		mustSet(t, admin.New(env.Client).UnpauseRun(t.Context(), run.ID()))
 		if out, err := kagzitest.Result(env, run); out != "x" || err != nil {
 			t.Error(out, err)
 		}
@@ -137,12 +139,12 @@ func TestPausedRunsStandStill(t *testing.T) {
 	t.Run("Percent", func(t *testing.T) {
 		t.Parallel()
 		env := napping(t)
-		mustSet(t, env.Client.Pause(t.Context(), kagzi.Target{All: true}))
+		mustSet(t, admin.New(env.Client).Pause(t.Context(), admin.Target{All: true}))
 		var runs []*kagzi.Run[string]
 		for i := range 40 {
 			runs = append(runs, kagzitest.Start(env, trial, fmt.Sprint(i)))
 		}
-		mustSet(t, env.Client.Unpause(t.Context(), kagzi.Target{All: true}, kagzi.Percent(50)))
+		mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{All: true}, admin.Percent(50)))
 		env.Advance(time.Hour)
 		some, _ := begun(t, env, runs)
 		env.Advance(24 * time.Hour)
@@ -156,8 +158,8 @@ func TestPausedRunsStandStill(t *testing.T) {
 func TestScheduleWithAKey(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	mustSet(t, env.Client.SetQueue(t.Context(),
-		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}))
+	mustSet(t, admin.New(env.Client).SetQueue(t.Context(),
+		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true}))
 	report := kagzi.Define[struct{}, string]("report", kagzi.Key("reports"))
 	kagzi.Handle(env.Worker, report, func(ctx kagzi.Context, _ struct{}) (string, error) {
 		return "", kagzi.Sleep(ctx, "nap", 90*time.Minute)

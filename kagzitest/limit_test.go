@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 )
@@ -13,8 +15,8 @@ import (
 func TestLimitedSteps(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	if err := env.Client.SetLimit(t.Context(),
-		kagzi.StepLimit{Name: "mail", Rate: kagzi.Rate{Starts: 1, Per: time.Hour}, MaxRunning: 1}); err != nil {
+	if err := admin.New(env.Client).SetLimit(t.Context(),
+		admin.StepLimit{Name: "mail", Rate: admin.Rate{Starts: 1, Per: time.Hour}, MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	kagzi.Handle(env.Worker, trial, func(ctx kagzi.Context, _ string) (string, error) {

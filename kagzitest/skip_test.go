@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/kagzitest"
@@ -51,8 +53,10 @@ func shipped(ctx kagzi.Context, item string) (string, error) {
 func TestAResumedParentWaitsForItsNewChild(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*kagzi.Client, context.Context, kagzi.Ref) error{
-		"Cancelled":  func(c *kagzi.Client, ctx context.Context, ref kagzi.Ref) error { return c.Cancel(ctx, ref) },
-		"Terminated": func(c *kagzi.Client, ctx context.Context, ref kagzi.Ref) error { return c.Terminate(ctx, ref) },
+		"Cancelled": func(c *kagzi.Client, ctx context.Context, ref kagzi.Ref) error { return c.Cancel(ctx, ref) },
+		"Terminated": func(c *kagzi.Client, ctx context.Context, ref kagzi.Ref) error {
+			return admin.New(c).Terminate(ctx, ref)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +69,7 @@ func TestAResumedParentWaitsForItsNewChild(t *testing.T) {
 				if err := stop(env.Client, t.Context(), run.ID()); err != nil {
 					t.Fatal(err)
 				}
-				if err := env.Client.Resume(t.Context(), run.ID()); err != nil {
+				if err := admin.New(env.Client).Resume(t.Context(), run.ID()); err != nil {
 					t.Fatal(err)
 				}
 				return run.ID()
@@ -294,7 +298,7 @@ func TestARunOfAVersionWithoutCodeIsLeft(t *testing.T) {
 	env.Advance(91 * day)
 	mustEqual(t, "status", infoOf(t, env, run.ID()).Status, kagzi.StatusCompleted)
 	mustEqual(t, "status of version 9", infoOf(t, env, stranded.ID()).Status, kagzi.StatusPending)
-	all, err := env.Client.Stranded(t.Context())
+	all, err := admin.New(env.Client).Stranded(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/kagzi/kagzi"
@@ -44,7 +46,7 @@ func (t *Telemetry) observeSlots(c *kagzi.Client) (stop func() error, err error)
 		return nil, err
 	}
 	registered, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		t.metrics.observeSlots(o, slots, c.LocalWorkers())
+		t.metrics.observeSlots(o, slots, admin.New(c).LocalWorkers())
 		return nil
 	}, slots)
 	if err != nil {
@@ -54,7 +56,7 @@ func (t *Telemetry) observeSlots(c *kagzi.Client) (stop func() error, err error)
 }
 
 // observeSlots reports the sums over all workers with the same queues.
-func (m *metrics) observeSlots(o metric.Observer, slots metric.Int64Observable, workers []kagzi.LocalWorker) {
+func (m *metrics) observeSlots(o metric.Observer, slots metric.Int64Observable, workers []admin.LocalWorker) {
 	type sum struct{ used, free int }
 	sums := map[string]sum{}
 	for _, w := range workers {
@@ -93,7 +95,7 @@ func (t *Telemetry) observeStats(c *kagzi.Client) (stop func() error, err error)
 		return nil, err
 	}
 	registered, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		stats, err := c.Stats(ctx)
+		stats, err := admin.New(c).Stats(ctx)
 		if err == nil {
 			t.metrics.observeStats(o, b, stats)
 		}
@@ -107,7 +109,7 @@ func (t *Telemetry) observeStats(c *kagzi.Client) (stop func() error, err error)
 
 // observeStats reports the sums over all queues and workflows that the metrics do not distinguish, and their greatest
 // age.
-func (m *metrics) observeStats(o metric.Observer, b backlog, stats kagzi.Stats) {
+func (m *metrics) observeStats(o metric.Observer, b backlog, stats admin.Stats) {
 	type sum struct {
 		due, sleeping, paused int
 		age                   float64

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -29,7 +31,7 @@ func TestBacklogMetrics(t *testing.T) {
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - CASE workflow_type WHEN 'wf-2' THEN interval '2 hours'
 		ELSE interval '1 hour' END WHERE workflow_type <> 'wf-0'`)
 	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'SLEEPING', available_at = 'infinity' WHERE workflow_type = 'wf-0'`)
-	if err := k.Client.Pause(k.Ctx, kagzi.Target{Workflow: "wf-1"}); err != nil {
+	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Workflow: "wf-1"}); err != nil {
 		t.Fatal(err)
 	}
 	const first, second, others = "queue.name=default workflow.name=wf-0", "queue.name=default workflow.name=wf-1",

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
@@ -323,7 +325,7 @@ func TestSchedulesAndBatches(t *testing.T) {
 	wantAttrs(t, batch, "messaging.batch.message_count", "2", "kagzi.run.id", "")
 
 	p.spans.Reset()
-	again, err := k.Client.Restart(k.Ctx, started[0].ID)
+	again, err := admin.New(k.Client).Restart(k.Ctx, started[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}

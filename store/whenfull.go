@@ -32,7 +32,7 @@ type KeyFull struct {
 }
 
 func (e *KeyFull) Error() string {
-	what, raise := fmt.Sprintf("key %q of queue %q", e.Key.Name, e.Queue), ", or raise the limit with Client.SetKey"
+	what, raise := fmt.Sprintf("key %q of queue %q", e.Key.Name, e.Queue), ", or raise the limit with admin.Client.SetKey"
 	if e.Key.Group {
 		what, raise = fmt.Sprintf("group %q", e.Key.Name), ""
 	}

@@ -28,7 +28,7 @@ type Consumer struct {
 
 // ConsumerConfig configures [DefineConsumer]; the zero value works.
 type ConsumerConfig struct {
-	// Topics are those whose events make the consumer run, at most 100: []kagzi.AnyTopic{Received, Bounced}. Without a
+	// Topics are those whose events make the consumer run, at most 100: []topic.AnyTopic{Received, Bounced}. Without a
 	// topic it runs once when its first worker starts, and then only at the times that it asks for with [WakeAt]. A
 	// topic that a later version of the program leaves out is unsubscribed; if it comes back, the consumer goes on
 	// where it was.
@@ -64,7 +64,7 @@ type ConsumerConfig struct {
 	MostWake  time.Duration
 
 	// IgnoreFailure makes another run follow, after LeastWake, when a run has failed for good. Without it the group is
-	// paused: events accumulate, Health names it, and [Client.Unpause] ends the pause.
+	// paused: events accumulate, Health names it, and admin.Client.Unpause ends the pause.
 	IgnoreFailure bool
 }
 
@@ -83,7 +83,7 @@ func DefineConsumer(name string, cfg ConsumerConfig) Consumer { return Consumer{
 // Name returns the consumer's name, which is the workflow of its runs.
 func (c Consumer) Name() string { return c.name }
 
-// Group returns the group of its runs, for [Target]: that of its configuration, or its own.
+// Group returns the group of its runs, for admin.Target: that of its configuration, or its own.
 func (c Consumer) Group() string { return cmp.Or(c.cfg.Group, store.OwnGroup(c.name)) }
 
 // stored returns the consumer's row. queue is the worker's only queue, or empty.
@@ -172,7 +172,7 @@ func consumptionOf(ctx kagzi.Context, what string) (*engine.Branch, *core.Client
 	}
 	if b.Consumption() == nil {
 		return nil, nil, nil,
-			b.Misuse(fmt.Errorf("kagzi: %s is for the function of a consumer: see kagzi.Consume", what))
+			b.Misuse(fmt.Errorf("kagzi: %s is for the function of a consumer: see topic.Consume", what))
 	}
 	return b, c, b.Consumption(), nil
 }

@@ -34,13 +34,13 @@ type Topic[T any] struct {
 // "kagzi.". Functions that use the topic return an error for a bad one.
 func Define[T any](name string) Topic[T] { return Topic[T]{name: name} }
 
-// RunsTopic has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is
+// Runs has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is
 // published in the transaction that starts or ends the run, whoever does that: so there is one for each, and a run's
 // start comes before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of
 // the application but the ID and the names.
-var RunsTopic = Topic[RunEvent]{name: store.RunsTopic, own: true}
+var Runs = Topic[RunEvent]{name: store.RunsTopic, own: true}
 
-// A RunEvent says that a run was started, or how it ended: see [RunsTopic]. A run that is resumed after its end ends
+// A RunEvent says that a run was started, or how it ended: see [Runs]. A run that is resumed after its end ends
 // again, and then has another event.
 type RunEvent struct {
 	Run         kagzi.RunID  `json:"run"`

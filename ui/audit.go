@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -26,10 +28,10 @@ func (p *auditPage) pages() []web.Page {
 }
 
 // auditKinds are the kinds of objects in the order of the field.
-var auditKinds = []kagzi.AuditKind{
-	kagzi.AuditRun, kagzi.AuditSchedule, kagzi.AuditQueue, kagzi.AuditKey, kagzi.AuditGroup, kagzi.AuditWorkflow,
-	kagzi.AuditAll, kagzi.AuditLimit,
-	kagzi.AuditWorker, kagzi.AuditConsumer,
+var auditKinds = []admin.AuditKind{
+	admin.AuditRun, admin.AuditSchedule, admin.AuditQueue, admin.AuditKey, admin.AuditGroup, admin.AuditWorkflow,
+	admin.AuditAll, admin.AuditLimit,
+	admin.AuditWorker, admin.AuditConsumer,
 }
 
 const (
@@ -41,7 +43,7 @@ const (
 // An auditList is the view model of the audit log.
 type auditList struct {
 	Entries  []auditRow
-	Kinds    []kagzi.AuditKind
+	Kinds    []admin.AuditKind
 	Filtered bool
 	Next     string // path of the next page; empty on the last one
 	First    bool
@@ -49,7 +51,7 @@ type auditList struct {
 
 // An auditRow is an entry of the log.
 type auditRow struct {
-	kagzi.AuditEntry
+	admin.AuditEntry
 	To string // path of its object; empty if it has no page
 }
 
@@ -57,15 +59,15 @@ type auditRow struct {
 func (r auditRow) Object() string {
 	text := string(r.Kind)
 	switch {
-	case r.Kind == kagzi.AuditAll:
+	case r.Kind == admin.AuditAll:
 		return "all runs"
-	case r.Kind == kagzi.AuditRun && r.ExternalID != "":
+	case r.Kind == admin.AuditRun && r.ExternalID != "":
 		return "run " + string(r.ExternalID)
-	case r.Kind == kagzi.AuditRun:
+	case r.Kind == admin.AuditRun:
 		return "run " + short(kagzi.RunID(r.Name))
-	case r.Kind == kagzi.AuditLimit:
+	case r.Kind == admin.AuditLimit:
 		text = "limit on steps"
-	case r.Kind == kagzi.AuditWorker:
+	case r.Kind == admin.AuditWorker:
 		return "worker " + short(kagzi.RunID(r.Name))
 	}
 	text += " " + r.Name
@@ -80,24 +82,24 @@ func (r auditRow) Done() string {
 	return strings.ToLower(strings.ReplaceAll(r.Action, "_", " "))
 }
 
-func auditRowOf(e kagzi.AuditEntry) auditRow {
+func auditRowOf(e admin.AuditEntry) auditRow {
 	r := auditRow{AuditEntry: e}
 	switch e.Kind {
-	case kagzi.AuditRun:
+	case admin.AuditRun:
 		r.To = "/runs/" + e.Name
-	case kagzi.AuditSchedule:
+	case admin.AuditSchedule:
 		r.To = at("/schedules/", e.Name)
-	case kagzi.AuditQueue:
+	case admin.AuditQueue:
 		r.To = at("/queues/", e.Name)
-	case kagzi.AuditKey:
+	case admin.AuditKey:
 		r.To = at("/queues/", e.Queue)
-	case kagzi.AuditGroup:
+	case admin.AuditGroup:
 		r.To = "/groups"
-	case kagzi.AuditWorker:
+	case admin.AuditWorker:
 		r.To = "/workers/" + e.Name
-	case kagzi.AuditConsumer:
+	case admin.AuditConsumer:
 		r.To = at("/consumers/", e.Name)
-	case kagzi.AuditLimit, kagzi.AuditAll, kagzi.AuditWorkflow:
+	case admin.AuditLimit, admin.AuditAll, admin.AuditWorkflow:
 		r.To = "/limits"
 	}
 	return r
@@ -108,8 +110,8 @@ func (p *auditPage) audit(ctx context.Context, q web.Query) (any, error) {
 		Kinds: auditKinds, Filtered: q.Has("kind", "name", "queue", "action", "actor", "since", "until"),
 		First: q.Get("after") == "",
 	}
-	f := kagzi.AuditFilter{
-		Kind: kagzi.AuditKind(q.Get("kind")), Name: q.Get("name"), Queue: q.Get("queue"), Action: q.Get("action"),
+	f := admin.AuditFilter{
+		Kind: admin.AuditKind(q.Get("kind")), Name: q.Get("name"), Queue: q.Get("queue"), Action: q.Get("action"),
 		Actor: q.Get("actor"), After: q.Get("after"), Limit: auditRows + 1,
 	}
 	if f.Kind != "" && !slices.Contains(auditKinds, f.Kind) {
@@ -121,7 +123,7 @@ func (p *auditPage) audit(ctx context.Context, q web.Query) (any, error) {
 			return nil, err
 		}
 	}
-	entries, err := p.client.Audit(ctx, f)
+	entries, err := admin.New(p.client).Audit(ctx, f)
 	if errors.Is(err, kagzi.ErrNotFound) {
 		return nil, web.BadRequest("The page before this one has gone: begin again with the newest changes.")
 	}
@@ -149,16 +151,16 @@ type changes struct {
 }
 
 // changed returns the last changes of an object.
-func changed(ctx context.Context, client *kagzi.Client, kind kagzi.AuditKind, name string) (c changes, err error) {
-	entries, err := client.Audit(ctx, kagzi.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
+func changed(ctx context.Context, client *kagzi.Client, kind admin.AuditKind, name string) (c changes, err error) {
+	entries, err := admin.New(client).Audit(ctx, admin.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
 	shown, more := bounded(entries, lastChanges)
 	for _, e := range shown {
 		c.Entries = append(c.Entries, auditRowOf(e))
 	}
 	c.More = more > 0
 	c.All = "/audit?" + url.Values{"kind": {string(kind)}, "name": {name}}.Encode()
-	if kind == kagzi.AuditQueue {
-		c.Keys = "/audit?" + url.Values{"kind": {string(kagzi.AuditKey)}, "queue": {name}}.Encode()
+	if kind == admin.AuditQueue {
+		c.Keys = "/audit?" + url.Values{"kind": {string(admin.AuditKey)}, "queue": {name}}.Encode()
 	}
 	return c, err
 }

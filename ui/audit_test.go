@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -22,14 +25,14 @@ func TestChangesAreAudited(t *testing.T) {
 	c := k.Client
 	run := string(kit.Begin(k, echo, "x", kagzi.ID("order-42")).ID())
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: "mail"})
-	mails := kagzi.DefineTopic[json.RawMessage]("mails")
-	kagzi.Consume(w, kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}}),
+	mails := topic.Define[json.RawMessage]("mails")
+	topic.Consume(w, topic.DefineConsumer("reader", topic.ConsumerConfig{Topics: []topic.AnyTopic{mails}}),
 		func(kagzi.Context, int) (int, error) { return 0, nil })
 	kit.StartLocal(t, w)
 	await.True(t, "the worker registers, and its consumer", func() bool {
 		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2
 	})
-	worker, others := kit.Only(t, c, kagzi.WorkerFilter{}).ID, map[string]string{}
+	worker, others := kit.Only(t, c, admin.WorkerFilter{}).ID, map[string]string{}
 	for _, queue := range []string{"drained", "dead"} {
 		w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: queue})
 		kagzi.Handle(w, echo, func(_ kagzi.Context, in string) (string, error) { return in, nil })
@@ -37,9 +40,9 @@ func TestChangesAreAudited(t *testing.T) {
 		await.True(t, "the worker of queue "+queue+" registers", func() bool {
 			return k.Count(`SELECT count(*) FROM kagzi.workers WHERE $1 = ANY (task_queues)`, queue) == 1
 		})
-		others[queue] = kit.Only(t, c, kagzi.WorkerFilter{Queue: queue}).ID
+		others[queue] = kit.Only(t, c, admin.WorkerFilter{Queue: queue}).ID
 	}
-	if err := c.Publish(k.Ctx, mails.With(json.RawMessage("1")).WithID("mail-1")); err != nil {
+	if err := topic.New(c).Publish(k.Ctx, mails.With(json.RawMessage("1")).WithID("mail-1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Schedule(k.Ctx, kagzi.Schedule{Name: "nightly", Run: echo.With("x"), Every: time.Hour}); err != nil {
@@ -74,7 +77,7 @@ func TestChangesAreAudited(t *testing.T) {
 		{"FORCED_OFFLINE", "/workers/" + others["dead"] + "/force-offline", nil, "/workers/" + others["dead"]},
 	} {
 		s.mustPost(step.path, step.fields...) // with the reason "because"
-		entries, err := c.Audit(k.Ctx, kagzi.AuditFilter{Actor: "ada@example.com", Limit: 1})
+		entries, err := admin.New(c).Audit(k.Ctx, admin.AuditFilter{Actor: "ada@example.com", Limit: 1})
 		if err != nil || len(entries) != 1 || entries[0].Reason != "because" || entries[0].Action != step.action {
 			t.Errorf("after %s: %+v, %v", step.path, entries, err)
 		}
@@ -85,7 +88,7 @@ func TestChangesAreAudited(t *testing.T) {
 			}
 		}
 	}
-	if err := c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "a/b", MaxRunning: 1},
+	if err := admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "a/b", MaxRunning: 1},
 		kagzi.Actor("bo@example.com")); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +117,7 @@ func TestAuditPages(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	for range auditRows/2 + 1 {
 		for _, most := range []int{1, 2} {
-			if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: hostile, MaxRunning: most},
+			if err := admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: hostile, MaxRunning: most},
 				kagzi.Actor(hostile), kagzi.Reason(hostile)); err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +127,7 @@ func TestAuditPages(t *testing.T) {
 	page := s.mustGet("/audit")
 	wantAll(t, "first", page, "Older", "&lt;script&gt;", `href="/kagzi/queues/`+url.PathEscape(hostile)+`"`)
 	wantNone(t, "first", page, hostile, "Newest")
-	entries, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Limit: auditRows})
+	entries, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Limit: auditRows})
 	if err != nil {
 		t.Fatal(err)
 	}

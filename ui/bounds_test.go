@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -130,11 +132,11 @@ func TestTheLogOfARunIsBounded(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	run := kit.Begin(k, echo, "x")
-	if err := k.Client.PauseRun(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	for range mostDrawn / 2 {
-		if err := errors.Join(k.Client.UnpauseRun(k.Ctx, run.ID()), k.Client.PauseRun(k.Ctx, run.ID())); err != nil {
+		if err := errors.Join(admin.New(k.Client).UnpauseRun(k.Ctx, run.ID()), admin.New(k.Client).PauseRun(k.Ctx, run.ID())); err != nil {
 			t.Fatal(err)
 		}
 	}

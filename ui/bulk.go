@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -252,7 +254,7 @@ func (b *bulkForms) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 }
 
 // sampleOf shows the first runs of a plan.
-func (b *bulkForms) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilter, would kagzi.BulkResult) error {
+func (b *bulkForms) sampleOf(ctx context.Context, p *bulkPage, rf kagzi.RunFilter, would admin.BulkResult) error {
 	rf.Limit = shownRuns
 	list, err := b.client.List(ctx, rf)
 	for _, r := range list {
@@ -274,7 +276,7 @@ func (b *bulkForms) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	rf.Limit = 0
-	counts, err := b.client.Counts(ctx, rf, kagzi.ByStatus)
+	counts, err := admin.New(b.client).Counts(ctx, rf, admin.ByStatus)
 	if err != nil {
 		return 0
 	}
@@ -357,7 +359,7 @@ func notTried(list []kagzi.RunInfo, id kagzi.RunID) error {
 	return kagzi.ErrRunFinished
 }
 
-func (p *bulkPage) summarize(would kagzi.BulkResult) {
+func (p *bulkPage) summarize(would admin.BulkResult) {
 	p.Matched, p.Would = would.Matched, len(would.Changed)
 	var counts counts
 	for id, err := range would.Skipped {

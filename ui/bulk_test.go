@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -102,7 +104,7 @@ func TestChosenRunsAreChanged(t *testing.T) {
 	}
 	gone := kit.Begin(k, echo, "4")
 	k.Cancel(gone)
-	if err := k.Client.Delete(k.Ctx, gone); err != nil {
+	if err := admin.New(k.Client).Delete(k.Ctx, gone); err != nil {
 		t.Fatal(err)
 	}
 	plan, result = s.bulk(Unpause, "run", string(one.ID()), "run", string(three.ID()), "run", string(gone.ID()))
@@ -214,8 +216,8 @@ func TestPlanThatRunsOutOfTime(t *testing.T) {
 	s := newSite(k, Config{Authorize: everybody})
 	run := kit.Begin(k, echo, "x").ID()
 	p := &bulkPage{Verb: bulkVerbs()[0], bulkPlan: bulkPlan{Filter: "queue=default"}}
-	calls := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error) {
-		tried := kagzi.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}
+	calls := bulkCalls{dry: func(context.Context, kagzi.RunFilter) (admin.BulkResult, error) {
+		tried := admin.BulkResult{Matched: 1, Changed: []kagzi.RunID{run}}
 		return tried, fmt.Errorf("cancel all: %w", context.DeadlineExceeded)
 	}}
 	err := s.all.bulk.planAll(k.Ctx, p, calls, web.Form{})

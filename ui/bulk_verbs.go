@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -40,7 +42,7 @@ func (v bulkVerb) statuses() string {
 
 // bulkCalls change one run, and try a change of those that a filter selects.
 type bulkCalls struct {
-	dry func(context.Context, kagzi.RunFilter) (kagzi.BulkResult, error)
+	dry func(context.Context, kagzi.RunFilter) (admin.BulkResult, error)
 	one func(context.Context, kagzi.RunID) (kagzi.RunID, error) // returns the new run, if it makes one
 }
 
@@ -101,7 +103,7 @@ func permitted(verb Verb, c bulkCalls, f web.Form) bulkCalls {
 		return f.Allow(asks(verb, OnRun, string(id)), asks(View, OnRun, string(id)))
 	}
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
 			would, err := c.dry(ctx, rf)
 			would.Changed = slices.DeleteFunc(would.Changed, func(id kagzi.RunID) bool {
 				why := refused(id)
@@ -138,8 +140,8 @@ func bulkCancel(b *bulkForms, f web.Form) (c bulkCalls, err error) {
 		opts = append(opts, kagzi.Grace(grace))
 	}
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.CancelAll(ctx, rf, kagzi.DryRun())
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).CancelAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
 			return noNew(b.client.Cancel(ctx, id, opts...))
@@ -149,28 +151,28 @@ func bulkCancel(b *bulkForms, f web.Form) (c bulkCalls, err error) {
 
 func bulkTerminate(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.TerminateAll(ctx, rf, kagzi.DryRun())
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).TerminateAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(b.client.Terminate(ctx, id, f.Options()...))
+			return noNew(admin.New(b.client).Terminate(ctx, id, f.Options()...))
 		},
 	}, nil
 }
 
 func bulkResume(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.ResumeAll(ctx, rf, kagzi.DryRun())
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).ResumeAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(b.client.Resume(ctx, id, f.Options()...))
+			return noNew(admin.New(b.client).Resume(ctx, id, f.Options()...))
 		},
 	}, nil
 }
 
 func bulkRestart(b *bulkForms, f web.Form) (bulkCalls, error) {
-	var opts []kagzi.RestartOption
+	var opts []admin.RestartOption
 	if f.Actor != "" {
 		opts = append(opts, kagzi.Actor(f.Actor))
 	}
@@ -178,22 +180,22 @@ func bulkRestart(b *bulkForms, f web.Form) (bulkCalls, error) {
 		opts = append(opts, kagzi.Reason(f.Reason()))
 	}
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.RestartAll(ctx, rf, kagzi.DryRun())
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).RestartAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return b.client.Restart(ctx, id, opts...)
+			return admin.New(b.client).Restart(ctx, id, opts...)
 		},
 	}, nil
 }
 
 func bulkUnpause(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.UnpauseRuns(ctx, rf, kagzi.DryRun())
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).UnpauseRuns(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(b.client.UnpauseRun(ctx, id, f.Options()...))
+			return noNew(admin.New(b.client).UnpauseRun(ctx, id, f.Options()...))
 		},
 	}, nil
 }
@@ -202,22 +204,22 @@ func bulkUpdate(b *bulkForms, f web.Form) (bulkCalls, error) {
 	opts, err := updates(f.Get("queue"), f.Get("priority"), f.Get("due"), time.Now())
 	all := append(opts, updateOptions(f)...)
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.UpdateAll(ctx, rf, append(opts, kagzi.DryRun())...)
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).UpdateAll(ctx, rf, append(opts, admin.DryRun())...)
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(b.client.Update(ctx, id, all...))
+			return noNew(admin.New(b.client).Update(ctx, id, all...))
 		},
 	}, err
 }
 
 func bulkDelete(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
-		dry: func(ctx context.Context, rf kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return b.client.DeleteAll(ctx, rf, kagzi.DryRun())
+		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(b.client).DeleteAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(b.client.Delete(ctx, id, f.Options()...))
+			return noNew(admin.New(b.client).Delete(ctx, id, f.Options()...))
 		},
 	}, nil
 }

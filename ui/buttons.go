@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -92,7 +94,7 @@ func (s *screen) ForkOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
 }
 
 // MessageActions returns the buttons of a message that was set aside.
-func (s *screen) MessageActions(r kagzi.RunInfo, m kagzi.MessageInfo) (buttons []action) {
+func (s *screen) MessageActions(r kagzi.RunInfo, m admin.MessageInfo) (buttons []action) {
 	if m.SetAside == "" {
 		return nil
 	}
@@ -138,7 +140,7 @@ func (o offers) add(to *[]action, verb Verb, text string) {
 }
 
 // ScheduleActions returns the buttons of a schedule.
-func (s *screen) ScheduleActions(i kagzi.ScheduleInfo) (a actions) {
+func (s *screen) ScheduleActions(i admin.ScheduleInfo) (a actions) {
 	o := offers{s, OnSchedule, i.Name, at("/schedules/", i.Name) + "/"}
 	if i.Paused {
 		o.add(&a.First, Resume, "Resume…")
@@ -153,7 +155,7 @@ func (s *screen) ScheduleActions(i kagzi.ScheduleInfo) (a actions) {
 }
 
 // WorkerActions returns the buttons of a worker.
-func (s *screen) WorkerActions(w kagzi.WorkerInfo) (a actions) {
+func (s *screen) WorkerActions(w admin.WorkerInfo) (a actions) {
 	o := offers{s, OnWorker, w.ID, "/workers/" + w.ID + "/"}
 	if w.Status == "ONLINE" {
 		o.add(&a.First, Drain, "Drain…")
@@ -165,12 +167,12 @@ func (s *screen) WorkerActions(w kagzi.WorkerInfo) (a actions) {
 }
 
 // ConsumerActions returns the buttons of a consumer.
-func (s *screen) ConsumerActions(c kagzi.ConsumerInfo) (a actions) {
+func (s *screen) ConsumerActions(c admin.ConsumerInfo) (a actions) {
 	o := offers{s, OnConsumer, c.Name, at("/consumers/", c.Name) + "/"}
 	o.add(&a.First, Trigger, "Trigger…")
 	o.add(&a.More, Skip, "Skip an event…")
-	if c.Group != "" && c.Pause == (kagzi.Pause{}) {
-		s.pause(&a.More, Pause, kagzi.Target{Group: string(c.Group)})
+	if c.Group != "" && c.Pause == (admin.Pause{}) {
+		s.pause(&a.More, Pause, admin.Target{Group: string(c.Group)})
 	}
 	o.add(&a.More, Delete, "Delete…")
 	return a.likely(false)
@@ -183,7 +185,7 @@ func (s *screen) QueueActions(queue string) (a actions) {
 		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/queue?" + name})
 		a.More = append(a.More, action{Title: "Set limits of a key…", To: "/limits/key?" + name})
 	}
-	s.pause(&a.More, Pause, kagzi.Target{Queue: queue})
+	s.pause(&a.More, Pause, admin.Target{Queue: queue})
 	if s.May(Drain, OnQueue, queue) {
 		a.More = append(a.More, action{Title: "Drain its workers…", To: "/workers/drain?" + name})
 	}
@@ -193,14 +195,14 @@ func (s *screen) QueueActions(queue string) (a actions) {
 // KeyActions returns the buttons of a key of a queue, or of a group if queue is empty.
 func (s *screen) KeyActions(queue, key string) (a actions) {
 	if queue == "" {
-		s.pause(&a.More, Pause, kagzi.Target{Group: key})
+		s.pause(&a.More, Pause, admin.Target{Group: key})
 		return a.likely(false)
 	}
 	if s.May(Set, OnQueue, queue) {
 		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/key?" +
 			url.Values{"queue": {queue}, "key": {key}}.Encode()})
 	}
-	s.pause(&a.More, Pause, kagzi.Target{Queue: queue, Key: key})
+	s.pause(&a.More, Pause, admin.Target{Queue: queue, Key: key})
 	return a.likely(false)
 }
 
@@ -217,7 +219,7 @@ func (s *screen) LimitActions(name string) (a actions) {
 }
 
 // pause adds the button that begins or ends a pause.
-func (s *screen) pause(to *[]action, verb Verb, t kagzi.Target) {
+func (s *screen) pause(to *[]action, verb Verb, t admin.Target) {
 	asked := onTarget(verb, t)
 	if len(asked) == 0 {
 		asked = []web.Action{asks(verb, OnLimit)}
@@ -231,7 +233,7 @@ func (s *screen) pause(to *[]action, verb Verb, t kagzi.Target) {
 }
 
 // PauseActions returns the buttons of a pause.
-func (s *screen) PauseActions(p kagzi.Pause) (a actions) {
+func (s *screen) PauseActions(p admin.Pause) (a actions) {
 	s.pause(&a.First, Unpause, p.Target)
 	return a
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -59,9 +61,9 @@ func (s *site) refused(code int, says, path string, fields ...string) string {
 }
 
 // logged fails unless the run's log ends with an event by mira, with the reason that post gives.
-func (s *site) logged(ref kagzi.Ref, event string) kagzi.LogEntry {
+func (s *site) logged(ref kagzi.Ref, event string) admin.LogEntry {
 	s.T.Helper()
-	log, err := s.Client.RunLog(s.Ctx, ref)
+	log, err := admin.New(s.Client).RunLog(s.Ctx, ref)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func (s *site) logged(ref kagzi.Ref, event string) kagzi.LogEntry {
 		}
 	}
 	s.T.Fatalf("the log of the run is %+v, without %s by mira", log, event)
-	return kagzi.LogEntry{}
+	return admin.LogEntry{}
 }
 
 func runPath(ref interface{ ID() kagzi.RunID }) string { return "/runs/" + string(ref.ID()) + "/" }
@@ -227,7 +229,7 @@ func TestSignals(t *testing.T) {
 	for _, site := range []*site{s, s, other} {
 		site.mustPost(path+"signal", fields...)
 	}
-	messages, err := k.Client.Messages(k.Ctx, run, kagzi.MessageFilter{})
+	messages, err := admin.New(k.Client).Messages(k.Ctx, run, admin.MessageFilter{})
 	if err != nil || len(messages) != 1 {
 		t.Errorf("a form that was sent three times made the messages %v, %v", messages, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/ui"
@@ -160,7 +162,7 @@ func ExampleConfig_authorize() {
 	post(signedIn(user{Email: "sam@example.com"}, dashboard), "sam:", "/kagzi/runs/bulk/cancel", form)
 	post(signedIn(user{Email: "mira@example.com", Operator: true}, dashboard), "mira:", cancel, form)
 
-	log, err := client.RunLog(context.Background(), kagzi.ID("order-42"))
+	log, err := admin.New(client).RunLog(context.Background(), kagzi.ID("order-42"))
 	if err != nil {
 		fmt.Println(err)
 	}

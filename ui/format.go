@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -186,7 +188,7 @@ func dueWord(r kagzi.RunInfo) string {
 
 // held says in a word which pause a due run is subject to; it is empty if there is none. Of other runs WaitingOn says
 // what they wait for.
-func held(pauses []kagzi.Pause, r kagzi.RunInfo) string {
+func held(pauses []admin.Pause, r kagzi.RunInfo) string {
 	if r.WaitingOn != "" || r.Status != kagzi.StatusPending || r.AvailableAt.After(time.Now()) {
 		return ""
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -45,7 +47,7 @@ type limitList struct {
 	MorePauses int
 	Queues     []queueRow
 	MoreQueues int
-	Limits     []kagzi.LimitInfo
+	Limits     []admin.LimitInfo
 	Next       string // path of the next page of the limits of steps; empty on the last one
 	First      bool
 	Empty      bool // there is nothing at all
@@ -53,7 +55,7 @@ type limitList struct {
 
 // A pauseRow is a pause, with what it holds up.
 type pauseRow struct {
-	kagzi.Pause
+	admin.Pause
 	Runs  string // path of the list of its active runs
 	Held  int    // runs that are due, and that it holds up
 	More  bool
@@ -64,7 +66,7 @@ type pauseRow struct {
 
 // A queueRow is a queue, with the use of its limits if it has some.
 type queueRow struct {
-	kagzi.QueueInfo
+	admin.QueueInfo
 	Limited bool
 	Stats   bool // Due and Running are known
 	Due     int
@@ -79,7 +81,7 @@ func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Limits, err = p.client.Limits(ctx, q.Get("after"), pageSize+1); err != nil {
+	if v.Limits, err = admin.New(p.client).Limits(ctx, q.Get("after"), pageSize+1); err != nil {
 		return nil, err
 	}
 	if shown, more := bounded(v.Limits, pageSize); more > 0 {
@@ -88,7 +90,7 @@ func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
 	limited := slices.ContainsFunc(rows, func(r queueRow) bool { return r.Limited })
 	v.Empty = !limited && len(pauses)+len(v.Limits) == 0 && v.First
 	v.Queues, v.MoreQueues = bounded(rows, mostRows)
-	slices.SortStableFunc(pauses, func(a, b kagzi.Pause) int { return b.Since.Compare(a.Since) })
+	slices.SortStableFunc(pauses, func(a, b admin.Pause) int { return b.Since.Compare(a.Since) })
 	pauses, v.MorePauses = bounded(pauses, mostRows)
 	v.Pauses, err = p.pauseRows(ctx, pauses, stats)
 	return v, err
@@ -96,27 +98,27 @@ func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
 
 // queueRows reads the queues, with what they are made of.
 func (p *limitPages) queueRows(ctx context.Context) (
-	rows []queueRow, stats kagzi.Stats, pauses []kagzi.Pause, err error,
+	rows []queueRow, stats admin.Stats, pauses []admin.Pause, err error,
 ) {
-	if stats, err = p.client.Stats(ctx); err != nil {
+	if stats, err = admin.New(p.client).Stats(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	if pauses, err = p.client.Pauses(ctx); err != nil {
+	if pauses, err = admin.New(p.client).Pauses(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	limited, err := p.client.Queues(ctx)
+	limited, err := admin.New(p.client).Queues(ctx)
 	return queueRowsOf(limited, stats, pauses), stats, pauses, err
 }
 
 // queueRowsOf returns the queues with limits, and those that have runs or workers, of which those with limits come
 // first.
-func queueRowsOf(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pause) []queueRow {
+func queueRowsOf(limited []admin.QueueInfo, stats admin.Stats, pauses []admin.Pause) []queueRow {
 	var rows []queueRow
 	at := map[string]int{}
 	row := func(name string) *queueRow {
 		if _, ok := at[name]; !ok {
 			at[name] = len(rows)
-			rows = append(rows, queueRow{QueueInfo: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: name}}})
+			rows = append(rows, queueRow{QueueInfo: admin.QueueInfo{QueueLimits: admin.QueueLimits{Queue: name}}})
 		}
 		return &rows[at[name]]
 	}
@@ -146,7 +148,7 @@ func queueRowsOf(limited []kagzi.QueueInfo, stats kagzi.Stats, pauses []kagzi.Pa
 const mostAsked = 20
 
 // pauseRows says what the pauses hold up. Of several that hold up the same runs each has them.
-func (pages *limitPages) pauseRows(ctx context.Context, pauses []kagzi.Pause, stats kagzi.Stats) ([]pauseRow, error) {
+func (pages *limitPages) pauseRows(ctx context.Context, pauses []admin.Pause, stats admin.Stats) ([]pauseRow, error) {
 	asked := 0
 	var rows []pauseRow
 	for _, p := range pauses {
@@ -154,7 +156,7 @@ func (pages *limitPages) pauseRows(ctx context.Context, pauses []kagzi.Pause, st
 		link := web.Query{URL: "/runs"}
 		switch {
 		case p.Key != "" || p.Group != "":
-			f := kagzi.KeyFilter{Queue: p.Queue, Groups: p.Group != "", Prefix: p.Key + p.Group, Limit: 1}
+			f := admin.KeyFilter{Queue: p.Queue, Groups: p.Group != "", Prefix: p.Key + p.Group, Limit: 1}
 			r.Runs = link.With("status", "active", "queue", p.Queue, "key", p.Key, "group", p.Group)
 			if name, ok := strings.CutPrefix(p.Group, consumerGroup); ok {
 				r.Runs, r.Consumer = (&url.URL{Path: "/consumers/" + name}).EscapedPath(), true
@@ -163,7 +165,7 @@ func (pages *limitPages) pauseRows(ctx context.Context, pauses []kagzi.Pause, st
 			if asked++; asked > mostAsked {
 				break
 			}
-			keys, err := pages.client.Keys(ctx, f)
+			keys, err := admin.New(pages.client).Keys(ctx, f)
 			if err != nil {
 				return nil, err
 			}
@@ -188,7 +190,7 @@ func (pages *limitPages) pauseRows(ctx context.Context, pauses []kagzi.Pause, st
 const consumerGroup = "consumer "
 
 // targetText names what a pause stops.
-func targetText(t kagzi.Target) string {
+func targetText(t admin.Target) string {
 	if consumer, ok := strings.CutPrefix(t.Group, consumerGroup); ok {
 		return "Consumer " + consumer
 	}
@@ -197,7 +199,7 @@ func targetText(t kagzi.Target) string {
 }
 
 // rateText says how often something may start: "50 a second". It is empty for any number.
-func rateText(r kagzi.Rate) string {
+func rateText(r admin.Rate) string {
 	if r.Starts == 0 {
 		return ""
 	}
@@ -221,7 +223,7 @@ func rateText(r kagzi.Rate) string {
 }
 
 // keyLimitsText says what the limits of a key are; it is empty if there are none.
-func keyLimitsText(l kagzi.KeyLimits) string {
+func keyLimitsText(l admin.KeyLimits) string {
 	var parts []string
 	if l.MaxRunning > 0 {
 		parts = append(parts, strconv.Itoa(l.MaxRunning)+" running")
@@ -236,9 +238,9 @@ func keyLimitsText(l kagzi.KeyLimits) string {
 }
 
 // stepRate says how often steps with a limit may begin.
-func stepRate(l kagzi.LimitInfo) string {
+func stepRate(l admin.LimitInfo) string {
 	if l.Every == 0 {
 		return ""
 	}
-	return rateText(kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst})
+	return rateText(admin.Rate{Starts: 1, Per: l.Every, Burst: l.Burst})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -53,7 +55,7 @@ func (p *limitForms) all() []web.ChangeForm {
 				}, nil
 			}, Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
 				return web.Answer{To: "/limits", Said: "Deleted the limit " + f.Get("limit") + "."},
-					p.client.DeleteLimit(ctx, f.Get("limit"), f.Options()...)
+					admin.New(p.client).DeleteLimit(ctx, f.Get("limit"), f.Options()...)
 			},
 		},
 	}
@@ -82,7 +84,7 @@ const limitsHelp = "They replace those that were set. A field left empty is no l
 
 func (p *limitForms) showQueue(ctx context.Context, q web.Query) (*web.Dialog, error) {
 	v := &web.Dialog{Title: "Limits of a queue", Back: "/limits", Do: "Set the limits", Says: []string{limitsHelp}}
-	var l kagzi.QueueLimits
+	var l admin.QueueLimits
 	if namedField(v, q, "queue", "Queue") {
 		v.Title = "Limits of queue " + q.Get("queue")
 		var err error
@@ -103,19 +105,19 @@ func (p *limitForms) showQueue(ctx context.Context, q web.Query) (*web.Dialog, e
 }
 
 // queueLimits returns the limits of a queue, if it has some.
-func (p *limitForms) queueLimits(ctx context.Context, queue string) (l kagzi.QueueLimits, found bool, err error) {
-	all, err := p.client.Queues(ctx)
+func (p *limitForms) queueLimits(ctx context.Context, queue string) (l admin.QueueLimits, found bool, err error) {
+	all, err := admin.New(p.client).Queues(ctx)
 	if err != nil {
 		return l, false, err
 	}
-	if i := slices.IndexFunc(all, func(q kagzi.QueueInfo) bool { return q.Queue == queue }); i >= 0 {
+	if i := slices.IndexFunc(all, func(q admin.QueueInfo) bool { return q.Queue == queue }); i >= 0 {
 		return all[i].QueueLimits, true, nil
 	}
 	return l, false, nil
 }
 
 func (p *limitForms) setQueue(ctx context.Context, f web.Form) (web.Answer, error) {
-	l := kagzi.QueueLimits{Queue: f.Get("queue"), Hold: f.Asked("hold")}
+	l := admin.QueueLimits{Queue: f.Get("queue"), Hold: f.Asked("hold")}
 	if f.Asked("new-queue") {
 		if _, found, err := p.queueLimits(ctx, l.Queue); err != nil || found {
 			return web.Answer{}, orExists(err, "Queue "+l.Queue)
@@ -128,7 +130,7 @@ func (p *limitForms) setQueue(ctx context.Context, f web.Form) (web.Answer, erro
 		return web.Answer{}, in.err
 	}
 	return web.Answer{To: "/limits", Said: "Set the limits of queue " + l.Queue + "."},
-		p.client.SetQueue(ctx, l, f.Options()...)
+		admin.New(p.client).SetQueue(ctx, l, f.Options()...)
 }
 
 // orExists refuses a form for something new, as it would replace the limits of something that exists.
@@ -146,7 +148,7 @@ func (p *limitForms) showKey(ctx context.Context, q web.Query) (*web.Dialog, err
 			"queue says for each key. Runs under way go on."},
 	}
 	hasQueue, hasKey := namedField(v, q, "queue", "Queue"), namedField(v, q, "key", "Key")
-	var l kagzi.KeyLimits
+	var l admin.KeyLimits
 	if hasQueue && hasKey {
 		v.Title = "Limits of key " + q.Get("key") + " of queue " + q.Get("queue")
 		var err error
@@ -161,11 +163,11 @@ func (p *limitForms) showKey(ctx context.Context, q web.Query) (*web.Dialog, err
 	return v, nil
 }
 
-func (p *limitForms) keyLimits(ctx context.Context, queue, key string) (kagzi.KeyLimits, error) {
+func (p *limitForms) keyLimits(ctx context.Context, queue, key string) (admin.KeyLimits, error) {
 	// the key itself is the first with its prefix
-	found, err := p.client.Keys(ctx, kagzi.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
+	found, err := admin.New(p.client).Keys(ctx, admin.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
 	if err != nil || len(found) == 0 || found[0].Key != key {
-		return kagzi.KeyLimits{}, err
+		return admin.KeyLimits{}, err
 	}
 	return found[0].Limits, nil
 }
@@ -173,17 +175,17 @@ func (p *limitForms) keyLimits(ctx context.Context, queue, key string) (kagzi.Ke
 func (p *limitForms) setKey(ctx context.Context, f web.Form) (web.Answer, error) {
 	queue, key := f.Get("queue"), f.Get("key")
 	if f.Asked("new-key") || f.Asked("new-queue") {
-		if old, err := p.keyLimits(ctx, queue, key); err != nil || old != (kagzi.KeyLimits{}) {
+		if old, err := p.keyLimits(ctx, queue, key); err != nil || old != (admin.KeyLimits{}) {
 			return web.Answer{}, orExists(err, "Key "+key)
 		}
 	}
 	in := numbers{Query: f.Query}
-	l := kagzi.KeyLimits{MaxRunning: in.number("most"), Weight: in.number("weight"), Rate: in.rate("")}
+	l := admin.KeyLimits{MaxRunning: in.number("most"), Weight: in.number("weight"), Rate: in.rate("")}
 	if in.err != nil {
 		return web.Answer{}, in.err
 	}
 	return web.Answer{To: at("/queues/", queue), Said: "Set the limits of key " + key + "."},
-		p.client.SetKey(ctx, queue, kagzi.Key(key), l, f.Options()...)
+		admin.New(p.client).SetKey(ctx, queue, kagzi.Key(key), l, f.Options()...)
 }
 
 func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, error) {
@@ -192,7 +194,7 @@ func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, er
 		Says: []string{"All steps that name the limit share it, in all workers together. It replaces what was set. " +
 			"Without a rate and a number every step may begin. Steps under way go on."},
 	}
-	var l kagzi.LimitInfo
+	var l admin.LimitInfo
 	if namedField(v, q, "limit", "Name") {
 		v.Title = "Limit " + q.Get("limit")
 		var err error
@@ -200,9 +202,9 @@ func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, er
 			return nil, err
 		}
 	}
-	rate := kagzi.Rate{}
+	rate := admin.Rate{}
 	if l.Every > 0 {
-		rate = kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}
+		rate = admin.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}
 	}
 	v.Fields = append(v.Fields, numberField("most", "Steps at once", l.MaxRunning, ""))
 	v.Fields = append(v.Fields, rateFields("", "Rate", rate)...)
@@ -214,10 +216,10 @@ func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, er
 }
 
 // stepLimit returns the limit of that name, if there is one.
-func (p *limitForms) stepLimit(ctx context.Context, name string) (l kagzi.LimitInfo, found bool, err error) {
+func (p *limitForms) stepLimit(ctx context.Context, name string) (l admin.LimitInfo, found bool, err error) {
 	after := ""
 	for {
-		page, err := p.client.Limits(ctx, after, 0)
+		page, err := admin.New(p.client).Limits(ctx, after, 0)
 		if err != nil || len(page) == 0 {
 			return l, false, err
 		}
@@ -231,7 +233,7 @@ func (p *limitForms) stepLimit(ctx context.Context, name string) (l kagzi.LimitI
 }
 
 func (p *limitForms) setStep(ctx context.Context, f web.Form) (web.Answer, error) {
-	l := kagzi.StepLimit{Name: f.Get("limit"), HonorRetryAfter: f.Asked("honor")}
+	l := admin.StepLimit{Name: f.Get("limit"), HonorRetryAfter: f.Asked("honor")}
 	if f.Asked("new-limit") {
 		if _, found, err := p.stepLimit(ctx, l.Name); err != nil || found {
 			return web.Answer{}, orExists(err, "Limit "+l.Name)
@@ -242,7 +244,7 @@ func (p *limitForms) setStep(ctx context.Context, f web.Form) (web.Answer, error
 	if in.err != nil {
 		return web.Answer{}, in.err
 	}
-	return web.Answer{To: "/limits", Said: "Set the limit " + l.Name + "."}, p.client.SetLimit(ctx, l, f.Options()...)
+	return web.Answer{To: "/limits", Said: "Set the limit " + l.Name + "."}, admin.New(p.client).SetLimit(ctx, l, f.Options()...)
 }
 
 func numberField(name, label string, n int, help string) web.Field {
@@ -254,7 +256,7 @@ func numberField(name, label string, n int, help string) web.Field {
 }
 
 // rateFields are a rate and its burst.
-func rateFields(prefix, label string, r kagzi.Rate) []web.Field {
+func rateFields(prefix, label string, r admin.Rate) []web.Field {
 	rate := web.Field{
 		Name: prefix + "rate", Label: label, Sort: "text", Hint: "10/s, 600/m or 5/10s",
 		Value: typedRate(r),
@@ -270,7 +272,7 @@ func rateFields(prefix, label string, r kagzi.Rate) []web.Field {
 }
 
 // typedRate writes a rate without its burst in the form that a field reads; empty for none.
-func typedRate(r kagzi.Rate) string {
+func typedRate(r admin.Rate) string {
 	if r.Starts == 0 {
 		return ""
 	}
@@ -309,13 +311,13 @@ func (in *numbers) number(name string) int {
 	return n
 }
 
-func (in *numbers) rate(prefix string) kagzi.Rate {
+func (in *numbers) rate(prefix string) admin.Rate {
 	s, burst := in.Get(prefix+"rate"), in.number(prefix+"burst")
 	if s == "" || s == "0" {
 		if burst > 0 && in.err == nil {
 			in.err = web.BadRequest("A burst needs a rate: fill in both, or neither.")
 		}
-		return kagzi.Rate{}
+		return admin.Rate{}
 	}
 	count, per, ok := strings.Cut(s, "/")
 	n, err := strconv.Atoi(strings.TrimSpace(count))
@@ -326,5 +328,5 @@ func (in *numbers) rate(prefix string) kagzi.Rate {
 	if (!ok || err != nil || n < 1 || wrong != nil || d <= 0) && in.err == nil {
 		in.err = web.BadRequest("%q is no rate: write it as 10/s, 600/m or 5/10s.", s)
 	}
-	return kagzi.Rate{Starts: n, Per: d, Burst: burst}
+	return admin.Rate{Starts: n, Per: d, Burst: burst}
 }

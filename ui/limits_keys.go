@@ -4,12 +4,13 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 // keyOrders are the orders of keys by the value of the field order.
-var keyOrders = map[string]kagzi.KeyOrder{"": kagzi.LongestWaiting, "fullest": kagzi.Fullest, "name": kagzi.ByKey}
+var keyOrders = map[string]admin.KeyOrder{"": admin.LongestWaiting, "fullest": admin.Fullest, "name": admin.ByKey}
 
 // A keyList is the view model of the page of a queue's keys, or of the groups.
 type keyList struct {
@@ -24,13 +25,13 @@ type keyList struct {
 	First    bool
 	Cut      bool // there may be more keys, and this order has no pages
 
-	Pauses     []kagzi.Pause // of the queue, its workflows and keys, or of groups
+	Pauses     []admin.Pause // of the queue, its workflows and keys, or of groups
 	MorePauses int
 }
 
 // A keyRow is a key with the limit that holds for it.
 type keyRow struct {
-	kagzi.KeyInfo
+	admin.KeyInfo
 	Most  int  // runs at once; zero: any number
 	More  bool // more may be waiting than were counted
 	Queue string
@@ -45,17 +46,17 @@ func (p *limitPages) queueKeys(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := keyList{Queue: queueRow{QueueInfo: kagzi.QueueInfo{QueueLimits: kagzi.QueueLimits{Queue: name}}}}
+	v := keyList{Queue: queueRow{QueueInfo: admin.QueueInfo{QueueLimits: admin.QueueLimits{Queue: name}}}}
 	for _, r := range rows {
 		if r.Queue == name {
 			v.Queue = r
 		}
 	}
 	if err = p.fillKeys(ctx, q, &v); err == nil {
-		v.Changed, err = changed(ctx, p.client, kagzi.AuditQueue, name)
+		v.Changed, err = changed(ctx, p.client, admin.AuditQueue, name)
 	}
-	v.pausedBy(pauses, func(p kagzi.Pause) bool {
-		here := func(w kagzi.WorkflowStats) bool { return w.Queue == name && w.Workflow == p.Workflow }
+	v.pausedBy(pauses, func(p admin.Pause) bool {
+		here := func(w admin.WorkflowStats) bool { return w.Queue == name && w.Workflow == p.Workflow }
 		return p.All || p.Queue == name || p.Queue == "" && slices.ContainsFunc(stats.Workflows, here)
 	})
 	return v, err
@@ -63,14 +64,14 @@ func (p *limitPages) queueKeys(ctx context.Context, q web.Query) (any, error) {
 
 func (p *limitPages) groupKeys(ctx context.Context, q web.Query) (any, error) {
 	v := keyList{Groups: true}
-	pauses, err := p.client.Pauses(ctx)
+	pauses, err := admin.New(p.client).Pauses(ctx)
 	if err == nil {
 		err = p.fillKeys(ctx, q, &v)
 	}
 	if err == nil {
-		v.Changed, err = changed(ctx, p.client, kagzi.AuditGroup, "")
+		v.Changed, err = changed(ctx, p.client, admin.AuditGroup, "")
 	}
-	v.pausedBy(pauses, func(p kagzi.Pause) bool { return p.All || p.Group != "" })
+	v.pausedBy(pauses, func(p admin.Pause) bool { return p.All || p.Group != "" })
 	return v, err
 }
 
@@ -78,11 +79,11 @@ func (p *limitPages) groupKeys(ctx context.Context, q web.Query) (any, error) {
 const mostPauses = 8
 
 // pausedBy puts the pauses that concern the page at its top, the newest first, and marks the keys that they stop.
-func (v *keyList) pausedBy(pauses []kagzi.Pause, concerns func(kagzi.Pause) bool) {
-	pauses = slices.DeleteFunc(pauses, func(p kagzi.Pause) bool { return !concerns(p) })
-	slices.SortStableFunc(pauses, func(a, b kagzi.Pause) int { return b.Since.Compare(a.Since) })
+func (v *keyList) pausedBy(pauses []admin.Pause, concerns func(admin.Pause) bool) {
+	pauses = slices.DeleteFunc(pauses, func(p admin.Pause) bool { return !concerns(p) })
+	slices.SortStableFunc(pauses, func(a, b admin.Pause) int { return b.Since.Compare(a.Since) })
 	for i, k := range v.Keys {
-		v.Keys[i].Paused = slices.ContainsFunc(pauses, func(p kagzi.Pause) bool { return p.Key+p.Group == k.Key })
+		v.Keys[i].Paused = slices.ContainsFunc(pauses, func(p admin.Pause) bool { return p.Key+p.Group == k.Key })
 	}
 	v.Pauses, v.MorePauses = bounded(pauses, mostPauses)
 }
@@ -95,18 +96,18 @@ func (p *limitPages) fillKeys(ctx context.Context, q web.Query, v *keyList) erro
 		v.Wrong = "There is no such order: use fullest or name, or leave it out."
 		return nil
 	}
-	f := kagzi.KeyFilter{
+	f := admin.KeyFilter{
 		Queue: v.Queue.Queue, Groups: v.Groups, Prefix: q.Get("prefix"), Order: order,
 		Limit: mostRows + 1,
 	}
-	if order == kagzi.ByKey {
+	if order == admin.ByKey {
 		f.After, f.Limit = q.Get("after"), pageSize+1
 	}
-	keys, err := p.client.Keys(ctx, f)
+	keys, err := admin.New(p.client).Keys(ctx, f)
 	if err == nil && len(keys) == 0 && v.Order == "" { // none waits
-		v.Order, order = "name", kagzi.ByKey
-		f.Order, f.Limit = kagzi.ByKey, pageSize+1
-		keys, err = p.client.Keys(ctx, f)
+		v.Order, order = "name", admin.ByKey
+		f.Order, f.Limit = admin.ByKey, pageSize+1
+		keys, err = admin.New(p.client).Keys(ctx, f)
 	}
 	if err != nil {
 		return err
@@ -128,12 +129,12 @@ func (p *limitPages) fillKeys(ctx context.Context, q web.Query, v *keyList) erro
 		v.Keys = append(v.Keys, r)
 	}
 	switch {
-	case more > 0 && order == kagzi.ByKey:
+	case more > 0 && order == admin.ByKey:
 		v.Next = q.With("order", "name", "after", shown[len(shown)-1].Key)
-	case order != kagzi.ByKey:
+	case order != admin.ByKey:
 		v.Cut = more > 0
 	}
-	if order == kagzi.LongestWaiting { // those that wait for the same time, and those that do not wait
+	if order == admin.LongestWaiting { // those that wait for the same time, and those that do not wait
 		slices.SortStableFunc(v.Keys, func(a, b keyRow) int { return compareBool(b.Waiting > 0, a.Waiting > 0) })
 	}
 	return nil

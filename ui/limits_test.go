@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -15,17 +17,17 @@ func TestLimitsAndPauses(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for _, err := range []error{
-		k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 3, Rate: kagzi.Rate{
+		admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 3, Rate: admin.Rate{
 			Starts: 600,
 			Per:    time.Minute, Burst: 5,
-		}, EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}),
-		k.Client.SetLimit(k.Ctx, kagzi.StepLimit{
+		}, EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true}),
+		admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{
 			Name: "openai", MaxRunning: 7,
-			Rate: kagzi.Rate{Starts: 5, Per: time.Hour}, HonorRetryAfter: true,
+			Rate: admin.Rate{Starts: 5, Per: time.Hour}, HonorRetryAfter: true,
 		}),
-		k.Client.Pause(k.Ctx, kagzi.Target{Workflow: "held"}, kagzi.Actor("mira"), kagzi.Reason("the CRM moves")),
-		k.Client.Pause(k.Ctx, kagzi.Target{Queue: "side"}, kagzi.Park()),
-		k.Client.Unpause(k.Ctx, kagzi.Target{Queue: "side"}, kagzi.Percent(25)),
+		admin.New(k.Client).Pause(k.Ctx, admin.Target{Workflow: "held"}, kagzi.Actor("mira"), kagzi.Reason("the CRM moves")),
+		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "side"}, admin.Park()),
+		admin.New(k.Client).Unpause(k.Ctx, admin.Target{Queue: "side"}, admin.Percent(25)),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +51,7 @@ func TestLimitsAndPauses(t *testing.T) {
 	wantNone(t, "/queues/side", s.mustGet("/queues/side"), "Workflow held")
 	wantAll(t, "/queues/default", s.mustGet("/queues/default"), "Workflow held is paused", "by mira: the CRM moves")
 	next := s.stream("/limits")
-	if err := k.Client.Unpause(k.Ctx, kagzi.Target{Workflow: "held"}); err != nil {
+	if err := admin.New(k.Client).Unpause(k.Ctx, admin.Target{Workflow: "held"}); err != nil {
 		t.Fatal(err)
 	}
 	region(next, "pauses", func(html string) bool { return !strings.Contains(html, "Workflow held") })
@@ -59,7 +61,7 @@ func TestLimitsHavePages(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for n := range pageSize + 1 {
-		if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: fmt.Sprintf("l%03d", n), MaxRunning: 1}); err != nil {
+		if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: fmt.Sprintf("l%03d", n), MaxRunning: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,13 +74,13 @@ func TestLimitsHavePages(t *testing.T) {
 func TestKeys(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	if err := k.Client.SetQueue(k.Ctx,
-		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := admin.New(k.Client).SetQueue(k.Ctx,
+		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range pageSize + 1 {
-		if err := k.Client.SetKey(k.Ctx, "default", kagzi.Key(fmt.Sprintf("k%03d", n)),
-			kagzi.KeyLimits{MaxRunning: 2, Weight: 4}); err != nil {
+		if err := admin.New(k.Client).SetKey(k.Ctx, "default", kagzi.Key(fmt.Sprintf("k%03d", n)),
+			admin.KeyLimits{MaxRunning: 2, Weight: 4}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +104,7 @@ func TestKeys(t *testing.T) {
 	html := region(s.stream("/queues/default?x=1"), "key-rows", has("<strong>2</strong>"))
 	wantAll(t, "the keys that wait", html, `id="key-busy"`, "1 of 1", "status=active")
 	wantNone(t, "the keys that wait", html, `id="key-k001"`)
-	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default", Key: "busy"}); err != nil {
+	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default", Key: "busy"}); err != nil {
 		t.Fatal(err)
 	}
 	region(s.stream("/limits"), "pauses", func(html string) bool {
@@ -129,7 +131,7 @@ func TestGroups(t *testing.T) {
 
 func TestRatesInWords(t *testing.T) {
 	t.Parallel()
-	for rate, want := range map[kagzi.Rate]string{
+	for rate, want := range map[admin.Rate]string{
 		{}: "", {Starts: 50}: "50 a second", {Starts: 1, Per: 20 * time.Millisecond}: "50 a second",
 		{Starts: 90, Per: time.Minute}:    "90 a minute",
 		{Starts: 1, Per: 7 * time.Second}: "1 in 7 s", {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -110,7 +112,7 @@ func TestLostAnswersOfChanges(t *testing.T) {
 				}
 				s.post(runPath(run)+string(verb), fields...)
 			}
-			log, err := direct.Client.RunLog(direct.Ctx, run)
+			log, err := admin.New(direct.Client).RunLog(direct.Ctx, run)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +122,7 @@ func TestLostAnswersOfChanges(t *testing.T) {
 					n++
 				}
 			}
-			messages, err := direct.Client.Messages(direct.Ctx, run, kagzi.MessageFilter{})
+			messages, err := admin.New(direct.Client).Messages(direct.Ctx, run, admin.MessageFilter{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -34,7 +36,7 @@ type overview struct {
 	Report   health.Report
 	Wrong    []finding // the checks that are not healthy
 	Fine     []health.Check
-	Stats    kagzi.Stats
+	Stats    admin.Stats
 	Due      int
 	DueMore  bool
 	Running  int
@@ -58,7 +60,7 @@ type finding struct {
 
 // A backlog is one row of the table of queues.
 type backlog struct {
-	kagzi.WorkflowStats
+	admin.WorkflowStats
 	Workers, Slots, Used int // of the queue
 	Stranded             bool
 }
@@ -66,15 +68,15 @@ type backlog struct {
 // A failed is one row of the table of failures.
 type failed struct {
 	Queue, Workflow string
-	kagzi.FailStats
+	admin.FailStats
 }
 
 func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
-	stats, err := p.client.Stats(ctx)
+	stats, err := admin.New(p.client).Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report, err := p.client.Health(ctx)
+	report, err := admin.New(p.client).Health(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func (v *overview) find() {
 
 // sum fills what follows from Stats.
 func (v *overview) sum() {
-	queues := map[string]kagzi.QueueStats{}
+	queues := map[string]admin.QueueStats{}
 	for _, q := range v.Stats.Queues {
 		queues[q.Queue] = q
 	}
@@ -174,13 +176,13 @@ func findingOf(c health.Check) finding {
 
 // latencies returns how long the runs of the last hour waited and took, the slowest workflows first.
 func (p *overviewPage) latencies(ctx context.Context, _ web.Query) (any, error) {
-	all, err := p.client.Latencies(ctx)
+	all, err := admin.New(p.client).Latencies(ctx)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b kagzi.Latency) int { return cmp.Compare(b.Took.P95, a.Took.P95) })
+	slices.SortStableFunc(all, func(a, b admin.Latency) int { return cmp.Compare(b.Took.P95, a.Took.P95) })
 	return latencies{all}, nil
 }
 
 // A latencies is the view model of that part.
-type latencies struct{ All []kagzi.Latency }
+type latencies struct{ All []admin.Latency }

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -87,27 +90,27 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody, Pool: k.Pool})
 	wf := kagzi.Define[string, string](hostile, kagzi.Queue(hostile))
-	topic, consumed := kagzi.DefineTopic[string](hostile), hostile+"c"
-	consumer := kagzi.DefineConsumer(consumed, kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Queue: hostile})
+	about, consumed := topic.Define[string](hostile), hostile+"c"
+	consumer := topic.DefineConsumer(consumed, topic.ConsumerConfig{Topics: []topic.AnyTopic{about}, Queue: hostile})
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{
 		Queue: hostile, Build: hostile,
 		Labels: map[string]string{hostile: hostile},
 	})
 	kagzi.Handle(w, wf, func(_ kagzi.Context, in string) (string, error) { return in, nil })
-	kagzi.Consume(w, consumer, func(kagzi.Context, string) (string, error) { return hostile, nil })
+	topic.Consume(w, consumer, func(kagzi.Context, string) (string, error) { return hostile, nil })
 	kit.StartWorker(t, w)
 	await.True(t, "the worker is registered", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workers`) == 1 })
 	why := []kagzi.ChangeOption{kagzi.Actor(hostile), kagzi.Reason(hostile)}
 	for _, err := range []error{
 		k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: hostile, Run: wf.With(hostile, kagzi.Metadata{hostile: hostile},
 			kagzi.Key(hostile)), Cron: "0 7 * * *"}),
-		k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: hostile, EachKey: kagzi.KeyLimits{MaxRunning: 1}}),
-		k.Client.SetKey(k.Ctx, hostile, hostile, kagzi.KeyLimits{Weight: 2}),
-		k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: hostile, MaxRunning: 2}),
-		k.Client.Pause(k.Ctx, kagzi.Target{Queue: hostile}, why...),
-		k.Client.Pause(k.Ctx, kagzi.Target{Queue: hostile, Key: hostile}, why...),
-		k.Client.Pause(k.Ctx, kagzi.Target{Group: "consumer " + consumed}, why...),
-		k.Client.Publish(k.Ctx, topic.With(hostile).Title(hostile).WithID(hostile)),
+		admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: hostile, EachKey: admin.KeyLimits{MaxRunning: 1}}),
+		admin.New(k.Client).SetKey(k.Ctx, hostile, hostile, admin.KeyLimits{Weight: 2}),
+		admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: hostile, MaxRunning: 2}),
+		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: hostile}, why...),
+		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: hostile, Key: hostile}, why...),
+		admin.New(k.Client).Pause(k.Ctx, admin.Target{Group: "consumer " + consumed}, why...),
+		topic.New(k.Client).Publish(k.Ctx, about.With(hostile).Title(hostile).WithID(hostile)),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +121,7 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	for _, path := range []string{
 		"/schedules", "/schedules/" + name, "/topics", "/topics/" + name, "/consumers/" + url.PathEscape(consumed),
 		"/limits", "/queues/" + name, "/groups", "/workers",
-		"/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID, "/stranded", "/audit", "/doctor",
+		"/workers/" + kit.Only(t, k.Client, admin.WorkerFilter{}).ID, "/stranded", "/audit", "/doctor",
 		"/schedules?name=" + url.QueryEscape(hostile), "/workers?status=" + url.QueryEscape(hostile), "/topics/" +
 			name + "?event=" + url.QueryEscape(hostile),
 	} {
@@ -138,26 +141,26 @@ func TestPagesHidePayloads(t *testing.T) {
 	k := kit.New(t)
 	s, hiding := newSite(k, Config{}), newSite(k, Config{HidePayloads: true})
 	const secret = "s3cret"
-	topic := kagzi.DefineTopic[string]("mail")
-	consumer := kagzi.DefineConsumer("sorter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Queue: "default"})
+	about := topic.Define[string]("mail")
+	consumer := topic.DefineConsumer("sorter", topic.ConsumerConfig{Topics: []topic.AnyTopic{about}, Queue: "default"})
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
-	kagzi.Consume(w, consumer, func(ctx kagzi.Context, _ string) (string, error) {
-		events, err := kagzi.Peek(ctx, "new", topic, 10)
+	topic.Consume(w, consumer, func(ctx kagzi.Context, _ string) (string, error) {
+		events, err := topic.Peek(ctx, "new", about, 10)
 		if err != nil {
 			return "", err
 		}
-		return secret, kagzi.Reserve(ctx, "new", events...)
+		return secret, topic.Reserve(ctx, "new", events...)
 	})
 	kit.StartWorker(t, w)
 	k.Schedule(kagzi.Schedule{Name: "nightly", Run: echo.With(secret), Cron: "0 7 * * *"})
 	large := secret + strings.Repeat("x", 2*largeEvent)
 	for _, payload := range []string{secret, large} {
-		if err := k.Client.Publish(k.Ctx, topic.With(payload)); err != nil {
+		if err := topic.New(k.Client).Publish(k.Ctx, about.With(payload)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	await.True(t, "the consumer is stored", func() bool {
-		all, err := k.Client.Consumers(k.Ctx)
+		all, err := admin.New(k.Client).Consumers(k.Ctx)
 		return err == nil && len(all) == 1
 	})
 	region(s.stream("/consumers/sorter"), "consumer-value", has(secret))

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -34,7 +36,7 @@ func (p *pauseForms) all() []web.ChangeForm {
 
 // onTarget returns the actions on what a pause stops: nothing for all runs. Who may pause a queue may pause its keys
 // and workflows.
-func onTarget(verb Verb, t kagzi.Target) (all []web.Action) {
+func onTarget(verb Verb, t admin.Target) (all []web.Action) {
 	if t.All {
 		return nil
 	}
@@ -49,21 +51,21 @@ func onTarget(verb Verb, t kagzi.Target) (all []web.Action) {
 }
 
 // targetOf is what the fields name.
-func targetOf(q web.Query) kagzi.Target {
-	return kagzi.Target{
+func targetOf(q web.Query) admin.Target {
+	return admin.Target{
 		All: q.Asked("all"), Queue: q.Get("queue"), Workflow: q.Get("workflow"), Key: q.Get("key"),
 		Group: q.Get("group"),
 	}
 }
 
 // targetName names a target within a sentence.
-func targetName(t kagzi.Target) string {
+func targetName(t admin.Target) string {
 	name := targetText(t)
 	return strings.ToLower(name[:1]) + name[1:]
 }
 
 // pausePath returns the path of a form about a target.
-func pausePath(verb Verb, t kagzi.Target) string {
+func pausePath(verb Verb, t admin.Target) string {
 	q := web.Query{URL: "/limits/" + string(verb)}
 	all := ""
 	if t.All {
@@ -73,9 +75,9 @@ func pausePath(verb Verb, t kagzi.Target) string {
 }
 
 // targetFields are the fields of a target: hidden if a link names one.
-func targetFields(v *web.Dialog, q web.Query) (t kagzi.Target, given bool) {
+func targetFields(v *web.Dialog, q web.Query) (t admin.Target, given bool) {
 	t = targetOf(q)
-	given = t != kagzi.Target{} && !q.Asked("choose")
+	given = t != admin.Target{} && !q.Asked("choose")
 	if !given {
 		v.Fields = append(v.Fields,
 			web.Field{Name: "queue", Label: "Queue", Sort: "text"}, web.Field{
@@ -119,7 +121,7 @@ func (p *pauseForms) showPause(ctx context.Context, q web.Query) (*web.Dialog, e
 }
 
 // touched says how many runs of the target are active now; nothing if that cannot be counted in time.
-func (p *pauseForms) touched(ctx context.Context, t kagzi.Target, given bool) string {
+func (p *pauseForms) touched(ctx context.Context, t admin.Target, given bool) string {
 	if !given {
 		return ""
 	}
@@ -129,7 +131,7 @@ func (p *pauseForms) touched(ctx context.Context, t kagzi.Target, given bool) st
 		Queue: t.Queue, Workflow: t.Workflow, Key: kagzi.Key(t.Key), Group: kagzi.Group(t.Group),
 		Status: statuses["active"],
 	}
-	counts, err := p.client.Counts(ctx, f, kagzi.ByStatus)
+	counts, err := admin.New(p.client).Counts(ctx, f, admin.ByStatus)
 	if err != nil {
 		return ""
 	}
@@ -146,14 +148,14 @@ func (p *pauseForms) touched(ctx context.Context, t kagzi.Target, given bool) st
 func (p *pauseForms) pause(ctx context.Context, f web.Form) (web.Answer, error) {
 	opts := f.Options()
 	if f.Asked("park") {
-		opts = append(opts, kagzi.Park())
+		opts = append(opts, admin.Park())
 	}
 	t := targetOf(f.Query)
-	if (t == kagzi.Target{}) {
+	if (t == admin.Target{}) {
 		return web.Answer{}, web.BadRequest("Say what to pause: a queue, a workflow, a key of a queue, a group, " +
 			"or all runs.")
 	}
-	return web.Answer{To: "/limits", Said: "Paused " + targetName(t) + "."}, p.client.Pause(ctx, t, opts...)
+	return web.Answer{To: "/limits", Said: "Paused " + targetName(t) + "."}, admin.New(p.client).Pause(ctx, t, opts...)
 }
 
 func (p *pauseForms) showUnpause(ctx context.Context, q web.Query) (*web.Dialog, error) {
@@ -163,7 +165,7 @@ func (p *pauseForms) showUnpause(ctx context.Context, q web.Query) (*web.Dialog,
 		v.Title = "Unpause " + targetName(t)
 	}
 	v.Says = []string{"Workers claim these runs again. Other pauses that hold them stay."}
-	all, err := p.client.Pauses(ctx)
+	all, err := admin.New(p.client).Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +185,7 @@ func (p *pauseForms) showUnpause(ctx context.Context, q web.Query) (*web.Dialog,
 }
 
 // pausedText says who paused something, and why.
-func pausedText(p kagzi.Pause) string {
+func pausedText(p admin.Pause) string {
 	text := "It was paused" + by(p.Actor)
 	if p.Reason != "" {
 		text += ": " + strings.TrimSuffix(p.Reason, ".")
@@ -202,7 +204,7 @@ func (p *pauseForms) unpause(ctx context.Context, f web.Form) (web.Answer, error
 			return web.Answer{}, web.BadRequest("The percentage is %q: give 1 to 99, or leave it empty to end the "+
 				"pause.", s)
 		}
-		opts, said = append(opts, kagzi.Percent(n)), fmt.Sprintf("%d %% go on of ", n)
+		opts, said = append(opts, admin.Percent(n)), fmt.Sprintf("%d %% go on of ", n)
 	}
-	return web.Answer{To: "/limits", Said: said + targetName(t) + "."}, p.client.Unpause(ctx, t, opts...)
+	return web.Answer{To: "/limits", Said: said + targetName(t) + "."}, admin.New(p.client).Unpause(ctx, t, opts...)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -61,7 +63,7 @@ func nameOf(r kagzi.RunInfo) string {
 var everyStatus = slices.Concat(statuses["active"], statuses["ended"])
 
 // try asks the database what a verb would do to one run. wrong is why it would refuse it.
-func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (wrong, err error) {
+func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (admin.BulkResult, error)) (wrong, err error) {
 	would, err := dry(kagzi.RunFilter{IDs: []kagzi.RunID{r.ID}, Status: everyStatus})
 	if err != nil && applies(err) { // UnpauseRuns returns what the others skip
 		return err, nil
@@ -76,7 +78,7 @@ func try(r kagzi.RunInfo, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) (
 }
 
 // stopping refuses to stop a run that is cancelled already: the library would do nothing.
-func stopping(v *web.Dialog, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) error {
+func stopping(v *web.Dialog, dry func(kagzi.RunFilter) (admin.BulkResult, error)) error {
 	if v.Run.Status == kagzi.StatusCancelled {
 		v.Refused = web.WhyNot(errCancelled, v.Run.ID)
 		return nil
@@ -85,7 +87,7 @@ func stopping(v *web.Dialog, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)
 }
 
 // tryOn puts what the database says of a change into its dialog.
-func tryOn(v *web.Dialog, dry func(kagzi.RunFilter) (kagzi.BulkResult, error)) error {
+func tryOn(v *web.Dialog, dry func(kagzi.RunFilter) (admin.BulkResult, error)) error {
 	wrong, err := try(*v.Run, dry)
 	if wrong != nil {
 		v.Refused = web.WhyNot(wrong, v.Run.ID)
@@ -105,8 +107,8 @@ func (p *runForms) endForms() []web.ChangeForm {
 						"at once.",
 				}}
 			}
-			return stopping(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-				return p.client.CancelAll(ctx, f, kagzi.DryRun())
+			return stopping(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+				return admin.New(p.client).CancelAll(ctx, f, admin.DryRun())
 			})
 		}, p.cancel),
 		p.runForm(Terminate, "Terminate", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
@@ -116,15 +118,15 @@ func (p *runForms) endForms() []web.ChangeForm {
 				"No compensation runs, and those under way are stopped: what the run did stays done. Cancel " +
 					"compensates.",
 			}
-			return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-				return p.client.TerminateAll(ctx, f, kagzi.DryRun())
+			return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+				return admin.New(p.client).TerminateAll(ctx, f, admin.DryRun())
 			})
 		}, p.terminate),
 		p.runForm(Delete, "Delete", p.showDelete, func(ctx context.Context, f web.Form,
 			id kagzi.RunID,
 		) (web.Answer, error) {
 			return web.Answer{Leads: true, To: "/runs", Said: "Deleted. Its log still says who did it, and why."},
-				p.client.Delete(ctx, id, f.Options()...)
+				admin.New(p.client).Delete(ctx, id, f.Options()...)
 		}),
 	}
 }
@@ -161,7 +163,7 @@ func (p *runForms) cancel(ctx context.Context, f web.Form, id kagzi.RunID) (web.
 func (p *runForms) terminate(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
 	before, err := p.client.Get(ctx, id)
 	if err == nil {
-		err = p.client.Terminate(ctx, id, f.Options()...)
+		err = admin.New(p.client).Terminate(ctx, id, f.Options()...)
 	}
 	if err != nil {
 		return web.Answer{}, err
@@ -213,8 +215,8 @@ func (p *runForms) showDelete(ctx context.Context, _ web.Query, v *web.Dialog) e
 		"Whoever waits for its result learns that it is gone. Who deleted it, and why, stays on record. Retention " +
 			"deletes old runs by itself.",
 	}
-	return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return p.client.DeleteAll(ctx, f, kagzi.DryRun())
+	return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+		return admin.New(p.client).DeleteAll(ctx, f, admin.DryRun())
 	})
 }
 
@@ -228,10 +230,10 @@ func (p *runForms) goOnForms() []web.ChangeForm {
 			if steps := slices.DeleteFunc(slices.Clone(f.Values["forget"]), func(s string) bool {
 				return s == ""
 			}); len(steps) > 0 {
-				opts = append(opts, kagzi.Forget(steps...))
+				opts = append(opts, admin.Forget(steps...))
 			}
 			return web.Answer{Said: "Resumed. It goes on when a worker has a slot for it."},
-				p.client.Resume(ctx, id, opts...)
+				admin.New(p.client).Resume(ctx, id, opts...)
 		}),
 		p.runForm(Pause, "Pause", func(_ context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do = "Pause the run"
@@ -249,17 +251,17 @@ func (p *runForms) goOnForms() []web.ChangeForm {
 			}
 			return nil
 		}, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
-			return web.Answer{Said: "Paused."}, p.client.PauseRun(ctx, id, f.Options()...)
+			return web.Answer{Said: "Paused."}, admin.New(p.client).PauseRun(ctx, id, f.Options()...)
 		}),
 		p.runForm(Unpause, "Unpause", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do = "Let it go on"
 			v.Says = []string{"The run's own pause ends.", "It is also exempt from the pauses that there are now of " +
 				"its queue, its workflow and all runs, but not from one of its key or group."}
-			return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-				return p.client.UnpauseRuns(ctx, f, kagzi.DryRun())
+			return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+				return admin.New(p.client).UnpauseRuns(ctx, f, admin.DryRun())
 			})
 		}, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
-			return web.Answer{Said: "Unpaused."}, p.client.UnpauseRun(ctx, id, f.Options()...)
+			return web.Answer{Said: "Unpaused."}, admin.New(p.client).UnpauseRun(ctx, id, f.Options()...)
 		}),
 	}
 }
@@ -282,8 +284,8 @@ func (p *runForms) showResume(ctx context.Context, _ web.Query, v *web.Dialog) e
 			}}
 		}
 	}
-	return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return p.client.ResumeAll(ctx, f, kagzi.DryRun())
+	return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+		return admin.New(p.client).ResumeAll(ctx, f, admin.DryRun())
 	})
 }
 

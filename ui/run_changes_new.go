@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -24,7 +26,7 @@ func (p *runForms) newRunForms() []web.ChangeForm {
 			if err != nil {
 				return web.Answer{}, err
 			}
-			as, err := p.client.Restart(ctx, id, opts...)
+			as, err := admin.New(p.client).Restart(ctx, id, opts...)
 			return web.Answer{Leads: true, To: "/runs/" + string(as), Said: "Restarted: this is the new run."}, err
 		}),
 		p.runForm(Fork, "Fork", p.showFork, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
@@ -37,9 +39,9 @@ func (p *runForms) newRunForms() []web.ChangeForm {
 				return web.Answer{}, err
 			}
 			if f.Asked("inherit") {
-				opts = append(opts, kagzi.InheritCompensations())
+				opts = append(opts, admin.InheritCompensations())
 			}
-			as, err := p.client.Fork(ctx, id, step, opts...)
+			as, err := admin.New(p.client).Fork(ctx, id, step, opts...)
 			return web.Answer{Leads: true, To: "/runs/" + string(as), Said: "Forked from step " + step +
 				": this is the new run."}, err
 		}),
@@ -56,8 +58,8 @@ func (p *runForms) showRestart(ctx context.Context, _ web.Query, v *web.Dialog) 
 	if err := p.newRunFields(ctx, v, "RESTARTED"); err != nil {
 		return err
 	}
-	return tryOn(v, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return p.client.RestartAll(ctx, f, kagzi.DryRun())
+	return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+		return admin.New(p.client).RestartAll(ctx, f, admin.DryRun())
 	})
 }
 
@@ -93,8 +95,8 @@ func (p *runForms) showFork(ctx context.Context, q web.Query, v *web.Dialog) err
 		Help: "Those that this run registered before the step. If both runs fail, both execute them.",
 	})
 	if from := q.Get("step"); from != "" {
-		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return p.client.ForkAll(ctx, f, from, kagzi.DryRun())
+		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(p.client).ForkAll(ctx, f, from, admin.DryRun())
 		})
 		if wrong != nil {
 			v.Warning = "From step " + from + ": " + web.WhyNot(wrong, v.Run.ID)
@@ -181,8 +183,8 @@ func versionText(n int) string {
 }
 
 // made returns how many runs were made from one by such events, and the newest of them.
-func (p *runForms) made(ctx context.Context, r kagzi.RunInfo, event string) (n int, last kagzi.LogEntry, err error) {
-	log, err := p.client.RunLog(ctx, r.ID)
+func (p *runForms) made(ctx context.Context, r kagzi.RunInfo, event string) (n int, last admin.LogEntry, err error) {
+	log, err := admin.New(p.client).RunLog(ctx, r.ID)
 	for _, e := range log {
 		if e.Event == event && e.Other != r.Origin {
 			n, last = n+1, e
@@ -195,7 +197,7 @@ func (p *runForms) made(ctx context.Context, r kagzi.RunInfo, event string) (n i
 // one: that form was sent twice, or somebody else was faster.
 func (p *runForms) newRunOptions(ctx context.Context, f web.Form, id kagzi.RunID,
 	event string,
-) (opts []kagzi.RestartOption, err error) {
+) (opts []admin.RestartOption, err error) {
 	run, err := p.client.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -234,7 +236,7 @@ func (p *runForms) newRunOptions(ctx context.Context, f web.Form, id kagzi.RunID
 			if err := p.client.CheckSealer(ctx); err != nil {
 				return nil, err
 			}
-			opts = append(opts, kagzi.NewInput(input))
+			opts = append(opts, admin.NewInput(input))
 		}
 	}
 	return opts, nil

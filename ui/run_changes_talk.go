@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -21,13 +23,13 @@ func (p *runForms) talkForms() []web.ChangeForm {
 		p.runForm(Update, "Update", p.showUpdate, p.update),
 		p.runForm(Redeliver, "Redeliver a message to", showRedeliver,
 			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
-				return web.Answer{Said: "Redelivered."}, p.client.RedeliverMessage(ctx, id, kagzi.ID(f.Get("message")),
+				return web.Answer{Said: "Redelivered."}, admin.New(p.client).RedeliverMessage(ctx, id, kagzi.ID(f.Get("message")),
 					f.Options()...)
 			}),
 		p.runForm(DropMessage, "Drop a message of", showDropMessage,
 			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
 				return web.Answer{Said: "Dropped the message."},
-					p.client.DropMessage(ctx, id, kagzi.ID(f.Get("message")), f.Options()...)
+					admin.New(p.client).DropMessage(ctx, id, kagzi.ID(f.Get("message")), f.Options()...)
 			}),
 	}
 }
@@ -213,11 +215,11 @@ func (p *runForms) update(ctx context.Context, f web.Form, id kagzi.RunID) (web.
 	if len(opts) == 0 {
 		return web.Answer{}, web.BadRequest("There is nothing to change: fill in what is to be different.")
 	}
-	return web.Answer{Said: "Updated."}, p.client.Update(ctx, id, append(opts, updateOptions(f)...)...)
+	return web.Answer{Said: "Updated."}, admin.New(p.client).Update(ctx, id, append(opts, updateOptions(f)...)...)
 }
 
 // updateOptions are who and why, as options of an update.
-func updateOptions(f web.Form) (opts []kagzi.UpdateOption) {
+func updateOptions(f web.Form) (opts []admin.UpdateOption) {
 	if f.Actor != "" {
 		opts = append(opts, kagzi.Actor(f.Actor))
 	}
@@ -228,7 +230,7 @@ func updateOptions(f web.Form) (opts []kagzi.UpdateOption) {
 }
 
 // updatesOf reads the fields of an update.
-func updatesOf(q web.Query, now time.Time) (opts []kagzi.UpdateOption, err error) {
+func updatesOf(q web.Query, now time.Time) (opts []admin.UpdateOption, err error) {
 	if opts, err = updates(q.Get("queue"), q.Get("priority"), q.Get("due"), now); err != nil {
 		return nil, err
 	}
@@ -255,7 +257,7 @@ func updatesOf(q web.Query, now time.Time) (opts []kagzi.UpdateOption, err error
 }
 
 // future reads a time as a moment, or as its distance after now.
-func future(s string, now time.Time) (kagzi.UpdateOption, error) {
+func future(s string, now time.Time) (admin.UpdateOption, error) {
 	if s == "now" {
 		return kagzi.Delay(0), nil
 	}
@@ -270,7 +272,7 @@ func future(s string, now time.Time) (kagzi.UpdateOption, error) {
 }
 
 // updates reads what an update of one or many runs changes.
-func updates(queue, priority, due string, now time.Time) (opts []kagzi.UpdateOption, err error) {
+func updates(queue, priority, due string, now time.Time) (opts []admin.UpdateOption, err error) {
 	if queue != "" {
 		opts = append(opts, kagzi.Queue(queue))
 	}

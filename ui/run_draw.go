@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
@@ -228,7 +230,7 @@ func (d drawing) brace(row gantt.Row) template.HTML {
 }
 
 // run draws the lane of the run: how long it waited for its first worker, how long it lived, and what people did.
-func (d drawing) run(r kagzi.RunInfo, log []kagzi.LogEntry) template.HTML {
+func (d drawing) run(r kagzi.RunInfo, log []admin.LogEntry) template.HTML {
 	c := newCanvas("track", rowHeight)
 	end := r.EndedAt
 	if end.IsZero() {

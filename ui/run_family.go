@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -45,7 +47,7 @@ const (
 )
 
 // family returns the runs above and below the run. The number of looks is bounded.
-func (p *runPage) family(ctx context.Context, run kagzi.RunInfo, log []kagzi.LogEntry,
+func (p *runPage) family(ctx context.Context, run kagzi.RunInfo, log []admin.LogEntry,
 	h *history,
 ) (family, error) {
 	parents := false
@@ -111,7 +113,7 @@ func (p *runPage) children(ctx context.Context, f *family, id kagzi.RunID) error
 }
 
 // relatives fills the runs that the log names: the restarts and forks.
-func (p *runPage) relatives(ctx context.Context, f *family, origin kagzi.RunID, log []kagzi.LogEntry) error {
+func (p *runPage) relatives(ctx context.Context, f *family, origin kagzi.RunID, log []admin.LogEntry) error {
 	for _, e := range log {
 		if e.Other == "" || e.Event != "RESTARTED" && e.Event != "FORKED" || len(f.Relatives) >= mostRelatives {
 			continue

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
 // A message is one that the run has got.
 type message struct {
-	kagzi.MessageInfo // without its payload
+	admin.MessageInfo // without its payload
 	Shown             payload
 	Ignored           string // why the run does not read it; empty if it has, or may
 	From              kagzi.RunID
@@ -25,7 +27,7 @@ const mostMessages = 50
 // messages returns the run's messages, and reports whether there are more.
 func (p *runPage) messages(ctx context.Context, run kagzi.RunInfo) (all []message, more bool, err error) {
 	awaited := awaited(run)
-	for m, err := range p.eachMessage(ctx, run.ID, kagzi.MessageFilter{}) {
+	for m, err := range p.eachMessage(ctx, run.ID, admin.MessageFilter{}) {
 		if err != nil {
 			return nil, false, err
 		}
@@ -61,14 +63,14 @@ const messagePortion = 10
 
 // eachMessage returns the messages of a run. The payload of one is gone with the next.
 func (p *runPage) eachMessage(ctx context.Context, ref kagzi.Ref,
-	f kagzi.MessageFilter,
-) iter.Seq2[kagzi.MessageInfo, error] {
-	return func(yield func(kagzi.MessageInfo, error) bool) {
+	f admin.MessageFilter,
+) iter.Seq2[admin.MessageInfo, error] {
+	return func(yield func(admin.MessageInfo, error) bool) {
 		f.Limit = messagePortion
 		for {
-			page, err := p.client.Messages(ctx, ref, f)
+			page, err := admin.New(p.client).Messages(ctx, ref, f)
 			if err != nil {
-				yield(kagzi.MessageInfo{}, err)
+				yield(admin.MessageInfo{}, err)
 				return
 			}
 			for _, m := range page {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -79,7 +81,7 @@ func (p *runPage) rawPayload(ctx context.Context, q web.Query) ([]byte, error) {
 
 // rawMessage returns the payload of a message.
 func (p *runPage) rawMessage(ctx context.Context, ref kagzi.Ref, q web.Query) ([]byte, error) {
-	for m, err := range p.eachMessage(ctx, ref, kagzi.MessageFilter{Signal: q.Values.Get("signal")}) {
+	for m, err := range p.eachMessage(ctx, ref, admin.MessageFilter{Signal: q.Values.Get("signal")}) {
 		if err != nil || string(m.ID) == q.Values.Get("message") {
 			return m.Payload, err
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -181,7 +183,7 @@ func (c choice) page(name string, at, n, size int) (lo, hi int, p pager) {
 // lanes are what the timeline shows besides the steps.
 type lanes struct {
 	run      kagzi.RunInfo
-	log      []kagzi.LogEntry
+	log      []admin.LogEntry
 	messages []message
 	workers  *workersLane
 }

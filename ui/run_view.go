@@ -4,6 +4,8 @@ import (
 	"html/template"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -17,7 +19,7 @@ type runView struct {
 	Output    payload
 	Messages  []message
 	More      bool // messages than these
-	Log       []kagzi.LogEntry
+	Log       []admin.LogEntry
 	Earlier   int // changes that Log lacks
 	Family    family
 	workers   *workersLane

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -30,7 +32,7 @@ func TestATakeoverIsShown(t *testing.T) {
 	stop := kit.Serve(k, echo, fn)
 	run := kit.Begin(k, echo, "x", kagzi.ID("order"))
 	k.WaitStatus(run, kagzi.StatusSleeping)
-	first := kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID
+	first := kit.Only(t, k.Client, admin.WorkerFilter{}).ID
 	name := ">" + fmt.Sprintf("%s:%d", hostname(t), os.Getpid()) + "<"
 	one := s.mustGet("/runs/order")
 	wants(t, one, `id="row-workers"`, `href="/kagzi/workers/`+first+`"`, "Executed by </span>"+name[1:])
@@ -41,7 +43,7 @@ func TestATakeoverIsShown(t *testing.T) {
 	kit.Serve(k, echo, fn)
 	k.Signal(run, approved.With("yes"))
 	kit.ResultOf(k, run)
-	second := kit.Only(t, k.Client, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
+	second := kit.Only(t, k.Client, admin.WorkerFilter{Status: []string{"ONLINE"}}).ID
 	s.web.Cache.Expire()
 	two := s.mustGet("/runs/order")
 	wants(t, two, "2 workers", "executed by 2 workers, with 1 takeover", `class="takeover"`, `href="/kagzi/workers/`+

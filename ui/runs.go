@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -32,7 +34,7 @@ type runList struct {
 	Filtered  bool   // not all runs are asked for
 	More      bool   // fields beyond the usual ones are set
 	Runs      []kagzi.RunInfo
-	Pauses    []kagzi.Pause
+	Pauses    []admin.Pause
 	Next      string // path of the next page; empty on the last one
 	First     bool   // this is the first page
 	Workflows []string
@@ -53,7 +55,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
-		if v.Pauses, err = p.client.Pauses(ctx); err != nil {
+		if v.Pauses, err = admin.New(p.client).Pauses(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +69,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 // suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form
 // works as well.
 func (v *runList) suggest(ctx context.Context, c *kagzi.Client) {
-	stats, err := c.Stats(ctx)
+	stats, err := admin.New(c).Stats(ctx)
 	if err != nil {
 		return
 	}
@@ -112,7 +114,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	f.Status, f.After = nil, ""
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	counts, err := p.client.Counts(ctx, f, kagzi.ByStatus)
+	counts, err := admin.New(p.client).Counts(ctx, f, admin.ByStatus)
 	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -44,7 +46,7 @@ type scheduleList struct {
 
 // A scheduleRow is a schedule with what the page says about it.
 type scheduleRow struct {
-	kagzi.ScheduleInfo
+	admin.ScheduleInfo
 	Tone, State string    // of its badge
 	Words       string    // its timetable in words; empty if there are none
 	Code        string    // its cron expression
@@ -55,7 +57,7 @@ type scheduleRow struct {
 
 func (p *schedulePages) schedules(ctx context.Context, q web.Query) (any, error) {
 	v := scheduleList{First: q.Get("after") == "", Filtered: q.Has("name", "workflow")}
-	found, cut, err := p.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.Get("workflow"), After: q.Get("after")},
+	found, cut, err := p.scanSchedules(ctx, admin.ScheduleFilter{Workflow: q.Get("workflow"), After: q.Get("after")},
 		q.Get("name"), pageSize+1)
 	if err != nil {
 		return nil, err
@@ -73,15 +75,15 @@ func (p *schedulePages) schedules(ctx context.Context, q web.Query) (any, error)
 }
 
 // scanSchedules returns the first n schedules whose names contain part, and whether it gave up before it had read all.
-func (p *schedulePages) scanSchedules(ctx context.Context, f kagzi.ScheduleFilter, part string,
+func (p *schedulePages) scanSchedules(ctx context.Context, f admin.ScheduleFilter, part string,
 	n int,
-) (found []kagzi.ScheduleInfo, cut bool, err error) {
+) (found []admin.ScheduleInfo, cut bool, err error) {
 	f.Limit = n
 	if part != "" {
 		f.Limit = 500
 	}
 	for read := 0; read < mostScanned; read += f.Limit {
-		page, err := p.client.ListSchedules(ctx, f)
+		page, err := admin.New(p.client).ListSchedules(ctx, f)
 		if err != nil {
 			return nil, false, err
 		}
@@ -99,7 +101,7 @@ func (p *schedulePages) scanSchedules(ctx context.Context, f kagzi.ScheduleFilte
 }
 
 // rowOf returns what the pages say about a schedule. A coordinator may be a moment late, which is not overdue.
-func rowOf(s kagzi.ScheduleInfo, now time.Time) scheduleRow {
+func rowOf(s admin.ScheduleInfo, now time.Time) scheduleRow {
 	r := scheduleRow{ScheduleInfo: s, Code: s.Cron, Lapse: overlaps[s.Overlap], Overdue: !s.Paused &&
 		!s.Next.IsZero() && s.Next.Before(now.Add(-10*time.Second))}
 	if s.Cron == "" {
@@ -168,7 +170,7 @@ type fireTime struct {
 
 func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	s, err := p.client.GetSchedule(ctx, name)
+	s, err := admin.New(p.client).GetSchedule(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,10 +178,10 @@ func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) 
 	if v.Runs, err = recentRuns(ctx, p.client, kagzi.RunFilter{Schedule: name}, "schedule", name); err != nil {
 		return nil, err
 	}
-	if v.Changed, err = changed(ctx, p.client, kagzi.AuditSchedule, name); err != nil {
+	if v.Changed, err = changed(ctx, p.client, admin.AuditSchedule, name); err != nil {
 		return nil, err
 	}
-	fires, err := p.client.NextFires(ctx, name, nextShown)
+	fires, err := admin.New(p.client).NextFires(ctx, name, nextShown)
 	if err != nil {
 		if web.Away(err) {
 			return nil, err

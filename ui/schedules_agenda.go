@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -57,7 +58,7 @@ type oftenFires struct {
 }
 
 func (p *schedulePages) agenda(ctx context.Context, q web.Query) (any, error) {
-	all, _, err := p.scanSchedules(ctx, kagzi.ScheduleFilter{Workflow: q.Get("workflow")}, q.Get("name"), mostScanned)
+	all, _, err := p.scanSchedules(ctx, admin.ScheduleFilter{Workflow: q.Get("workflow")}, q.Get("name"), mostScanned)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (p *schedulePages) agenda(ctx context.Context, q web.Query) (any, error) {
 // asks for few first: those of a yearly schedule are sought through as many years.
 func (p *schedulePages) firesUntil(ctx context.Context, name string, until time.Time) (ticks []time.Time, err error) {
 	for _, n := range []int{1, eachAtMost + 1, mostTicks + 1} {
-		ticks, err = p.client.NextFires(ctx, name, n)
+		ticks, err = admin.New(p.client).NextFires(ctx, name, n)
 		if err != nil || len(ticks) < n || !ticks[n-1].Before(until) {
 			break
 		}

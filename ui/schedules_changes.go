@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/timetable"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -17,13 +19,13 @@ type scheduleForms struct {
 }
 
 // scheduleForm is a form about one schedule.
-func (p *scheduleForms) scheduleForm(verb Verb, title string, show func(context.Context, web.Query, kagzi.ScheduleInfo,
+func (p *scheduleForms) scheduleForm(verb Verb, title string, show func(context.Context, web.Query, admin.ScheduleInfo,
 	*web.Dialog) error, do func(context.Context, web.Form, string) (web.Answer, error),
 ) web.ChangeForm {
 	return web.ChangeForm{
 		Path: "/schedules/{name}/" + string(verb), Action: asks(verb, OnSchedule), Slow: verb == Delete,
 		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
-			s, err := p.client.GetSchedule(ctx, q.Path("name"))
+			s, err := admin.New(p.client).GetSchedule(ctx, q.Path("name"))
 			if err != nil {
 				return nil, err
 			}
@@ -47,7 +49,7 @@ func (p *scheduleForms) scheduleForm(verb Verb, title string, show func(context.
 // all are the forms.
 func (p *scheduleForms) all() []web.ChangeForm {
 	return []web.ChangeForm{
-		p.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ web.Query, s kagzi.ScheduleInfo,
+		p.scheduleForm(Pause, "Pause schedule", func(_ context.Context, _ web.Query, s admin.ScheduleInfo,
 			v *web.Dialog,
 		) error {
 			v.Do, v.Says = "Pause the schedule",
@@ -63,13 +65,13 @@ func (p *scheduleForms) all() []web.ChangeForm {
 			}
 			return nil
 		}, func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
-			return web.Answer{Said: "Paused."}, p.client.PauseSchedule(ctx, name, f.Options()...)
+			return web.Answer{Said: "Paused."}, admin.New(p.client).PauseSchedule(ctx, name, f.Options()...)
 		}),
 		p.scheduleForm(Resume, "Resume schedule", p.showResumeSchedule,
 			func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
-				return web.Answer{Said: "Resumed."}, p.client.ResumeSchedule(ctx, name, f.Options()...)
+				return web.Answer{Said: "Resumed."}, admin.New(p.client).ResumeSchedule(ctx, name, f.Options()...)
 			}),
-		p.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ web.Query, s kagzi.ScheduleInfo,
+		p.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ web.Query, s admin.ScheduleInfo,
 			v *web.Dialog,
 		) error {
 			v.Do = "Start a run now"
@@ -88,13 +90,13 @@ func (p *scheduleForms) all() []web.ChangeForm {
 			if f.Asked("unless-active") {
 				opts = append(opts, kagzi.RejectActive)
 			}
-			run, err := p.client.TriggerSchedule(ctx, name, opts...)
+			run, err := admin.New(p.client).TriggerSchedule(ctx, name, opts...)
 			return web.Answer{
 				Leads: true, To: "/runs/" + string(run),
 				Said: "Triggered " + name + ": this is the run.",
 			}, err
 		}),
-		p.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ web.Query, _ kagzi.ScheduleInfo,
+		p.scheduleForm(Backfill, "Backfill", func(_ context.Context, _ web.Query, _ admin.ScheduleInfo,
 			v *web.Dialog,
 		) error {
 			v.Do = "Show what would start"
@@ -106,7 +108,7 @@ func (p *scheduleForms) all() []web.ChangeForm {
 			}
 			return nil
 		}, p.backfill),
-		p.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ web.Query, s kagzi.ScheduleInfo,
+		p.scheduleForm(Delete, "Delete schedule", func(_ context.Context, _ web.Query, s admin.ScheduleInfo,
 			v *web.Dialog,
 		) error {
 			v.Do, v.Danger = "Delete the schedule", true
@@ -122,7 +124,7 @@ func (p *scheduleForms) all() []web.ChangeForm {
 	}
 }
 
-func (p *scheduleForms) showResumeSchedule(ctx context.Context, _ web.Query, s kagzi.ScheduleInfo,
+func (p *scheduleForms) showResumeSchedule(ctx context.Context, _ web.Query, s admin.ScheduleInfo,
 	v *web.Dialog,
 ) error {
 	v.Do, v.Says = "Resume the schedule", []string{"It fires again, by its timetable."}
@@ -130,7 +132,7 @@ func (p *scheduleForms) showResumeSchedule(ctx context.Context, _ web.Query, s k
 		v.Refused = "The schedule is not paused."
 		return nil
 	}
-	fires, err := p.client.NextFires(ctx, s.Name, s.CatchUp+1)
+	fires, err := admin.New(p.client).NextFires(ctx, s.Name, s.CatchUp+1)
 	if err != nil {
 		v.Warning = web.Sentence(err)
 		return nil // the resume will say it, too
@@ -182,10 +184,10 @@ func (p *scheduleForms) backfill(ctx context.Context, f web.Form, name string) (
 		return web.Answer{}, err
 	}
 	if f.Asked("sure") {
-		n, err := p.client.BackfillSchedule(ctx, name, from, until, f.Options()...)
+		n, err := admin.New(p.client).BackfillSchedule(ctx, name, from, until, f.Options()...)
 		return web.Answer{Said: "Started " + plural(n, "run") + "."}, err
 	}
-	s, err := p.client.GetSchedule(ctx, name)
+	s, err := admin.New(p.client).GetSchedule(ctx, name)
 	if err != nil {
 		return web.Answer{}, err
 	}
@@ -220,7 +222,7 @@ func (p *scheduleForms) backfill(ctx context.Context, f web.Form, name string) (
 // backfillRange reads the fields from and until. Without until it is now by the database's clock, as a tick in the
 // future is refused.
 func (p *scheduleForms) backfillRange(ctx context.Context, q web.Query) (from, until time.Time, err error) {
-	report, err := p.client.Health(ctx)
+	report, err := admin.New(p.client).Health(ctx)
 	if err != nil {
 		return from, until, err
 	}
@@ -250,7 +252,7 @@ func (p *scheduleForms) backfillRange(ctx context.Context, q web.Query) (from, u
 }
 
 // ticksOf returns the ticks of a schedule, and which of them have runs.
-func (p *scheduleForms) ticksOf(ctx context.Context, s kagzi.ScheduleInfo, from, until time.Time) (*ticks, error) {
+func (p *scheduleForms) ticksOf(ctx context.Context, s admin.ScheduleInfo, from, until time.Time) (*ticks, error) {
 	spec, err := json.Marshal(timetable.Spec{Every: s.Every, Start: s.Start, End: s.End})
 	if err != nil {
 		return nil, err

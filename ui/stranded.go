@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -37,38 +39,38 @@ type strandedQueue struct {
 	Queue   string
 	Workers int // live ones
 	Rows    []strandedRow
-	Pauses  []kagzi.Pause // of the queue, or of its workflows
+	Pauses  []admin.Pause // of the queue, or of its workflows
 }
 
 // A strandedRow is a version of a workflow that no live worker of the queue has.
 type strandedRow struct {
-	kagzi.StrandedRuns
+	admin.StrandedRuns
 	Others []string // versions that live workers of the queue have of the workflow
 	Queues []string // other queues, of which live workers have the version
 }
 
 func (p *strandedPage) stranded(ctx context.Context, _ web.Query) (any, error) {
-	all, err := p.client.Stranded(ctx)
+	all, err := admin.New(p.client).Stranded(ctx)
 	if err != nil || len(all) == 0 {
 		return strandedList{}, err
 	}
 	var v strandedList
-	slices.SortStableFunc(all, func(a, b kagzi.StrandedRuns) int {
+	slices.SortStableFunc(all, func(a, b admin.StrandedRuns) int {
 		return cmp.Or(compareBool(a.DueAt.IsZero(), b.DueAt.IsZero()), a.DueAt.Compare(b.DueAt))
 	})
 	for _, s := range all {
 		v.Runs, v.Any = v.Runs+s.Count, v.Any || s.More
 	}
 	all, v.More = bounded(all, mostRows)
-	live, _, err := p.client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+	live, _, err := admin.New(p.client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
 	if err != nil {
 		return nil, err
 	}
-	pauses, err := p.client.Pauses(ctx)
+	pauses, err := admin.New(p.client).Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
-	live = slices.DeleteFunc(live, func(w kagzi.WorkerInfo) bool { return w.Silent })
+	live = slices.DeleteFunc(live, func(w admin.WorkerInfo) bool { return w.Silent })
 	for _, s := range all {
 		v.add(s, live, pauses)
 	}
@@ -76,7 +78,7 @@ func (p *strandedPage) stranded(ctx context.Context, _ web.Query) (any, error) {
 }
 
 // add puts the runs into their queue. The queue whose runs are due first stands first.
-func (v *strandedList) add(s kagzi.StrandedRuns, live []kagzi.WorkerInfo, pauses []kagzi.Pause) {
+func (v *strandedList) add(s admin.StrandedRuns, live []admin.WorkerInfo, pauses []admin.Pause) {
 	i := slices.IndexFunc(v.Queues, func(q strandedQueue) bool { return q.Queue == s.Queue })
 	if i < 0 {
 		q := strandedQueue{Queue: s.Queue}
@@ -98,7 +100,7 @@ func (v *strandedList) add(s kagzi.StrandedRuns, live []kagzi.WorkerInfo, pauses
 }
 
 // advise says what the live workers have in place of what the runs need.
-func advise(s kagzi.StrandedRuns, live []kagzi.WorkerInfo) strandedRow {
+func advise(s admin.StrandedRuns, live []admin.WorkerInfo) strandedRow {
 	r := strandedRow{StrandedRuns: s}
 	others, queues := map[string]int{}, []string{}
 	for _, w := range live {

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -23,8 +26,8 @@ func TestSchedulesAreChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := "/schedules/" + url.PathEscape(name)
-	info := func() kagzi.ScheduleInfo {
-		i, err := k.Client.GetSchedule(k.Ctx, name)
+	info := func() admin.ScheduleInfo {
+		i, err := admin.New(k.Client).GetSchedule(k.Ctx, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +78,7 @@ func TestLimitsAreSet(t *testing.T) {
 	const queue = `a/b?<i>&c`
 	s.mustPost("/limits/queue", "queue", queue, "new-queue", "1", "most", "4", "rate", "600/m", "burst", "7",
 		"key-most", "1", "hold", "1")
-	all, err := k.Client.Queues(k.Ctx)
+	all, err := admin.New(k.Client).Queues(k.Ctx)
 	if err != nil || len(all) != 1 || all[0].Queue != queue || all[0].MaxRunning != 4 ||
 		all[0].EachKey.MaxRunning != 1 || !all[0].Hold || all[0].Rate.Burst != 7 {
 		t.Fatalf("the limits are %+v, %v", all, err)
@@ -89,7 +92,7 @@ func TestLimitsAreSet(t *testing.T) {
 	s.refused(http.StatusBadRequest, "is no number", "/limits/queue", "queue", queue, "most", "-1")
 	s.refused(http.StatusBadRequest, "needs a rate", "/limits/queue", "queue", queue, "burst", "2")
 	s.mustPost("/limits/queue", "queue", queue)
-	if all, _ := k.Client.Queues(k.Ctx); len(all) != 0 {
+	if all, _ := admin.New(k.Client).Queues(k.Ctx); len(all) != 0 {
 		t.Errorf("the limits are %+v", all)
 	}
 
@@ -99,7 +102,7 @@ func TestLimitsAreSet(t *testing.T) {
 	s.refused(http.StatusBadRequest, "has limits already", "/limits/key", "queue", queue, "key", "k/7", "new-key", "1")
 
 	s.mustPost("/limits/step", "limit", "openai", "new-limit", "1", "most", "3", "rate", "3/10s", "honor", "1")
-	limits, err := k.Client.Limits(k.Ctx, "", 0)
+	limits, err := admin.New(k.Client).Limits(k.Ctx, "", 0)
 	if err != nil || len(limits) != 1 || limits[0].MaxRunning != 3 || !limits[0].HonorRetryAfter {
 		t.Fatalf("the limits are %+v, %v", limits, err)
 	}
@@ -115,13 +118,13 @@ func TestTargetsArePaused(t *testing.T) {
 	kit.Begin(k, echo, "x", kagzi.Queue("shop"))
 	says(t, s.mustGet("/limits/pause?queue=shop"), "Pause queue shop", "1 run is active now, 0 of them")
 	s.mustPost("/limits/pause", "queue", "shop", "park", "1")
-	all, err := k.Client.Pauses(k.Ctx)
+	all, err := admin.New(k.Client).Pauses(k.Ctx)
 	if err != nil || len(all) != 1 || all[0].Queue != "shop" || !all[0].Parks || all[0].Actor != "mira" ||
 		all[0].Reason != "because" {
 		t.Fatalf("the pauses are %+v, %v", all, err)
 	}
 	s.mustPost("/limits/unpause", "queue", "shop", "percent", "20")
-	if all, _ := k.Client.Pauses(k.Ctx); len(all) != 1 || all[0].Percent != 20 {
+	if all, _ := admin.New(k.Client).Pauses(k.Ctx); len(all) != 1 || all[0].Percent != 20 {
 		t.Errorf("the pauses are %+v", all)
 	}
 	s.refused(http.StatusBadRequest, "The percentage is", "/limits/unpause", "queue", "shop", "percent", "200")
@@ -143,7 +146,7 @@ func TestWorkersAreChanged(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.Run(k.Ctx) }()
 		for {
-			page, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
+			page, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,13 +175,13 @@ func TestWorkersAreChanged(t *testing.T) {
 func TestConsumersAreChanged(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
-	mail := kagzi.DefineTopic[string]("mail")
-	sorter := kagzi.DefineConsumer("sorter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mail}})
+	mail := topic.Define[string]("mail")
+	sorter := topic.DefineConsumer("sorter", topic.ConsumerConfig{Topics: []topic.AnyTopic{mail}})
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 	runs := make(chan struct{}, 10)
-	kagzi.Consume(w, sorter, func(_ kagzi.Context, n int) (int, error) { runs <- struct{}{}; return n + 1, nil })
+	topic.Consume(w, sorter, func(_ kagzi.Context, n int) (int, error) { runs <- struct{}{}; return n + 1, nil })
 	kit.StartWorker(t, w)
-	if err := k.Client.Publish(k.Ctx, mail.With("x").WithID("m1")); err != nil {
+	if err := topic.New(k.Client).Publish(k.Ctx, mail.With("x").WithID("m1")); err != nil {
 		t.Fatal(err)
 	}
 	await.Receive(t, runs) // it sees the event and leaves it
@@ -188,7 +191,7 @@ func TestConsumersAreChanged(t *testing.T) {
 	}
 	await.Receive(t, runs)
 	s.mustPost("/consumers/sorter/skip", "topic", "mail", "event", "m1")
-	all, err := k.Client.Consumers(k.Ctx)
+	all, err := admin.New(k.Client).Consumers(k.Ctx)
 	if err != nil || len(all) != 1 || all[0].Topics[0].Pending != 0 {
 		t.Errorf("the consumers are %+v, %v", all, err)
 	}

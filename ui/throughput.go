@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -51,7 +53,7 @@ const shown = 60
 
 // look counts the runs that were started and ended, by minute.
 func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
-	stats, err := t.client.Stats(ctx) // for the time of the database, by which runs end
+	stats, err := admin.New(t.client).Stats(ctx) // for the time of the database, by which runs end
 	if err != nil {
 		return nil, err
 	}
@@ -63,18 +65,18 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 		from = now - shown + 1
 	}
 	since := time.Unix(from*60, 0).UTC()
-	started, err := t.client.Counts(ctx, kagzi.RunFilter{Since: since}, kagzi.ByStarted(time.Minute))
+	started, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{Since: since}, admin.ByStarted(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	ended, err := t.client.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, kagzi.ByStatus,
-		kagzi.ByEnded(time.Minute))
+	ended, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, admin.ByStatus,
+		admin.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		every, err := t.client.Counts(ctx, kagzi.RunFilter{EndedSince: since}, kagzi.ByStatus,
-			kagzi.ByEnded(time.Minute))
+		every, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{EndedSince: since}, admin.ByStatus,
+			admin.ByEnded(time.Minute))
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +90,7 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 }
 
 // put replaces the minutes from the first to the last. The caller holds the lock.
-func (t *throughput) put(first, last int64, started, ended []kagzi.RunCount) {
+func (t *throughput) put(first, last int64, started, ended []admin.RunCount) {
 	if t.minutes == nil {
 		t.minutes = map[int64]minute{}
 	}
@@ -107,7 +109,7 @@ func (t *throughput) put(first, last int64, started, ended []kagzi.RunCount) {
 }
 
 // add adds the ends, or takes them away if sign is -1.
-func add(to map[int64]minute, ended []kagzi.RunCount, last int64, sign int) {
+func add(to map[int64]minute, ended []admin.RunCount, last int64, sign int) {
 	for _, c := range ended {
 		at := min(c.Ended.Unix()/60, last)
 		m := to[at]

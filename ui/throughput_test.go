@@ -3,6 +3,8 @@ package ui
 import (
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -40,7 +42,7 @@ func TestEndsOfOldRunsAreCountedNowAndThen(t *testing.T) {
 	completed(2, "after an old run has ended, which the next count among all finds,")
 	s.all.overview.rates.among -= endsEvery
 	completed(3, "after that count")
-	counts, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByStatus)
+	counts, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByStatus)
 	if err != nil || len(counts) != 1 || counts[0].Runs != 3 {
 		t.Errorf("the runs are %+v, %v", counts, err)
 	}

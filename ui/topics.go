@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -45,13 +48,13 @@ type topicList struct {
 	Filtered      bool
 	Consumers     []consumerRow
 	MoreConsumers int
-	Topics        []kagzi.TopicInfo
+	Topics        []admin.TopicInfo
 	MoreTopics    int
 }
 
 // A consumerRow is a consumer with what the page says about it.
 type consumerRow struct {
-	kagzi.ConsumerInfo
+	admin.ConsumerInfo
 	Tone, State string // of its badge
 	Pending     int    // of all of its topics
 	PendingMore bool
@@ -61,21 +64,21 @@ type consumerRow struct {
 }
 
 func (p *topicPages) topics(ctx context.Context, q web.Query) (any, error) {
-	topics, err := p.client.Topics(ctx)
+	topics, err := admin.New(p.client).Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	consumers, err := p.client.Consumers(ctx)
+	consumers, err := admin.New(p.client).Consumers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v := topicList{Filtered: q.Has("name")}
-	topics = slices.DeleteFunc(topics, func(t kagzi.TopicInfo) bool { return !contains(t.Name, q.Get("name")) })
+	topics = slices.DeleteFunc(topics, func(t admin.TopicInfo) bool { return !contains(t.Name, q.Get("name")) })
 	v.Topics, v.MoreTopics = bounded(topics, mostRows)
 	var rows []consumerRow
 	for _, c := range consumers {
 		matches := contains(c.Name, q.Get("name")) ||
-			slices.ContainsFunc(c.Topics, func(t kagzi.ConsumerTopic) bool { return contains(t.Topic, q.Get("name")) })
+			slices.ContainsFunc(c.Topics, func(t admin.ConsumerTopic) bool { return contains(t.Topic, q.Get("name")) })
 		if matches {
 			rows = append(rows, consumerOf(c))
 		}
@@ -88,9 +91,9 @@ func (p *topicPages) topics(ctx context.Context, q web.Query) (any, error) {
 }
 
 // consumerOf returns what the pages say about a consumer.
-func consumerOf(c kagzi.ConsumerInfo) consumerRow {
+func consumerOf(c admin.ConsumerInfo) consumerRow {
 	c.State = nil // a payload, which only payloads shows
-	r := consumerRow{ConsumerInfo: c, Paused: c.Pause != kagzi.Pause{}}
+	r := consumerRow{ConsumerInfo: c, Paused: c.Pause != admin.Pause{}}
 	for _, t := range c.Topics {
 		r.Pending += t.Pending
 		r.PendingMore = r.PendingMore || t.More
@@ -119,7 +122,7 @@ func consumerOf(c kagzi.ConsumerInfo) consumerRow {
 
 // A topicView is the view model of the page of a topic.
 type topicView struct {
-	kagzi.TopicInfo
+	admin.TopicInfo
 	Unknown bool // it is beyond the topics that are listed
 	Rows    []eventRow
 	One     bool          // a single event was asked for
@@ -129,7 +132,7 @@ type topicView struct {
 
 // An eventRow is an event with its payload.
 type eventRow struct {
-	kagzi.Event[json.RawMessage]
+	topic.Event[json.RawMessage]
 	Payload payload
 	Large   bool // the payload is shown only on a page of its own
 	Error   string
@@ -140,11 +143,11 @@ const largeEvent = 8 << 10
 
 func (p *topicPages) topic(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	all, err := p.client.Topics(ctx)
+	all, err := admin.New(p.client).Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v := topicView{TopicInfo: kagzi.TopicInfo{Name: name}, Unknown: true, One: q.Has("event")}
+	v := topicView{TopicInfo: admin.TopicInfo{Name: name}, Unknown: true, One: q.Has("event")}
 	for _, t := range all {
 		if t.Name == name {
 			v.TopicInfo, v.Unknown = t, false
@@ -188,11 +191,11 @@ type consumerView struct {
 
 func (p *topicPages) consumer(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	all, err := p.client.Consumers(ctx)
+	all, err := admin.New(p.client).Consumers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(c kagzi.ConsumerInfo) bool { return c.Name == name })
+	i := slices.IndexFunc(all, func(c admin.ConsumerInfo) bool { return c.Name == name })
 	if i < 0 {
 		return nil, web.Status(http.StatusNotFound, "There is no consumer of this name. A worker with its function "+
 			"stores it when it starts.")
@@ -201,7 +204,7 @@ func (p *topicPages) consumer(ctx context.Context, q web.Query) (any, error) {
 	v.Runs, err = recentRuns(ctx, p.client, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name,
 		"queue", all[i].Queue)
 	if err == nil {
-		v.Changed, err = changed(ctx, p.client, kagzi.AuditConsumer, name)
+		v.Changed, err = changed(ctx, p.client, admin.AuditConsumer, name)
 	}
 	return v, err
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -29,52 +31,52 @@ const (
 
 // A readEvent is an event as it was read.
 type readEvent struct {
-	kagzi.Event[json.RawMessage]
+	topic.Event[json.RawMessage]
 	wrong string // why its payload cannot be decoded
 }
 
 // eventsOf returns the event that the query names, or the newest ones of the topic, newest first.
-func (p *topicPages) eventsOf(ctx context.Context, q web.Query, topic string) ([]readEvent, error) {
+func (p *topicPages) eventsOf(ctx context.Context, q web.Query, about string) ([]readEvent, error) {
 	if q.Has("event") {
 		at, err := strconv.ParseInt(q.Get("event"), 10, 64)
 		if err != nil || at <= 0 {
 			return nil, web.BadRequest("%q is no position of an event: that is a number above zero.", q.Get("event"))
 		}
-		one, _, err := p.readEvents(ctx, topic, at-1, 1)
+		one, _, err := p.readEvents(ctx, about, at-1, 1)
 		if err == nil && (len(one) == 0 || one[0].Position != at) {
 			err = web.BadRequest("The topic has no event at position %d, or not any more.", at)
 		}
 		return one, err
 	}
-	events, err := p.newestEvents(ctx, topic)
+	events, err := p.newestEvents(ctx, about)
 	slices.Reverse(events)
 	shown, _ := bounded(events, fewEvents)
 	return shown, err
 }
 
 // newestEvents returns some of the newest events of a topic, oldest first.
-func (p *topicPages) newestEvents(ctx context.Context, topic string) ([]readEvent, error) {
-	after := p.tails.get(topic)
-	events, all, err := p.readEvents(ctx, topic, after, mostEvents)
+func (p *topicPages) newestEvents(ctx context.Context, about string) ([]readEvent, error) {
+	after := p.tails.get(about)
+	events, all, err := p.readEvents(ctx, about, after, mostEvents)
 	if err == nil && !all {
-		events, err = p.searchTail(ctx, topic, after)
+		events, err = p.searchTail(ctx, about, after)
 	}
 	if err == nil && len(events) > fewEvents {
-		p.tails.set(topic, events[len(events)-fewEvents-1].Position)
+		p.tails.set(about, events[len(events)-fewEvents-1].Position)
 	}
 	return events, err
 }
 
 // searchTail returns the events after a position after which there are some, but not many. After the one that is given
 // there are too many. The farther a position is, the fewer events come after it.
-func (p *topicPages) searchTail(ctx context.Context, topic string, after int64) ([]readEvent, error) {
+func (p *topicPages) searchTail(ctx context.Context, about string, after int64) ([]readEvent, error) {
 	many, few := after, int64(math.MaxInt64) // after many, there are too many; after few, too few
 	for step := int64(1 << 12); few-many > 1; step = min(step<<4, 1<<60) {
 		at := many + (few-many)/2
 		if few == math.MaxInt64 {
 			at = min(at, many+step)
 		}
-		events, all, err := p.readEvents(ctx, topic, at, mostEvents)
+		events, all, err := p.readEvents(ctx, about, at, mostEvents)
 		switch {
 		case err != nil || all && len(events) >= fewEvents:
 			return events, err
@@ -84,31 +86,31 @@ func (p *topicPages) searchTail(ctx context.Context, topic string, after int64) 
 			many = at
 		}
 	}
-	events, _, err := p.readEvents(ctx, topic, many, mostEvents) // retention removes them meanwhile
+	events, _, err := p.readEvents(ctx, about, many, mostEvents) // retention removes them meanwhile
 	return events, err
 }
 
 // readEvents returns up to n events after a position, and whether these are all.
-func (p *topicPages) readEvents(ctx context.Context, topic string, after int64,
+func (p *topicPages) readEvents(ctx context.Context, about string, after int64,
 	n int,
 ) (out []readEvent, all bool, err error) {
-	if topic == kagzi.RunsTopic.Name() { // whose events the library makes
-		return collectEvents(ctx, p.client, kagzi.RunsTopic, after, n)
+	if about == topic.Runs.Name() { // whose events the library makes
+		return collectEvents(ctx, p.client, topic.Runs, after, n)
 	}
-	return collectEvents(ctx, p.client, kagzi.DefineTopic[json.RawMessage](topic), after, n)
+	return collectEvents(ctx, p.client, topic.Define[json.RawMessage](about), after, n)
 }
 
-func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topic[T], after int64,
+func collectEvents[T any](ctx context.Context, c *kagzi.Client, about topic.Topic[T], after int64,
 	n int,
 ) (out []readEvent, all bool, err error) {
-	for e, err := range kagzi.Events(ctx, c, topic, after) {
+	for e, err := range topic.Events(ctx, c, about, after) {
 		if err != nil && e.Position == 0 { // the query failed
 			return nil, false, err
 		}
 		if len(out) == n {
 			return out, false, nil
 		}
-		read := readEvent{Event: kagzi.Event[json.RawMessage]{
+		read := readEvent{Event: topic.Event[json.RawMessage]{
 			ID: e.ID, Title: e.Title, PublishedAt: e.PublishedAt,
 			Position: e.Position,
 		}}
@@ -126,17 +128,17 @@ func collectEvents[T any](ctx context.Context, c *kagzi.Client, topic kagzi.Topi
 	return out, true, nil
 }
 
-func (t *tails) get(topic string) int64 {
+func (t *tails) get(about string) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.at[topic]
+	return t.at[about]
 }
 
-func (t *tails) set(topic string, after int64) {
+func (t *tails) set(about string, after int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.at == nil || len(t.at) >= mostTails {
 		t.at = map[string]int64{}
 	}
-	t.at[topic] = after
+	t.at[about] = after
 }

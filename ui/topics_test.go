@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -15,14 +17,14 @@ import (
 func TestNewestEventsOfALongTopic(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	long, other := kagzi.DefineTopic[int]("long"), kagzi.DefineTopic[int]("other")
-	publish := func(topic kagzi.Topic[int], from, to int) {
+	long, other := topic.Define[int]("long"), topic.Define[int]("other")
+	publish := func(about topic.Topic[int], from, to int) {
 		t.Helper()
-		var events []kagzi.NewEvent
+		var events []topic.NewEvent
 		for n := from; n < to; n++ {
-			events = append(events, topic.With(n).Title(fmt.Sprintf("number %d of it", n)))
+			events = append(events, about.With(n).Title(fmt.Sprintf("number %d of it", n)))
 		}
-		if err := k.Client.PublishMany(k.Ctx, events); err != nil {
+		if err := topic.New(k.Client).PublishMany(k.Ctx, events); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,8 +66,8 @@ func TestEventsOfOtherSorts(t *testing.T) {
 	k := kit.NewWith(t, kagzi.ClientConfig{RunEvents: true})
 	s := newSite(k, Config{})
 	run := kit.Begin(k, echo, "x")
-	wantAll(t, "the topic of runs", s.mustGet("/topics/"+kagzi.RunsTopic.Name()), string(run.ID()), "PENDING")
-	if err := k.Client.Publish(k.Ctx, kagzi.DefineTopic[string]("sealed").With("x")); err != nil {
+	wantAll(t, "the topic of runs", s.mustGet("/topics/"+topic.Runs.Name()), string(run.ID()), "PENDING")
+	if err := topic.New(k.Client).Publish(k.Ctx, topic.Define[string]("sealed").With("x")); err != nil {
 		t.Fatal(err)
 	}
 	k.Exec(`UPDATE kagzi.events SET payload = '\x0001ff' WHERE topic = 'sealed'`)
@@ -75,26 +77,26 @@ func TestEventsOfOtherSorts(t *testing.T) {
 func TestConsumers(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	topic := kagzi.DefineTopic[string]("mail")
-	subscribe := kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}, Queue: "default"}
-	fine, fails := kagzi.DefineConsumer("fine", subscribe), kagzi.DefineConsumer("fails", subscribe)
+	about := topic.Define[string]("mail")
+	subscribe := topic.ConsumerConfig{Topics: []topic.AnyTopic{about}, Queue: "default"}
+	fine, fails := topic.DefineConsumer("fine", subscribe), topic.DefineConsumer("fails", subscribe)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
-	kagzi.Consume(w, fine, func(ctx kagzi.Context, n int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", topic, 10)
+	topic.Consume(w, fine, func(ctx kagzi.Context, n int) (int, error) {
+		events, err := topic.Peek(ctx, "new", about, 10)
 		if err != nil {
 			return n, err
 		}
-		return n + len(events), kagzi.Reserve(ctx, "new", events...)
+		return n + len(events), topic.Reserve(ctx, "new", events...)
 	})
-	kagzi.Consume(w, fails, func(ctx kagzi.Context, n int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", topic, 10)
+	topic.Consume(w, fails, func(ctx kagzi.Context, n int) (int, error) {
+		events, err := topic.Peek(ctx, "new", about, 10)
 		if err == nil && len(events) > 0 {
 			err = kagzi.Permanent(fmt.Errorf("the ledger is closed: %w", kind.Validation))
 		}
 		return n, err
 	})
 	kit.StartWorker(t, w)
-	if err := k.Client.Publish(k.Ctx, topic.With("x")); err != nil {
+	if err := topic.New(k.Client).Publish(k.Ctx, about.With("x")); err != nil {
 		t.Fatal(err)
 	}
 	html := region(s.stream("/topics"), "consumer-rows", func(html string) bool {
@@ -120,11 +122,11 @@ func TestConsumers(t *testing.T) {
 func TestManyTopicsAreBounded(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	var events []kagzi.NewEvent
+	var events []topic.NewEvent
 	for n := range mostRows + 7 {
-		events = append(events, kagzi.DefineTopic[int](fmt.Sprintf("topic-%03d", n)).With(n))
+		events = append(events, topic.Define[int](fmt.Sprintf("topic-%03d", n)).With(n))
 	}
-	if err := k.Client.PublishMany(k.Ctx, events); err != nil {
+	if err := topic.New(k.Client).PublishMany(k.Ctx, events); err != nil {
 		t.Fatal(err)
 	}
 	page := s.mustGet("/topics")

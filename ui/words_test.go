@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
@@ -14,16 +16,16 @@ import (
 func TestPausedKeysAndGroups(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{Authorize: everybody})
-	for _, target := range []kagzi.Target{
+	for _, target := range []admin.Target{
 		{Queue: "default", Key: "acme"},
 		{Queue: "other", Key: "umbrella"},
 		{Group: "account-7"},
 	} {
-		if err := k.Client.Pause(k.Ctx, target, kagzi.Actor("ada"), kagzi.Reason("unpaid")); err != nil {
+		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("ada"), kagzi.Reason("unpaid")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := k.Client.SetKey(k.Ctx, "default", "acme", kagzi.KeyLimits{MaxRunning: 2}); err != nil {
+	if err := admin.New(k.Client).SetKey(k.Ctx, "default", "acme", admin.KeyLimits{MaxRunning: 2}); err != nil {
 		t.Fatal(err)
 	}
 	page := s.mustGet("/queues/default")
@@ -42,7 +44,7 @@ func TestDueRunsNameTheirPause(t *testing.T) {
 	s := newSite(k, Config{})
 	held := kit.Begin(k, echo, "x", kagzi.ID("held"), kagzi.Key("acme"))
 	free := kit.Begin(k, echo, "x", kagzi.ID("free"))
-	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"),
+	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"),
 		kagzi.Reason("unpaid")); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -66,7 +68,7 @@ type workerList struct {
 
 // A workerRow is a worker with what the page says about it.
 type workerRow struct {
-	kagzi.WorkerInfo
+	admin.WorkerInfo
 	Tone, State string
 }
 
@@ -84,11 +86,11 @@ func (p *workerPages) workers(ctx context.Context, q web.Query) (any, error) {
 		v.Wrong = web.Sentence(err)
 		return v, nil
 	}
-	f := kagzi.WorkerFilter{
+	f := admin.WorkerFilter{
 		Status: workerStates[i].status, Queue: q.Get("queue"), Workflow: q.Get("workflow"),
 		Labels: labels, After: q.Get("after"), Limit: pageSize + 1,
 	}
-	all, total, err := p.client.Workers(ctx, f)
+	all, total, err := admin.New(p.client).Workers(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func (p *workerPages) workers(ctx context.Context, q web.Query) (any, error) {
 			return nil, err
 		}
 	}
-	stats, err := p.client.Stats(ctx)
+	stats, err := admin.New(p.client).Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +124,9 @@ const (
 
 // addStopped adds the workers that have stopped lately. The registry lists those first that were started last, so some
 // that ran for long may be missing.
-func (p *workerPages) addStopped(ctx context.Context, v *workerList, f kagzi.WorkerFilter) error {
+func (p *workerPages) addStopped(ctx context.Context, v *workerList, f admin.WorkerFilter) error {
 	f.Status, f.Limit = []string{"OFFLINE"}, mostStopped
-	stopped, _, err := p.client.Workers(ctx, f)
+	stopped, _, err := admin.New(p.client).Workers(ctx, f)
 	for _, w := range stopped {
 		if time.Since(w.StoppedAt) < lately {
 			v.Workers = append(v.Workers, workerOf(w))
@@ -135,7 +137,7 @@ func (p *workerPages) addStopped(ctx context.Context, v *workerList, f kagzi.Wor
 }
 
 // workerOf returns what the pages say about a worker.
-func workerOf(w kagzi.WorkerInfo) workerRow {
+func workerOf(w admin.WorkerInfo) workerRow {
 	r := workerRow{WorkerInfo: w}
 	switch {
 	case w.Silent:
@@ -182,7 +184,7 @@ type fleetCount struct {
 }
 
 func (p *workerPages) versions(ctx context.Context, _ web.Query) (any, error) {
-	all, total, err := p.client.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+	all, total, err := admin.New(p.client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +250,7 @@ func countedNames(by map[string]int) (names []string) {
 type workerView struct {
 	workerRow
 	Code    []handler
-	Log     []kagzi.LogEntry
+	Log     []admin.LogEntry
 	Changed changes
 }
 
@@ -260,7 +262,7 @@ type handler struct{ Workflow, Version string }
 func (v workerView) Settled() bool { return v.Off() }
 
 func (p *workerPages) worker(ctx context.Context, q web.Query) (any, error) {
-	w, err := p.client.Worker(ctx, q.Path("id"))
+	w, err := admin.New(p.client).Worker(ctx, q.Path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -269,11 +271,11 @@ func (p *workerPages) worker(ctx context.Context, q web.Query) (any, error) {
 		name, version := handlerOf(h)
 		v.Code = append(v.Code, handler{name, version})
 	}
-	if v.Log, err = p.client.WorkerLog(ctx, w.ID); err != nil {
+	if v.Log, err = admin.New(p.client).WorkerLog(ctx, w.ID); err != nil {
 		return nil, err
 	}
 	slices.Reverse(v.Log)
-	v.Changed, err = changed(ctx, p.client, kagzi.AuditWorker, w.ID)
+	v.Changed, err = changed(ctx, p.client, admin.AuditWorker, w.ID)
 	return v, err
 }
 

@@ -3,6 +3,8 @@ package ui
 import (
 	"context"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -13,13 +15,13 @@ type workerForms struct {
 }
 
 // workerForm is a form about one worker.
-func (p *workerForms) workerForm(verb Verb, title string, show func(kagzi.WorkerInfo, *web.Dialog),
+func (p *workerForms) workerForm(verb Verb, title string, show func(admin.WorkerInfo, *web.Dialog),
 	do func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error),
 ) web.ChangeForm {
 	return web.ChangeForm{
 		Path: "/workers/{id}/" + string(verb), Action: asks(verb, OnWorker),
 		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
-			w, err := p.client.Worker(ctx, q.Path("id"))
+			w, err := admin.New(p.client).Worker(ctx, q.Path("id"))
 			if err != nil {
 				return nil, err
 			}
@@ -40,7 +42,7 @@ func (p *workerForms) workerForm(verb Verb, title string, show func(kagzi.Worker
 // all are the forms.
 func (p *workerForms) all() []web.ChangeForm {
 	return []web.ChangeForm{
-		p.workerForm(Drain, "Drain the worker", func(w kagzi.WorkerInfo, v *web.Dialog) {
+		p.workerForm(Drain, "Drain the worker", func(w admin.WorkerInfo, v *web.Dialog) {
 			v.Do = "Drain it"
 			v.Says = append(v.Says, "It claims no more runs, lets those under way finish, gives the rest back, "+
 				"and ends.", "A process manager that restarts programs will start it again.")
@@ -48,15 +50,15 @@ func (p *workerForms) all() []web.ChangeForm {
 				v.Refused = "The worker is not online: it drains or has ended."
 			}
 		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
-			return web.Answer{Said: "Asked it to drain."}, p.client.Drain(ctx, id, opts...)
+			return web.Answer{Said: "Asked it to drain."}, admin.New(p.client).Drain(ctx, id, opts...)
 		}),
-		p.workerForm(ForceOffline, "Force the worker offline", func(w kagzi.WorkerInfo, v *web.Dialog) {
+		p.workerForm(ForceOffline, "Force the worker offline", func(w admin.WorkerInfo, v *web.Dialog) {
 			v.Do, v.Danger = "Force it offline", true
 			v.Says = append(v.Says, "It is declared dead, and others take its runs at once.",
 				"This is for a worker that you know to be dead. If it lives, a step that it still executes may be "+
 					"executed twice. A coordinator finds dead workers by itself.")
 		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
-			return web.Answer{Said: "It is offline."}, p.client.ForceOffline(ctx, id, opts...)
+			return web.Answer{Said: "It is offline."}, admin.New(p.client).ForceOffline(ctx, id, opts...)
 		}),
 		p.drainQueueForm(),
 	}
@@ -74,8 +76,8 @@ func (p *workerForms) drainQueueForm() web.ChangeForm {
 				"those under way, and end. Workers that start later are not affected."}
 			v.Fields = []web.Field{{Name: "queue", Label: "Queue", Sort: "text", Required: true}}
 			if queue := q.Get("queue"); queue != "" {
-				_, online, err := p.client.Workers(ctx,
-					kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
+				_, online, err := admin.New(p.client).Workers(ctx,
+					admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
 				if err != nil {
 					return nil, err
 				}
@@ -85,7 +87,7 @@ func (p *workerForms) drainQueueForm() web.ChangeForm {
 			return v, nil
 		},
 		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
-			n, err := p.client.DrainQueue(ctx, f.Get("queue"), f.Options()...)
+			n, err := admin.New(p.client).DrainQueue(ctx, f.Get("queue"), f.Options()...)
 			return web.Answer{To: "/workers", Said: "Asked " + plural(n, "worker") + " to drain."}, err
 		},
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/internal/await"
@@ -31,7 +33,7 @@ func TestWorkers(t *testing.T) {
 	run := kit.Begin(k, g.Workflow, 1, kagzi.ID("the run"))
 	await.Receive(t, g.Begun)
 	await.True(t, "both workers are registered", func() bool {
-		_, total, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{})
+		_, total, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
 		return err == nil && total == 2
 	})
 	page := s.mustGet("/workers")
@@ -52,7 +54,7 @@ func TestWorkers(t *testing.T) {
 			t.Errorf("%s shows the workers %v, not %v", query, got, want)
 		}
 	}
-	id := kit.Only(t, k.Client, kagzi.WorkerFilter{Queue: "default"}).ID
+	id := kit.Only(t, k.Client, admin.WorkerFilter{Queue: "default"}).ID
 	path := "/workers/" + id
 	next := s.stream(path)
 	wantAll(t, "the runs", region(next, "worker-runs", has("the run")), string(run.ID()))
@@ -90,7 +92,7 @@ func TestWorkersThatHangAndAreSilent(t *testing.T) {
 	t.Cleanup(func() { close(open) })
 	kit.Begin(k, echo, "x", kagzi.ID("hanging"))
 	await.Receive(t, begun)
-	path := "/workers/" + kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID
+	path := "/workers/" + kit.Only(t, k.Client, admin.WorkerFilter{}).ID
 	wantAll(t, "the code that hangs", region(s.stream(path), "worker-runs", has("hangs:")), "step wait",
 		"1 function hangs")
 	region(s.stream("/workers"), "worker-counts", has(`class="bad"><dt>Slots that hang`))
@@ -131,8 +133,8 @@ func TestStranded(t *testing.T) {
 	for range 2 {
 		kit.Begin(k, kagzi.Define[string, string]("lost", kagzi.Queue("island")), "x", kagzi.Delay(time.Hour))
 	}
-	for _, target := range []kagzi.Target{{Queue: "island"}, {Queue: "elsewhere"}, {Workflow: "other"}} {
-		if err := k.Client.Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the move")); err != nil {
+	for _, target := range []admin.Target{{Queue: "island"}, {Queue: "elsewhere"}, {Workflow: "other"}} {
+		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the move")); err != nil {
 			t.Fatal(err)
 		}
 	}

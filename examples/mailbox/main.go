@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/examples/internal/demo"
 )
@@ -19,18 +21,18 @@ import (
 type Email struct{ ID, From, Subject string }
 
 // Received is the topic. Who publishes in it and who reads it share only this line.
-var Received = kagzi.DefineTopic[Email]("email.received")
+var Received = topic.Define[Email]("email.received")
 
 const group = "mail"
 
 var (
 	Fetch   = kagzi.Define[struct{}, int]("fetch-mail", kagzi.Group(group))
-	ToSheet = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{Received},
+	ToSheet = topic.DefineConsumer("email-to-sheet", topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{Received},
 		Group:  group, LeastWake: time.Second,
 	})
-	Digest = kagzi.DefineConsumer("daily-digest", kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{Received}, Group: group,
+	Digest = topic.DefineConsumer("daily-digest", topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{Received}, Group: group,
 		LeastWake: time.Second,
 	})
 )
@@ -48,8 +50,8 @@ type office struct {
 
 func (o *office) handle(w *kagzi.Worker) {
 	kagzi.Handle(w, Fetch, o.fetch)
-	kagzi.Consume(w, ToSheet, o.toSheet)
-	kagzi.Consume(w, Digest, o.digest)
+	topic.Consume(w, ToSheet, o.toSheet)
+	topic.Consume(w, Digest, o.digest)
 }
 
 // fetch publishes what is in the mailbox. It need not remember what it has published: an event with the same ID is
@@ -60,11 +62,11 @@ func (o *office) fetch(ctx kagzi.Context, _ struct{}) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		var events []kagzi.NewEvent
+		var events []topic.NewEvent
 		for _, e := range emails {
 			events = append(events, Received.With(e).WithID(kagzi.ID(e.ID)).Title(e.From+": "+e.Subject))
 		}
-		return len(emails), o.client.PublishMany(ctx, events)
+		return len(emails), topic.New(o.client).PublishMany(ctx, events)
 	})
 }
 
@@ -75,14 +77,14 @@ type Cursor struct{ Rows int }
 
 // toSheet writes ten emails, or those that there are once the first has waited for long enough.
 func (o *office) toSheet(ctx kagzi.Context, last Cursor) (Cursor, error) {
-	events, err := kagzi.Peek(ctx, "new", Received, batch)
+	events, err := topic.Peek(ctx, "new", Received, batch)
 	if err != nil || len(events) == 0 {
 		return last, err
 	}
 	if late := events[0].PublishedAt.Add(o.patience); len(events) < batch && ctx.Now().Before(late) {
-		return last, kagzi.WakeAt(ctx, late) // the next email makes it run before
+		return last, topic.WakeAt(ctx, late) // the next email makes it run before
 	}
-	if err := kagzi.Reserve(ctx, "batch", events...); err != nil {
+	if err := topic.Reserve(ctx, "batch", events...); err != nil {
 		return last, err
 	}
 	if err := kagzi.Do(ctx, "write", func(ctx context.Context) error {
@@ -100,9 +102,9 @@ type Plan struct{ Next time.Time }
 // time again.
 func (o *office) digest(ctx kagzi.Context, plan Plan) (Plan, error) {
 	if !plan.Next.IsZero() && ctx.Now().Before(plan.Next) {
-		return plan, kagzi.WakeAt(ctx, plan.Next)
+		return plan, topic.WakeAt(ctx, plan.Next)
 	}
-	events, err := kagzi.Peek(ctx, "new", Received, 1000)
+	events, err := topic.Peek(ctx, "new", Received, 1000)
 	if err != nil {
 		return plan, err
 	}
@@ -112,12 +114,12 @@ func (o *office) digest(ctx kagzi.Context, plan Plan) (Plan, error) {
 		if err := kagzi.Do(ctx, "send", func(ctx context.Context) error { return o.send(ctx, text) }); err != nil {
 			return plan, err
 		}
-		if err := kagzi.Reserve(ctx, "sent", events...); err != nil {
+		if err := topic.Reserve(ctx, "sent", events...); err != nil {
 			return plan, err
 		}
 	}
 	plan.Next = o.next(ctx.Now())
-	return plan, kagzi.WakeAt(ctx, plan.Next)
+	return plan, topic.WakeAt(ctx, plan.Next)
 }
 
 // atEight returns the next time that it is eight o'clock, in UTC.
@@ -129,7 +131,7 @@ func atEight(now time.Time) time.Time {
 	return eight
 }
 
-func payloads(events []kagzi.Event[Email]) (out []Email) {
+func payloads(events []topic.Event[Email]) (out []Email) {
 	for _, e := range events {
 		out = append(out, e.Payload)
 	}

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -32,7 +34,7 @@ func (s *Shop) Handler() http.Handler {
 	mux.HandleFunc("GET /orders/{id}", answer(asCustomer(s.status)))
 	mux.HandleFunc("DELETE /orders/{id}", answer(asCustomer(s.cancel)))
 	mux.HandleFunc("POST /webhooks/payment", answer(s.payment))
-	mux.Handle("GET /ready", s.Client.Readiness())
+	mux.Handle("GET /ready", admin.New(s.Client).Readiness())
 	return mux
 }
 

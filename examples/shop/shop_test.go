@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -181,7 +183,7 @@ func TestCancelRestocksAndRefunds(t *testing.T) {
 	f.env.Skip(run42)
 	f.want("refunded", kagzi.StatusCancelled, "", 100)
 	f.wantDone("refund p1 to ada")
-	log, err := f.Client.RunLog(t.Context(), run42)
+	log, err := admin.New(f.Client).RunLog(t.Context(), run42)
 	if err != nil || len(log) != 1 || log[0].Event != "CANCELLED" || log[0].Reason != "by ada" {
 		t.Errorf("log: %+v, %v", log, err)
 	}
@@ -238,7 +240,7 @@ func TestAnswers(t *testing.T) {
 	f.pay()
 	f.pay()
 	f.call(409, "POST", "/webhooks/payment", `{"event": "e2", "order": "42", "payment": "p2"}`)
-	messages, err := f.Client.Messages(t.Context(), run42, kagzi.MessageFilter{})
+	messages, err := admin.New(f.Client).Messages(t.Context(), run42, admin.MessageFilter{})
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("messages: %+v, %v", messages, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -22,7 +24,7 @@ func TestReadiness(t *testing.T) {
 	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4))
 	c := newClient(t, pool)
 	oddRuns{ago: time.Hour}.insert(t, db.Pool) // that nobody executes does not concern it
-	h := c.Readiness()
+	h := admin.New(c).Readiness()
 	wantHealth(t, wantProbe(t, h, http.StatusOK, health.Healthy), "writable", health.Healthy)
 
 	w := askProbe(t, h, http.MethodHead)
@@ -38,19 +40,19 @@ func TestReadiness(t *testing.T) {
 	}
 
 	readOnly := newClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Setting("default_transaction_read_only", "on")))
-	wantProbe(t, readOnly.Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
-	wantProbe(t, newClient(t, dbtest.Pool(t, dbtest.Empty())).Readiness(), http.StatusServiceUnavailable,
+	wantProbe(t, admin.New(readOnly).Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
+	wantProbe(t, admin.New(newClient(t, dbtest.Pool(t, dbtest.Empty()))).Readiness(), http.StatusServiceUnavailable,
 		health.Unhealthy)
 
 	if err := proxy.Close(); err != nil {
 		t.Fatal(err)
 	}
 	pool.Reset()
-	wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
-	if w := askProbe(t, c.Readiness(), http.MethodHead); w.Code != http.StatusServiceUnavailable {
+	wantProbe(t, admin.New(c).Readiness(), http.StatusServiceUnavailable, health.Unhealthy)
+	if w := askProbe(t, admin.New(c).Readiness(), http.MethodHead); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("HEAD: %d", w.Code)
 	}
-	wantProbe(t, c.Liveness(), http.StatusOK, health.Healthy)
+	wantProbe(t, admin.New(c).Liveness(), http.StatusOK, health.Healthy)
 }
 
 func TestRequestsShareReports(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/health"
@@ -232,7 +234,7 @@ func TestHealthOfDatabase(t *testing.T) {
 		// the other checks are answered in less, on any machine
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
-		r, err := newClient(t, pool).Health(ctx)
+		r, err := admin.New(newClient(t, pool)).Health(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +269,7 @@ func TestHealthWithoutDatabase(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		r, err := c.Health(ctx)
+		r, err := admin.New(c).Health(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +277,7 @@ func TestHealthWithoutDatabase(t *testing.T) {
 		if d := time.Since(begun); d > 5*time.Second {
 			t.Errorf("it took %v", d)
 		}
-		r, err = c.Health(context.WithoutCancel(t.Context()))
+		r, err = admin.New(c).Health(context.WithoutCancel(t.Context()))
 		wantHealth(t, r, "database", health.Unhealthy, "no answer in time")
 		if err != nil {
 			t.Error(err)
@@ -284,7 +286,7 @@ func TestHealthWithoutDatabase(t *testing.T) {
 	t.Run("Cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := c.Health(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := admin.New(c).Health(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -322,7 +324,7 @@ func TestHealthDeadline(t *testing.T) {
 	defer conn.Release()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	r, err := c.Health(ctx)
+	r, err := admin.New(c).Health(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

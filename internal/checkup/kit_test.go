@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -34,7 +36,7 @@ func newClient(t testing.TB, pool *pgxpool.Pool) *kagzi.Client {
 // examine returns what Health reports; an error ends the test.
 func examine(t *testing.T, c *kagzi.Client) health.Report {
 	t.Helper()
-	r, err := c.Health(t.Context())
+	r, err := admin.New(c).Health(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -73,14 +75,14 @@ func TestHealthOfPausedWork(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		target kagzi.Target
+		target admin.Target
 		due    int // of 2 runs in queue default, and one in queue other
 	}{
-		{"Everything", kagzi.Target{All: true}, 0},
-		{"Queue", kagzi.Target{Queue: "default"}, 1},
-		{"Workflow", kagzi.Target{Workflow: "ship"}, 0},
-		{"WorkflowOfAQueue", kagzi.Target{Queue: "default", Workflow: "ship"}, 1},
-		{"AnotherWorkflow", kagzi.Target{Workflow: "bill"}, 3},
+		{"Everything", admin.Target{All: true}, 0},
+		{"Queue", admin.Target{Queue: "default"}, 1},
+		{"Workflow", admin.Target{Workflow: "ship"}, 0},
+		{"WorkflowOfAQueue", admin.Target{Queue: "default", Workflow: "ship"}, 1},
+		{"AnotherWorkflow", admin.Target{Workflow: "bill"}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +93,7 @@ func TestHealthOfPausedWork(t *testing.T) {
 			keyed.insert(t, pool)
 			insertChange(t, pool, "default", "a")
 			flowRun{queue: "other", ago: time.Hour}.insert(t, pool)
-			if err := c.Pause(t.Context(), tt.target); err != nil {
+			if err := admin.New(c).Pause(t.Context(), tt.target); err != nil {
 				t.Fatal(err)
 			}
 			r := examine(t, c)
@@ -122,19 +124,19 @@ func TestHealthOfPartlyPausedWork(t *testing.T) {
 	released := flowRun{ago: 2 * time.Hour, typ: "bill"}.insert(t, pool)
 	flowRun{ago: time.Hour, key: "a"}.insert(t, pool)
 	insertChange(t, pool, "default", "a")
-	for _, target := range []kagzi.Target{{Workflow: "bill"}, {Workflow: "ship"}} {
-		if err := c.Pause(t.Context(), target); err != nil {
+	for _, target := range []admin.Target{{Workflow: "bill"}, {Workflow: "ship"}} {
+		if err := admin.New(c).Pause(t.Context(), target); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.UnpauseRun(t.Context(), kagzi.RunID(released.String())); err != nil {
+	if err := admin.New(c).UnpauseRun(t.Context(), kagzi.RunID(released.String())); err != nil {
 		t.Fatal(err)
 	}
 	r := examine(t, c)
 	if len(r.Queues) != 1 || r.Queues[0].Workflow != "bill" || r.Queues[0].Due != 1 {
 		t.Errorf("%+v", r.Queues)
 	}
-	if err := c.Unpause(t.Context(), kagzi.Target{Workflow: "ship"}, kagzi.Percent(50)); err != nil {
+	if err := admin.New(c).Unpause(t.Context(), admin.Target{Workflow: "ship"}, admin.Percent(50)); err != nil {
 		t.Fatal(err)
 	}
 	r = examine(t, c)
@@ -151,7 +153,7 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 	tooFew := "Due although there are workers"
 	for _, tt := range []struct {
 		name   string
-		limits kagzi.QueueLimits
+		limits admin.QueueLimits
 		rateAt string
 		runs   []flowRun
 		queues string   // detail of the check of queues
@@ -159,7 +161,7 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 	}{
 		{
 			"Full",
-			kagzi.QueueLimits{MaxRunning: 2},
+			admin.QueueLimits{MaxRunning: 2},
 			"",
 			[]flowRun{busy, busy, {ago: time.Hour}},
 			"1 run due, none for long",
@@ -170,15 +172,15 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 		},
 		{
 			"FullForAShortTime",
-			kagzi.QueueLimits{MaxRunning: 2},
+			admin.QueueLimits{MaxRunning: 2},
 			"",
 			[]flowRun{busy, busy, {ago: time.Minute}},
 			"1 run due, none for long", nil,
 		},
-		{"Room", kagzi.QueueLimits{MaxRunning: 3}, "", []flowRun{busy, busy, {ago: time.Hour}}, tooFew, nil},
+		{"Room", admin.QueueLimits{MaxRunning: 3}, "", []flowRun{busy, busy, {ago: time.Hour}}, tooFew, nil},
 		{
 			"LostWorker",
-			kagzi.QueueLimits{MaxRunning: 1},
+			admin.QueueLimits{MaxRunning: 1},
 			"",
 			[]flowRun{{status: "RUNNING", slot: 1, worker: lost, ago: -time.Minute}, {ago: time.Hour}},
 			"none for long",
@@ -186,7 +188,7 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 		},
 		{
 			"Hold",
-			kagzi.QueueLimits{MaxRunning: 1, Hold: true},
+			admin.QueueLimits{MaxRunning: 1, Hold: true},
 			"",
 			[]flowRun{{status: "SLEEPING", slot: 2, ago: -time.Hour}, {ago: time.Hour}},
 			"none for long",
@@ -194,14 +196,14 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 		},
 		{
 			"HoldersAreDue",
-			kagzi.QueueLimits{MaxRunning: 1, Hold: true},
+			admin.QueueLimits{MaxRunning: 1, Hold: true},
 			"",
 			[]flowRun{{status: "SLEEPING", slot: 2, ago: 7 * time.Minute}, {ago: time.Hour}},
 			"for 7 minutes", nil,
 		},
 		{
 			"Rate",
-			kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 10, Per: time.Second}},
+			admin.QueueLimits{Rate: admin.Rate{Starts: 10, Per: time.Second}},
 			"now()",
 			[]flowRun{{ago: time.Hour}},
 			"none for long",
@@ -212,14 +214,14 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 		},
 		{
 			"UnusedRate",
-			kagzi.QueueLimits{Rate: kagzi.Rate{Starts: 10, Per: time.Second}},
+			admin.QueueLimits{Rate: admin.Rate{Starts: 10, Per: time.Second}},
 			"now() - interval '1 minute'",
 			[]flowRun{{ago: time.Hour}},
 			tooFew, nil,
 		},
 		{
 			"FullWithKeys",
-			kagzi.QueueLimits{MaxRunning: 1},
+			admin.QueueLimits{MaxRunning: 1},
 			"",
 			[]flowRun{busy, {ago: time.Hour, key: "a"}},
 			"none for long",
@@ -231,7 +233,7 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 			pool := dbtest.Pool(t, dbtest.Unchecked())
 			c := newClient(t, pool)
 			tt.limits.Queue = "default"
-			if err := c.SetQueue(t.Context(), tt.limits); err != nil {
+			if err := admin.New(c).SetQueue(t.Context(), tt.limits); err != nil {
 				t.Fatal(err)
 			}
 			if tt.rateAt != "" {
@@ -333,8 +335,8 @@ func TestHealthOfKeys(t *testing.T) {
 			pool := dbtest.Pool(t, dbtest.Unchecked())
 			c := newClient(t, pool)
 			if tt.limit > 0 {
-				if err := c.SetQueue(t.Context(),
-					kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: tt.limit}}); err != nil {
+				if err := admin.New(c).SetQueue(t.Context(),
+					admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: tt.limit}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -372,7 +374,7 @@ func TestHealthOfKeys(t *testing.T) {
 		flowRun{key: "b", ago: time.Minute}.insert(t, pool)
 		insertChange(t, pool, "default", "a")
 		insertChange(t, pool, "default", "b")
-		if err := c.Pause(t.Context(), kagzi.Target{Queue: "default", Key: "a"}); err != nil {
+		if err := admin.New(c).Pause(t.Context(), admin.Target{Queue: "default", Key: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		wantHealth(t, examine(t, c), "queues", health.Degraded,
@@ -412,13 +414,13 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t, dbtest.Unchecked())
 	c := newClient(t, pool)
-	for _, l := range []kagzi.StepLimit{
-		{Name: "late", Rate: kagzi.Rate{Starts: 1}},
+	for _, l := range []admin.StepLimit{
+		{Name: "late", Rate: admin.Rate{Starts: 1}},
 		{Name: "called", MaxRunning: 1},
 		{Name: "stopped", HonorRetryAfter: true},
 		{Name: "unused", HonorRetryAfter: true},
 	} {
-		if err := c.SetLimit(t.Context(), l); err != nil {
+		if err := admin.New(c).SetLimit(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -442,7 +444,7 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 	} {
 		place("late", run, time.Hour, 0)
 	}
-	if err := c.Pause(t.Context(), kagzi.Target{Workflow: "bill"}); err != nil {
+	if err := admin.New(c).Pause(t.Context(), admin.Target{Workflow: "bill"}); err != nil {
 		t.Fatal(err)
 	}
 	place("stopped", flowRun{status: "SLEEPING", ago: -time.Hour}, -time.Hour, 0)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -17,8 +19,8 @@ import (
 func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
 	c, wf := k.Client, kagzi.Define[int, int]("order")
-	if err := c.SetQueue(k.Ctx,
-		kagzi.QueueLimits{Queue: "tenants", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := admin.New(c).SetQueue(k.Ctx,
+		admin.QueueLimits{Queue: "tenants", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	holder := func(lease string, slot int, status, on string, opts ...kagzi.StartOption) {
@@ -69,7 +71,7 @@ func TestHealthNamesKeysThatStandStill(t *testing.T) {
 		t.Errorf("checks %q", keys)
 	}
 
-	if err := c.Pause(k.Ctx, kagzi.Target{Group: "customer-7"}); err != nil {
+	if err := admin.New(c).Pause(k.Ctx, admin.Target{Group: "customer-7"}); err != nil {
 		t.Fatal(err)
 	}
 	wantHealth(t, examine(t, c), "keys", health.Degraded,

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -15,7 +17,7 @@ import (
 // strandedTexts is what Stranded says, in short.
 func strandedTexts(t *testing.T, c *kagzi.Client) []string {
 	t.Helper()
-	list, err := c.Stranded(t.Context())
+	list, err := admin.New(c).Stranded(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +147,7 @@ func TestStrandedTimes(t *testing.T) {
 	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET created_at = now() - interval '1 day'
 		WHERE status = 'SLEEPING'`)
 	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = 'infinity' WHERE version = 2`)
-	list, err := newClient(t, pool).Stranded(t.Context())
+	list, err := admin.New(newClient(t, pool)).Stranded(t.Context())
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -186,7 +188,7 @@ func TestStrandedIsBounded(t *testing.T) {
 
 func TestStrandedNeedsTheSchema(t *testing.T) {
 	t.Parallel()
-	_, err := newClient(t, dbtest.Pool(t, dbtest.Empty())).Stranded(t.Context())
+	_, err := admin.New(newClient(t, dbtest.Pool(t, dbtest.Empty()))).Stranded(t.Context())
 	if err == nil || !strings.HasPrefix(err.Error(), "kagzi: stranded runs:") ||
 		!strings.Contains(err.Error(), "Migrate") {
 		t.Errorf("error %v", err)
@@ -246,7 +248,7 @@ func TestStrandedKeysAndPauses(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("stranded %q, want %q", got, want)
 	}
-	list, err := c.Stranded(t.Context())
+	list, err := admin.New(c).Stranded(t.Context())
 	if err != nil || !list[0].DueAt.IsZero() || time.Since(list[1].DueAt) < 50*time.Minute {
 		t.Errorf("%+v, %v", list, err)
 	}

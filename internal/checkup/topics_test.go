@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -12,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-var notes = kagzi.DefineTopic[string]("notes")
+var notes = topic.Define[string]("notes")
 
 // insertConsumer stores a consumer of notes whose last run ended an hour ago, and which has seen nothing since.
 func insertConsumer(t *testing.T, pool *pgxpool.Pool, name string) {
@@ -44,9 +47,9 @@ func hoursPass(t *testing.T, pool *pgxpool.Pool, hours int) {
 		closed_at = closed_at - $1 * interval '1 hour'`, hours)
 }
 
-func publish(t *testing.T, c *kagzi.Client, events ...kagzi.NewEvent) {
+func publish(t *testing.T, c *kagzi.Client, events ...topic.NewEvent) {
 	t.Helper()
-	if err := c.PublishMany(t.Context(), events); err != nil {
+	if err := topic.New(c).PublishMany(t.Context(), events); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -94,7 +97,7 @@ func TestHealthOfConsumers(t *testing.T) {
 			dbtest.Exec(t, pool, `UPDATE kagzi.events SET published_at = now() - interval '4 minutes'`)
 		}, health.Healthy, nil},
 		{"Paused", func(t *testing.T, pool *pgxpool.Pool) {
-			if err := newClient(t, pool).Pause(t.Context(), kagzi.Target{Group: "consumer c"}); err != nil {
+			if err := admin.New(newClient(t, pool)).Pause(t.Context(), admin.Target{Group: "consumer c"}); err != nil {
 				t.Fatal(err)
 			}
 		}, health.Healthy, nil},
@@ -150,7 +153,7 @@ func TestHealthOfTopics(t *testing.T) {
 	if got := examine(t, c).Check("topics"); got.Detail != "" {
 		t.Errorf("%+v", got)
 	}
-	publish(t, c, kagzi.DefineTopic[int]("orders").With(1), kagzi.DefineTopic[int]("emails").With(1))
+	publish(t, c, topic.Define[int]("orders").With(1), topic.Define[int]("emails").With(1))
 	dbtest.Exec(t, pool, `INSERT INTO kagzi.events SELECT topic || ' of others', event_id, 'other', part, position,
 		title, payload, published_at FROM kagzi.events`)
 	wantHealth(t, examine(t, c), "topics", health.Healthy, `no consumer subscribes: "emails", "orders".`)

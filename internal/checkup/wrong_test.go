@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -56,7 +58,7 @@ func TestWrongConnectionString(t *testing.T) {
 			c := newClient(t, pool)
 			for _, report := range []health.Report{
 				examine(t, c),
-				wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy),
+				wantProbe(t, admin.New(c).Readiness(), http.StatusServiceUnavailable, health.Unhealthy),
 			} {
 				wantHealth(t, report, "database", health.Unhealthy, tt.check)
 				if got := strings.Contains(report.Check("database").Detail, "go on by themselves"); got != tt.waits {
@@ -105,7 +107,7 @@ func TestWrongPoolOrRights(t *testing.T) {
 	want := func(t *testing.T, c *kagzi.Client, check, detail, call string) {
 		t.Helper()
 		wantHealth(t, examine(t, c), check, health.Unhealthy, detail)
-		wantHealth(t, wantProbe(t, c.Readiness(), http.StatusServiceUnavailable, health.Unhealthy), check,
+		wantHealth(t, wantProbe(t, admin.New(c).Readiness(), http.StatusServiceUnavailable, health.Unhealthy), check,
 			health.Unhealthy, detail)
 		_, starting := kagzi.Start(t.Context(), c, wf, 1)
 		for name, err := range map[string]error{"Start": starting, "Run": runWorker(t, c, wf)} {

@@ -29,21 +29,21 @@ var (
 )
 
 var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more "+
-	"before it reads some: Client.Messages lists them; if a name is misspelt, send under the right one, and "+
-	"Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
+	"before it reads some: admin.Client.Messages lists them; if a name is misspelt, send under the right one, and "+
+	"admin.Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
 
 // Each is an ErrNotFound whose text names the thing that was not found.
 var (
 	ErrRunNotFound  = failure.Explain("run not found", ErrNotFound)
 	ErrStepNotFound = failure.Explain("the run has no such step: Client.Steps lists those it has reached",
 		ErrNotFound)
-	errScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
+	ErrScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
 	ErrLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	ErrWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
-	errConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
-	ErrMessageNotFound  = failure.Explain("the run has no message with that ID: Client.Messages lists those "+
+	ErrConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
+	ErrMessageNotFound  = failure.Explain("the run has no message with that ID: admin.Client.Messages lists those "+
 		"that it has", ErrNotFound)
-	errEventNotFound = failure.Explain("event not found: the topic has none with that ID, or none any more",
+	ErrEventNotFound = failure.Explain("event not found: the topic has none with that ID, or none any more",
 		ErrNotFound)
 )
 
@@ -71,11 +71,11 @@ func Public(err error) error {
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},
 		{store.ErrRunActive, ErrRunActive},
-		{store.ErrNoConsumer, errConsumerNotFound},
-		{store.ErrNoEvent, errEventNotFound},
+		{store.ErrNoConsumer, ErrConsumerNotFound},
+		{store.ErrNoEvent, ErrEventNotFound},
 		{store.ErrStepNotFound, ErrStepNotFound},
 		{store.ErrCompensated, ErrCompensated},
-		{store.ErrScheduleNotFound, errScheduleNotFound},
+		{store.ErrScheduleNotFound, ErrScheduleNotFound},
 		{store.ErrWorkerNotFound, ErrWorkerNotFound},
 	} {
 		if errors.Is(err, p.from) {

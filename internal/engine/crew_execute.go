@@ -69,7 +69,7 @@ func (e *execution) guard(b *Branch, f func() error, keep func()) {
 	b.init()
 	if err = b.asRecorded(f()); err == nil && b.row != nil {
 		e.nondeterministic(b.result.name, "branch %[1]q failed, and succeeds in a replay (to try again what failed, "+
-			"Resume the run with kagzi.Forget(%[1]q))", b.result.name)
+			"Resume the run with admin.Forget(%[1]q))", b.result.name)
 	}
 }
 

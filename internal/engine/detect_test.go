@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -210,7 +212,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms'
 			FROM kagzi.workers`, from)
 	})
-	page, _, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
+	page, _, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{})
 	if err != nil || len(page) != 1 || page[0].Watched {
 		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
 	}

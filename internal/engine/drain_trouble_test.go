@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -86,20 +88,20 @@ func TestReregisterWhileDraining(t *testing.T) {
 	cfg := kit.RareHeartbeats
 	cfg.DrainTimeout, cfg.NoCoordinator = time.Minute, true
 	_, _, stop := kit.Gated(t, c, cfg, 1)
-	first := kit.Only(t, c, kagzi.WorkerFilter{}).ID
+	first := kit.Only(t, c, admin.WorkerFilter{}).ID
 	tx := dbtest.BeginWith(t, db.Pool, kit.LockRuns) // the run cannot be yielded, so the worker has not drained
 	stopped := kit.Stopping(stop)
 	await.True(t, "the worker drains", func() bool {
 		return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
-	if err := c.ForceOffline(t.Context(), first); err != nil {
+	if err := admin.New(c).ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker drains under its new ID", func() bool {
-		_, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"DRAINING"}})
+		_, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"DRAINING"}})
 		return err == nil && total == 1
 	})
-	if r, err := c.Health(t.Context()); err != nil || r.Workers.Live != 0 || r.Workers.Draining != 1 {
+	if r, err := admin.New(c).Health(t.Context()); err != nil || r.Workers.Live != 0 || r.Workers.Draining != 1 {
 		t.Errorf("workers %+v; want one that drains", r.Workers)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -152,7 +154,7 @@ func TestDrainQueueLostAnswer(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	far := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(3)))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))
-	if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
+	if n, err := admin.New(far).DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 		t.Errorf("%d workers, %v; want 1", n, err)
 	}
 	await.Receive(t, drop.Done())

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -19,7 +21,7 @@ import (
 func wantAlive(t *testing.T, c *kagzi.Client, code int, texts ...string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	c.Liveness().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/livez", nil))
+	admin.New(c).Liveness().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/livez", nil))
 	if w.Code != code {
 		t.Errorf("answer %d, want %d: %s", w.Code, code, w.Body)
 	}
@@ -45,7 +47,7 @@ func TestLiveness(t *testing.T) {
 	await.Receive(t, claimed)
 	await.True(t, "the process knows of the worker", func() bool {
 		answer := httptest.NewRecorder()
-		c.Liveness().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/livez", nil))
+		admin.New(c).Liveness().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/livez", nil))
 		return strings.Contains(answer.Body.String(), "1 worker")
 	})
 	wantAlive(t, c, http.StatusOK, `"process"`, `"healthy"`, "Alive, with 1 worker.")

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -123,8 +125,8 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	const n = 30
 	db := dbtest.Database(t, dbtest.AsOwner())
-	admin := kit.NewClient(t, db.Pool)
-	slow := startLater(t, admin, 0, n)
+	owner := kit.NewClient(t, db.Pool)
+	slow := startLater(t, owner, 0, n)
 	c := kit.NewClient(t, slowPool(t, db, slow...))
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{
 		PollInterval: 100 * time.Millisecond,
@@ -137,7 +139,7 @@ func TestManySlowHistoriesHoldUpNobodyElse(t *testing.T) {
 	kit.StartWorker(t, w)
 	s := await.Receive(t, begun)
 	await.True(t, "they are tried one after the other", func() bool { return engine.HardHistories(s) > 0 })
-	others := startLater(t, admin, 0, 5)
+	others := startLater(t, owner, 0, 5)
 	recorded(t, db.Pool, others, `'0'`)
 	kit.CheckResults(t, others, func(i int) int { return i })
 	if engine.HardHistories(s) >= n {
@@ -151,8 +153,8 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.AsOwner())
 	ctx := kit.Context(t)
-	admin := kit.NewClient(t, db.Pool)
-	runs := kit.StartRuns(t, admin, remembering, 1000)
+	owner := kit.NewClient(t, db.Pool)
+	runs := kit.StartRuns(t, owner, remembering, 1000)
 	recorded(t, db.Pool, runs, `'0'`)
 	bad := runs[500]
 	pool := slowPool(t, db, bad)
@@ -168,10 +170,10 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 		}
 		return i + 1
 	})
-	late := startLater(t, admin, 0, 10)
+	late := startLater(t, owner, 0, 10)
 	recorded(t, db.Pool, late, `'0'`)
 	kit.CheckResults(t, late, func(i int) int { return i })
-	kit.CheckResults(t, kit.StartRuns(t, admin, remembering, 10), func(i int) int { return i })
+	kit.CheckResults(t, kit.StartRuns(t, owner, remembering, 10), func(i int) int { return i })
 	if n := calls.Load(); n != 10 {
 		t.Errorf("recorded steps were executed %d times", n-10)
 	}
@@ -210,7 +212,7 @@ func TestUnreadableHistoryIsQuarantined(t *testing.T) {
 	if re.Kind != kind.Unreadable || !strings.Contains(re.Message, "toast") || !strings.Contains(re.Message, "Resume") {
 		t.Errorf("failed with %v", re)
 	}
-	report, err := k.Client.Health(k.Ctx)
+	report, err := admin.New(k.Client).Health(k.Ctx)
 	if err != nil || !slices.Contains(report.Quarantined, string(id)) {
 		t.Errorf("Health names %v, %v as quarantined", report.Quarantined, err)
 	}
@@ -326,7 +328,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.AsOwner())
 	ctx := kit.Context(t)
-	admin := kit.NewClient(t, db.Pool)
+	owner := kit.NewClient(t, db.Pool)
 	_, c, _ := kit.PoorClient(t, db, "")
 	wf := kagzi.Define[int, string]("wf", kit.NoRetry)
 	cfg := kit.Quick
@@ -346,7 +348,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 		})
 		return kagzi.WaitSignal(ctx, kit.Approved)
 	})
-	runs := kit.StartRuns(t, admin, wf, 10)
+	runs := kit.StartRuns(t, owner, wf, 10)
 	dbtest.Exec(t, db.Pool, fmt.Sprintf(`CREATE FUNCTION public.legible(run uuid) RETURNS bool LANGUAGE plpgsql AS $$
 		BEGIN
 			IF run = '%s' THEN RAISE 'this cannot be read'; END IF;
@@ -359,7 +361,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	}
 	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.signals ENABLE ROW LEVEL SECURITY`)
 	for _, r := range runs {
-		if err := admin.Signal(ctx, r.ID(), kit.Approved.With("yes")); err != nil {
+		if err := owner.Signal(ctx, r.ID(), kit.Approved.With("yes")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -368,7 +370,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
 	})
 	await.True(t, "Health names the run", func() bool { // a busy machine does not answer each time
-		report, err := c.Health(ctx)
+		report, err := admin.New(c).Health(ctx)
 		check := report.Check("histories")
 		return err == nil && check.Status == health.Degraded && strings.Contains(check.Detail, string(runs[3].ID()))
 	})

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -106,15 +108,15 @@ func TestFlushOfEventsIsBounded(t *testing.T) {
 			ctx := kit.Context(t)
 			db := dbtest.Database(t)
 			c := kit.NewClient(t, db.Pool)
-			topic, wf := kagzi.DefineTopic[string]("topic"), kagzi.Define[int, int]("wf")
+			about, wf := topic.Define[string]("topic"), kagzi.Define[int, int]("wf")
 			w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
 				_, err := kagzi.Map(ctx, "map", make([]int, tt.branches), func(ctx kagzi.Context, _ int) (int, error) {
-					events := make([]kagzi.NewEvent, tt.events)
+					events := make([]topic.NewEvent, tt.events)
 					for i := range events {
-						events[i] = topic.With(strings.Repeat("x", tt.size))
+						events[i] = about.With(strings.Repeat("x", tt.size))
 					}
-					return 0, kagzi.Publish(ctx, "tell", events...)
+					return 0, topic.Publish(ctx, "tell", events...)
 				})
 				return 0, err
 			})
@@ -152,12 +154,12 @@ func TestLargeEventsAreWaitedFor(t *testing.T) {
 			ctx := kit.Context(t)
 			db := dbtest.Database(t)
 			c := kit.NewClient(t, db.Pool)
-			topic, wf := kagzi.DefineTopic[string]("topic"), kagzi.Define[int, int]("wf")
+			about, wf := topic.Define[string]("topic"), kagzi.Define[int, int]("wf")
 			w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 			var passed atomic.Int32
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
 				for range 2 {
-					if err := kagzi.Publish(ctx, "tell", topic.With(strings.Repeat("x", tt.size))); err != nil {
+					if err := topic.Publish(ctx, "tell", about.With(strings.Repeat("x", tt.size))); err != nil {
 						return 0, err
 					}
 					passed.Add(1)

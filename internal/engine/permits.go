@@ -47,7 +47,7 @@ func (s *stepCall) acquire() (failed, err error) {
 	case err != nil:
 		return nil, err
 	case !granted && h.permit.missing:
-		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call Client.SetLimit",
+		return failure.Of(kind.Unavailable, fmt.Errorf("nobody has set the limit %q: call admin.Client.SetLimit",
 			s.spec.Limit)), nil
 	case !granted && h.permit.failed != nil:
 		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
@@ -118,8 +119,8 @@ func TestReregisterWithoutConnections(t *testing.T) {
 	await.True(t, "heartbeats go over the pool", func() bool {
 		return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0
 	})
-	first := kit.Only(t, c, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
-	if err := c.ForceOffline(t.Context(), first); err != nil {
+	first := kit.Only(t, c, admin.WorkerFilter{Status: []string{"ONLINE"}}).ID
+	if err := admin.New(c).ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	g.LosesLeases(t, 1)
@@ -165,10 +166,10 @@ func TestAfterConnect(t *testing.T) {
 	await.True(t, "the worker listens", configOf(t, idleWorker(t, c, kit.RareHeartbeats)).Hints.Listening)
 	close(g.Open)
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
-	if !kit.Only(t, c, kagzi.WorkerFilter{}).Watched {
+	if !kit.Only(t, c, admin.WorkerFilter{}).Watched {
 		t.Error("the worker's connection does not count as evidence")
 	}
-	if _, err := c.DrainQueue(t.Context(), "default"); err != nil {
+	if _, err := admin.New(c).DrainQueue(t.Context(), "default"); err != nil {
 		t.Error(err)
 	}
 	if err := await.Receive(t, done); err != nil {

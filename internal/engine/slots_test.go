@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -227,7 +229,7 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 	if err := c.Cancel(t.Context(), runs["cancelled"].ID()); err != nil {
 		t.Error(err)
 	}
-	if err := c.Terminate(t.Context(), runs["terminated"].ID()); err != nil {
+	if err := admin.New(c).Terminate(t.Context(), runs["terminated"].ID()); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"cancelled", "terminated"} {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -95,7 +97,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	await.Receive(t, g.Begun)
 	tx := dbtest.Begin(t, db.Pool)
 	id := runs[0].ID()
-	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), c.Resume(ctx, id, kagzi.InTx(tx)),
+	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), admin.New(c).Resume(ctx, id, kagzi.InTx(tx)),
 		tx.Commit(ctx)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/store"
 )
 
 // Run returns sentences that say why the run is where it is, and what to do about it. steps and log are those of the
 // run. What they do not say, such as who paused its queue, it asks the client; its errors are the client's.
-func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.StepAttempt, log []kagzi.LogEntry,
+func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.StepAttempt, log []admin.LogEntry,
 	words Words,
 ) ([]string, error) {
 	r := reasons{Words: words.complete(), c: c, run: run, steps: steps, log: log}
@@ -38,7 +40,7 @@ func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.
 // Deleted says when the run that ref names was deleted, by whom and why: as a clause without a full stop, "it was
 // deleted …". It is empty if no such deletion is recorded.
 func Deleted(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, words Words) (string, error) {
-	log, err := c.RunLog(ctx, ref)
+	log, err := admin.New(c).RunLog(ctx, ref)
 	if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
 		return "", err
 	}
@@ -61,7 +63,7 @@ type reasons struct {
 	c     *kagzi.Client
 	run   kagzi.RunInfo
 	steps []kagzi.StepAttempt
-	log   []kagzi.LogEntry
+	log   []admin.LogEntry
 	text  []string
 
 	lookedForWorkers bool // what these say about the run is in text
@@ -144,7 +146,7 @@ func (r *reasons) running(ctx context.Context) error {
 		r.say("It is being executed.")
 		return nil
 	}
-	worker, err := r.c.Worker(ctx, run.Worker)
+	worker, err := admin.New(r.c).Worker(ctx, run.Worker)
 	switch {
 	case errors.Is(err, kagzi.ErrNotFound):
 		r.say("It is not being executed: its worker %s is gone. %s", r.Worker(run.Worker), r.takeover())

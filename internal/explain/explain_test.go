@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/explain"
@@ -37,7 +39,7 @@ var words = explain.Words{
 type situation struct {
 	run   kagzi.RunInfo
 	steps []kagzi.StepAttempt
-	log   []kagzi.LogEntry
+	log   []admin.LogEntry
 }
 
 func (s situation) says(k *kit.Kit, w explain.Words) string {
@@ -175,9 +177,9 @@ func TestWaitsForAChild(t *testing.T) {
 
 func TestWaitsForALimit(t *testing.T) {
 	k := kit.New(t)
-	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{
+	if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{
 		Name: "openai", MaxRunning: 3,
-		Rate: kagzi.Rate{Starts: 50, Per: time.Second, Burst: 5},
+		Rate: admin.Rate{Starts: 50, Per: time.Second, Burst: 5},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -189,14 +191,14 @@ func TestWaitsForALimit(t *testing.T) {
 
 func TestPaused(t *testing.T) {
 	k := kit.New(t)
-	for _, target := range []kagzi.Target{
+	for _, target := range []admin.Target{
 		{Queue: "default"},
 		{Queue: "other"},
 		{Workflow: "checkout"},
 		{Queue: "default", Key: "k"},
 		{Group: "g"},
 	} {
-		if err := k.Client.Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the provider is down")); err != nil {
+		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the provider is down")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +215,7 @@ func TestPaused(t *testing.T) {
 		t.Errorf("%s\nnames pauses of other runs", text)
 	}
 	own := waits("pause")
-	own.run.PausedAt, own.log = earlier, []kagzi.LogEntry{
+	own.run.PausedAt, own.log = earlier, []admin.LogEntry{
 		{Event: "PAUSED", Actor: "ada", Reason: "old"},
 		{Event: "PAUSED", Actor: "mira", Reason: "audit"},
 	}
@@ -284,7 +286,7 @@ func TestRunning(t *testing.T) {
 		Step: "pay", Type: "FUNCTION", Attempt: 2, Status: kagzi.StatusRunning,
 		StartedAt: earlier,
 	}}
-	s.log = []kagzi.LogEntry{{Event: "CANCELLED", Actor: "ada"}}
+	s.log = []admin.LogEntry{{Event: "CANCELLED", Actor: "ada"}}
 	has := func(want ...string) {
 		t.Helper()
 		text := s.says(k, words)
@@ -307,7 +309,7 @@ func TestRunning(t *testing.T) {
 	})
 	has(`The function of step "ship" has waited since 2026-10-01T07:00:00Z for the result of run `+
 		`01987654-0000-7000-8000-000000000001, and such steps hold all slots of its worker`, "Call it as a child")
-	s.run.PausedAt, s.log = earlier, append(s.log, kagzi.LogEntry{Event: "PAUSED", Actor: "bob"})
+	s.run.PausedAt, s.log = earlier, append(s.log, admin.LogEntry{Event: "PAUSED", Actor: "bob"})
 	has("It was paused 2026-10-01T07:00:00Z by bob, and stops at its next step, sleep, wait or child: <unpause-run> " +
 		"lets it go on.")
 	if text := s.says(k, explain.Words{}); !strings.Contains(text, "sleep, wait or child.\n") ||
@@ -360,7 +362,7 @@ func TestEnded(t *testing.T) {
 			s.run.Status, s.run.Parent = kagzi.StatusCancelled, "p"
 		},
 		`It was cancelled by ada: "the customer called \"us\"".`: func(s *situation) {
-			s.run.Status, s.log = kagzi.StatusCancelled, []kagzi.LogEntry{
+			s.run.Status, s.log = kagzi.StatusCancelled, []admin.LogEntry{
 				{Event: "RESUMED", Actor: "bob"},
 				{Event: "TERMINATED", Actor: "ada", Reason: `the customer called "us"`},
 			}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -74,7 +76,7 @@ func By(actor, reason string) string {
 }
 
 // Target names what a pause stops.
-func Target(t kagzi.Target) string {
+func Target(t admin.Target) string {
 	switch {
 	case t.All:
 		return "all runs"
@@ -91,7 +93,7 @@ func Target(t kagzi.Target) string {
 }
 
 // Rate writes a rate: "10/s burst 5". took writes how long the time is if it is not that of one unit.
-func Rate(r kagzi.Rate, took func(time.Duration) string) string {
+func Rate(r admin.Rate, took func(time.Duration) string) string {
 	per := cmp.Or(r.Per, time.Second)
 	text := fmt.Sprintf("%d/%s", r.Starts, took(per))
 	for _, u := range []struct {

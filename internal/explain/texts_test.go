@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -30,7 +32,7 @@ func TestDeleted(t *testing.T) {
 			t.Errorf("%v is not deleted, and it says %s", ref, text)
 		}
 	}
-	if err := k.Client.Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
+	if err := admin.New(k.Client).Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
 		t.Fatal(err)
 	}
 	if text := says(kagzi.ID("order-1"), words); !strings.HasPrefix(text, "it was deleted 20") ||
@@ -80,7 +82,7 @@ func TestSilent(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for want, target := range map[string]kagzi.Target{
+	for want, target := range map[string]admin.Target{
 		"all runs":              {All: true},
 		"group g":               {Group: "g"},
 		"key k of queue q":      {Queue: "q", Key: "k"},
@@ -92,7 +94,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("it is %q, want %q", text, want)
 		}
 	}
-	for want, rate := range map[string]kagzi.Rate{
+	for want, rate := range map[string]admin.Rate{
 		"10/s":         {Starts: 10},
 		"3/s":          {Starts: 1, Per: 333334 * time.Microsecond}, // as it is stored
 		"5/7s burst 9": {Starts: 5, Per: 7 * time.Second, Burst: 9},

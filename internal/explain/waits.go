@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -188,16 +190,16 @@ func (r *reasons) stranded(ctx context.Context) error {
 }
 
 // workers returns the live workers of the run's queue, and those of them that have its code.
-func (r *reasons) workers(ctx context.Context) (live, able []kagzi.WorkerInfo, err error) {
+func (r *reasons) workers(ctx context.Context) (live, able []admin.WorkerInfo, err error) {
 	r.lookedForWorkers = true
 	run := r.run
-	live, _, err = r.c.Workers(ctx, kagzi.WorkerFilter{
+	live, _, err = admin.New(r.c).Workers(ctx, admin.WorkerFilter{
 		Status: []string{"ONLINE"}, Queue: run.Queue,
 		Limit: mostWorkers,
 	})
-	live = slices.DeleteFunc(live, func(w kagzi.WorkerInfo) bool { return w.Silent })
+	live = slices.DeleteFunc(live, func(w admin.WorkerInfo) bool { return w.Silent })
 	handler := fmt.Sprintf("%s/%d", run.Workflow, run.Version)
-	able = slices.DeleteFunc(slices.Clone(live), func(w kagzi.WorkerInfo) bool {
+	able = slices.DeleteFunc(slices.Clone(live), func(w admin.WorkerInfo) bool {
 		return !slices.Contains(w.Workflows, run.Workflow) || run.Version > 0 && !slices.Contains(w.Handlers, handler)
 	})
 	return live, able, err
@@ -229,7 +231,7 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		sends = ": " + deed + " sends one"
 	}
 	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
-	own, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Signal: name, Unread: true, Limit: shownMessages})
+	own, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{Signal: name, Unread: true, Limit: shownMessages})
 	if err != nil {
 		return err
 	}
@@ -247,7 +249,7 @@ const shownMessages = 10
 
 // otherSignals says which unread messages the run has of other names than the one that it waits for.
 func (r *reasons) otherSignals(ctx context.Context, name string) error {
-	unread, err := r.c.Messages(ctx, r.run.ID, kagzi.MessageFilter{Unread: true, Limit: 100})
+	unread, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{Unread: true, Limit: 100})
 	if err != nil {
 		return err
 	}
@@ -273,7 +275,7 @@ func (r *reasons) otherSignals(ctx context.Context, name string) error {
 }
 
 // wayOut says what to do about a message that was set aside.
-func (r *reasons) wayOut(m kagzi.MessageInfo) string {
+func (r *reasons) wayOut(m admin.MessageInfo) string {
 	redeliver, drop := r.deed(Deed{Verb: Redeliver, Name: string(m.ID)}),
 		r.deed(Deed{Verb: DropMessage, Name: string(m.ID)})
 	if redeliver == "" || drop == "" {
@@ -355,12 +357,12 @@ func (r *reasons) limit(ctx context.Context, name string) error {
 const limitsPage = 500
 
 // findLimit returns the limit of that name, if there is one.
-func (r *reasons) findLimit(ctx context.Context, name string) (kagzi.LimitInfo, bool, error) {
+func (r *reasons) findLimit(ctx context.Context, name string) (admin.LimitInfo, bool, error) {
 	after := ""
 	for {
-		page, err := r.c.Limits(ctx, after, limitsPage)
+		page, err := admin.New(r.c).Limits(ctx, after, limitsPage)
 		if err != nil {
-			return kagzi.LimitInfo{}, false, err
+			return admin.LimitInfo{}, false, err
 		}
 		for _, l := range page {
 			if l.Name == name {
@@ -368,7 +370,7 @@ func (r *reasons) findLimit(ctx context.Context, name string) (kagzi.LimitInfo, 
 			}
 		}
 		if len(page) < limitsPage {
-			return kagzi.LimitInfo{}, false, nil
+			return admin.LimitInfo{}, false, nil
 		}
 		after = page[len(page)-1].Name
 	}
@@ -383,7 +385,7 @@ func (r *reasons) goesOn() string {
 }
 
 // Holds reports whether the run is among those that the pause stops.
-func Holds(p kagzi.Pause, run kagzi.RunInfo) bool {
+func Holds(p admin.Pause, run kagzi.RunInfo) bool {
 	switch {
 	case p.All:
 		return true
@@ -408,7 +410,7 @@ func (r *reasons) paused(ctx context.Context) error {
 
 // pauses names the pauses that the run is subject to.
 func (r *reasons) pauses(ctx context.Context) error {
-	pauses, err := r.c.Pauses(ctx)
+	pauses, err := admin.New(r.c).Pauses(ctx)
 	if err != nil {
 		return err
 	}
@@ -432,7 +434,7 @@ func (r *reasons) pauses(ctx context.Context) error {
 
 // exempt reports whether somebody has exempted the run from a pause. That is possible unless the pause is of its key or
 // group.
-func (r *reasons) exempt(p kagzi.Pause) bool {
+func (r *reasons) exempt(p admin.Pause) bool {
 	return p.Key == "" && p.Group == "" &&
-		slices.ContainsFunc(r.log, func(e kagzi.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })
+		slices.ContainsFunc(r.log, func(e admin.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })
 }

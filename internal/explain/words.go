@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -33,7 +35,7 @@ type Deed struct {
 	Name   string
 	Other  kagzi.RunID  // for Child
 	Ref    kagzi.Ref    // for Log
-	Target kagzi.Target // for Unpause
+	Target admin.Target // for Unpause
 }
 
 // A Verb says which Deed it is.
@@ -92,10 +94,10 @@ func (w Words) complete() Words {
 }
 
 // limitText says what a limit allows.
-func (r *reasons) limitText(l kagzi.LimitInfo) string {
+func (r *reasons) limitText(l admin.LimitInfo) string {
 	var parts []string
 	if l.Every > 0 {
-		parts = append(parts, Rate(kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}, r.Took))
+		parts = append(parts, Rate(admin.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}, r.Took))
 	}
 	if l.MaxRunning > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d at once", l.MaxRunning))

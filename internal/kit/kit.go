@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -370,7 +372,7 @@ func (k *Kit) Cancel(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 // Resume resumes a run.
 func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	k.T.Helper()
-	if err := k.Client.Resume(k.Ctx, ref, opts...); err != nil {
+	if err := admin.New(k.Client).Resume(k.Ctx, ref, opts...); err != nil {
 		k.T.Fatal(err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
@@ -46,9 +48,9 @@ func (k *Kit) Pass(co *kagzi.Coordinator) {
 }
 
 // Info returns a schedule as it is now.
-func (k *Kit) Info(name string) kagzi.ScheduleInfo {
+func (k *Kit) Info(name string) admin.ScheduleInfo {
 	k.T.Helper()
-	info, err := k.Client.GetSchedule(k.Ctx, name)
+	info, err := admin.New(k.Client).GetSchedule(k.Ctx, name)
 	if err != nil {
 		k.T.Fatal(err)
 	}

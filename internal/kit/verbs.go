@@ -4,13 +4,15 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
 // WantEvents compares a run's events, without their times.
-func (k *Kit) WantEvents(ref kagzi.Ref, want ...kagzi.LogEntry) {
+func (k *Kit) WantEvents(ref kagzi.Ref, want ...admin.LogEntry) {
 	k.T.Helper()
-	got, err := k.Client.RunLog(k.Ctx, ref)
+	got, err := admin.New(k.Client).RunLog(k.Ctx, ref)
 	if err != nil {
 		k.T.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package kit
 import (
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -15,9 +17,9 @@ func RunWorker(t *testing.T, w *kagzi.Worker) <-chan error {
 }
 
 // Only returns the worker that f selects, and fails the test if f selects none or several.
-func Only(t *testing.T, c *kagzi.Client, f kagzi.WorkerFilter) kagzi.WorkerInfo {
+func Only(t *testing.T, c *kagzi.Client, f admin.WorkerFilter) admin.WorkerInfo {
 	t.Helper()
-	page, total, err := c.Workers(t.Context(), f)
+	page, total, err := admin.New(c).Workers(t.Context(), f)
 	if err != nil || total != 1 || len(page) != 1 {
 		t.Fatalf("workers %+v, %d in all, %v; want one", page, total, err)
 	}

@@ -70,7 +70,7 @@ func Queue(s string) error {
 // LimitName is Name for a limit on steps.
 func LimitName(s string) error {
 	if s == "" {
-		return errors.New("kagzi: the limit's name is empty: give the name of a limit that Client.SetLimit sets")
+		return errors.New("kagzi: the limit's name is empty: give the name of a limit that admin.Client.SetLimit sets")
 	}
 	return Name("limit", s)
 }
@@ -249,7 +249,7 @@ func Topic(name string) error {
 
 func Consumer(name string) error {
 	if name == "" {
-		return errors.New("kagzi: the consumer's name is empty: name it in kagzi.DefineConsumer")
+		return errors.New("kagzi: the consumer's name is empty: name it in topic.DefineConsumer")
 	}
 	return Name("consumer name", name)
 }

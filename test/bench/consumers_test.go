@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -16,22 +18,22 @@ import (
 // reads the event, in the same process and in another client's, and how long Publish takes: go test -run '^$' -bench
 // PublishToConsumer -benchtime 1000x .
 func BenchmarkPublishToConsumer(b *testing.B) {
-	topic := kagzi.DefineTopic[int]("topic")
+	about := topic.Define[int]("topic")
 	for _, where := range []string{"same process", "other client"} {
 		b.Run(where, func(b *testing.B) {
 			c, pool := benchClient(b, 8)
 			w := benchWorker(b, c, 100)
 			began, read := make(chan time.Time, 1), make(chan int, 1)
-			kagzi.Consume(w, kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+			topic.Consume(w, topic.DefineConsumer("consumer", topic.ConsumerConfig{Topics: []topic.AnyTopic{about}}),
 				func(ctx kagzi.Context, last int) (int, error) {
 					first := time.Now()
-					events, err := kagzi.Peek(ctx, "new", topic, 10)
+					events, err := topic.Peek(ctx, "new", about, 10)
 					if err != nil || len(events) == 0 {
 						return last, err
 					}
 					began <- first
 					read <- len(events)
-					return last + 1, kagzi.Reserve(ctx, "all", events...)
+					return last + 1, topic.Reserve(ctx, "all", events...)
 				})
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)
@@ -47,7 +49,7 @@ func BenchmarkPublishToConsumer(b *testing.B) {
 					b.ResetTimer()
 				}
 				at := time.Now()
-				if err := publisher.Publish(ctx, topic.With(i)); err != nil {
+				if err := topic.New(publisher).Publish(ctx, about.With(i)); err != nil {
 					b.Fatal(err)
 				}
 				published = append(published, time.Since(at))
@@ -71,37 +73,37 @@ func BenchmarkPublishToConsumer(b *testing.B) {
 
 // BenchmarkConsume publishes b.N events, and measures how long a worker takes to consume them, 500 in each run.
 func BenchmarkConsume(b *testing.B) {
-	topic := kagzi.DefineTopic[int]("topic")
+	about := topic.Define[int]("topic")
 	c, pool := benchClient(b, 20)
 	for left := b.N; left > 0; left -= 1000 {
-		var some []kagzi.NewEvent
+		var some []topic.NewEvent
 		for range min(left, 1000) {
-			some = append(some, topic.With(1))
+			some = append(some, about.With(1))
 		}
-		if err := c.PublishMany(b.Context(), some); err != nil {
+		if err := topic.New(c).PublishMany(b.Context(), some); err != nil {
 			b.Fatal(err)
 		}
 	}
 	settle(b, pool)
 	w := benchWorker(b, c, 100)
 	ended := make(chan struct{})
-	kagzi.Consume(w, kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+	topic.Consume(w, topic.DefineConsumer("consumer", topic.ConsumerConfig{Topics: []topic.AnyTopic{about}}),
 		func(ctx kagzi.Context, last int) (int, error) {
 			if last == b.N {
 				close(ended)
 				return last, nil
 			}
-			events, err := kagzi.Peek(ctx, "new", topic, 500)
+			events, err := topic.Peek(ctx, "new", about, 500)
 			if err != nil {
 				return last, err
 			}
 			if last += len(events); last == b.N {
-				err = kagzi.WakeAt(ctx, ctx.Now())
+				err = topic.WakeAt(ctx, ctx.Now())
 			}
 			if err != nil {
 				return last, err
 			}
-			return last, kagzi.Reserve(ctx, "all", events...)
+			return last, topic.Reserve(ctx, "all", events...)
 		})
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
@@ -131,9 +133,9 @@ func BenchmarkIdleConsumers(b *testing.B) {
 			w := benchWorker(b, c, 100)
 			kagzi.Handle(w, drainedWorkflow, func(_ kagzi.Context, i int) (int, error) { return i, nil })
 			for i := range n {
-				topic := kagzi.DefineTopic[int](fmt.Sprint("topic-", i))
-				kagzi.Consume(w, kagzi.DefineConsumer(fmt.Sprint("consumer-", i),
-					kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+				about := topic.Define[int](fmt.Sprint("topic-", i))
+				topic.Consume(w, topic.DefineConsumer(fmt.Sprint("consumer-", i),
+					topic.ConsumerConfig{Topics: []topic.AnyTopic{about}}),
 					func(_ kagzi.Context, last int) (int, error) { return last, nil })
 			}
 			ctx, cancel := context.WithCancel(b.Context())

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -37,7 +39,7 @@ func BenchmarkHandover(b *testing.B) {
 	}{{1, 1, 0}, {20, 4, 20 * time.Millisecond}} {
 		b.Run(fmt.Sprintf("keys=%d/workers=%d/work=%s", d.keys, d.workers, d.work), func(b *testing.B) {
 			c, pool := benchClient(b, 8)
-			setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: 1}})
+			setQueue(b, c, admin.QueueLimits{EachKey: admin.KeyLimits{MaxRunning: 1}})
 			warm := 10 * d.keys // runs that begin while the workers prepare their statements
 			n := warm + b.N
 			startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(i%d.keys)) })
@@ -129,9 +131,9 @@ func BenchmarkFairness(b *testing.B) {
 func BenchmarkShares(b *testing.B) {
 	weights := []int{1, 2, 5}
 	c, pool := benchClient(b, 8)
-	setQueue(b, c, kagzi.QueueLimits{MaxRunning: 40})
+	setQueue(b, c, admin.QueueLimits{MaxRunning: 40})
 	for key, weight := range weights {
-		if err := c.SetKey(b.Context(), "default", keyName(key), kagzi.KeyLimits{Weight: weight}); err != nil {
+		if err := admin.New(c).SetKey(b.Context(), "default", keyName(key), admin.KeyLimits{Weight: weight}); err != nil {
 			b.Fatal(err)
 		}
 		startCalls(b, c, b.N+1000, func(int) kagzi.Call { return drainedWorkflow.With(key, keyName(key)) })
@@ -165,19 +167,19 @@ func BenchmarkShares(b *testing.B) {
 // -benchtime 1000x ./test/bench
 func BenchmarkStartRate(b *testing.B) {
 	for _, burst := range []int{1, 5} {
-		rate := kagzi.Rate{Starts: 50, Burst: burst}
+		rate := admin.Rate{Starts: 50, Burst: burst}
 		b.Run(fmt.Sprintf("queue/burst=%d", burst), func(b *testing.B) {
-			startAtRate(b, kagzi.QueueLimits{Rate: rate}, func(i int) kagzi.Call { return drainedWorkflow.With(i) })
+			startAtRate(b, admin.QueueLimits{Rate: rate}, func(i int) kagzi.Call { return drainedWorkflow.With(i) })
 		})
 		b.Run(fmt.Sprintf("key/burst=%d", burst), func(b *testing.B) {
-			startAtRate(b, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{Rate: rate}}, func(i int) kagzi.Call {
+			startAtRate(b, admin.QueueLimits{EachKey: admin.KeyLimits{Rate: rate}}, func(i int) kagzi.Call {
 				return drainedWorkflow.With(i, keyName(0))
 			})
 		})
 	}
 }
 
-func startAtRate(b *testing.B, limits kagzi.QueueLimits, call func(i int) kagzi.Call) {
+func startAtRate(b *testing.B, limits admin.QueueLimits, call func(i int) kagzi.Call) {
 	c, pool := benchClient(b, 8)
 	setQueue(b, c, limits)
 	startCalls(b, c, b.N, call)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -37,16 +39,16 @@ func (k keyed) start(b *testing.B, c *kagzi.Client, n int) {
 		return
 	}
 	if k.limit > 0 {
-		setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: k.limit}})
+		setQueue(b, c, admin.QueueLimits{EachKey: admin.KeyLimits{MaxRunning: k.limit}})
 	}
 	startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i, keyName(i%k.keys)) })
 }
 
 // setQueue sets the limits of the default queue.
-func setQueue(b *testing.B, c *kagzi.Client, l kagzi.QueueLimits) {
+func setQueue(b *testing.B, c *kagzi.Client, l admin.QueueLimits) {
 	b.Helper()
 	l.Queue = "default"
-	if err := c.SetQueue(b.Context(), l); err != nil {
+	if err := admin.New(c).SetQueue(b.Context(), l); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -189,7 +191,7 @@ func fillKeys(b *testing.B, pool *pgxpool.Pool, n int, full bool) {
 func BenchmarkKeysBeside(b *testing.B) {
 	const others = 100_000
 	c, pool := benchClient(b, 8)
-	setQueue(b, c, kagzi.QueueLimits{EachKey: kagzi.KeyLimits{MaxRunning: 1}})
+	setQueue(b, c, admin.QueueLimits{EachKey: admin.KeyLimits{MaxRunning: 1}})
 	drain := func(name string) {
 		for _, concurrency := range []int{100, 1000} {
 			b.Run(fmt.Sprintf("%s/concurrency=%d", name, concurrency), func(b *testing.B) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -126,17 +128,17 @@ func BenchmarkList(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/list")
 		})
 	}
-	for name, by := range map[string][]kagzi.CountBy{"status": {kagzi.ByStatus}, "workflow and day": {
-		kagzi.ByWorkflow,
-		kagzi.ByStarted(24 * time.Hour),
-	}, "kind and step": {kagzi.ByKind, kagzi.ByStep}} {
+	for name, by := range map[string][]admin.CountBy{"status": {admin.ByStatus}, "workflow and day": {
+		admin.ByWorkflow,
+		admin.ByStarted(24 * time.Hour),
+	}, "kind and step": {admin.ByKind, admin.ByStep}} {
 		b.Run("counts by "+name, func(b *testing.B) {
 			f := kagzi.RunFilter{}
 			if name == "kind and step" {
 				f = kagzi.RunFilter{Status: of(kagzi.StatusFailed), EndedSince: days(1)}
 			}
 			for range b.N {
-				if _, err := c.Counts(b.Context(), f, by...); err != nil {
+				if _, err := admin.New(c).Counts(b.Context(), f, by...); err != nil {
 					b.Fatal(err)
 				}
 			}

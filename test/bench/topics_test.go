@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -15,12 +17,12 @@ import (
 // BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call.
 // Then it reads them: go test -run '^$' -bench Publish -benchtime 100000x ./test/bench
 func BenchmarkPublish(b *testing.B) {
-	topic := kagzi.DefineTopic[[]byte]("topic")
+	about := topic.Define[[]byte]("topic")
 	payload := make([]byte, 72) // in JSON it is longer
 	publish := map[string]func(b *testing.B, c *kagzi.Client){
 		"alone": func(b *testing.B, c *kagzi.Client) {
 			for range b.N {
-				if err := c.Publish(b.Context(), topic.With(payload)); err != nil {
+				if err := topic.New(c).Publish(b.Context(), about.With(payload)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -32,7 +34,7 @@ func BenchmarkPublish(b *testing.B) {
 			for range 16 {
 				all.Go(func() {
 					for left.Add(-1) >= 0 {
-						if err := c.Publish(b.Context(), topic.With(payload)); err != nil {
+						if err := topic.New(c).Publish(b.Context(), about.With(payload)); err != nil {
 							b.Error(err)
 						}
 					}
@@ -42,28 +44,28 @@ func BenchmarkPublish(b *testing.B) {
 		},
 		"bulk": func(b *testing.B, c *kagzi.Client) {
 			for left := b.N; left > 0; left -= 1000 {
-				var some []kagzi.NewEvent
+				var some []topic.NewEvent
 				for range min(left, 1000) {
-					some = append(some, topic.With(payload))
+					some = append(some, about.With(payload))
 				}
-				if err := c.PublishMany(b.Context(), some); err != nil {
+				if err := topic.New(c).PublishMany(b.Context(), some); err != nil {
 					b.Fatal(err)
 				}
 			}
 		},
 	}
 	for name, f := range publish {
-		b.Run(name, func(b *testing.B) { publishes(b, topic, 0, f) })
-		b.Run(name+"/subscribers=1", func(b *testing.B) { publishes(b, topic, 1, f) })
+		b.Run(name, func(b *testing.B) { publishes(b, about, 0, f) })
+		b.Run(name+"/subscribers=1", func(b *testing.B) { publishes(b, about, 1, f) })
 	}
 }
 
-func publishes(b *testing.B, topic kagzi.Topic[[]byte], subscribers int, f func(*testing.B, *kagzi.Client)) {
+func publishes(b *testing.B, about topic.Topic[[]byte], subscribers int, f func(*testing.B, *kagzi.Client)) {
 	c, pool := benchClient(b, 20)
 	w := benchWorker(b, c, 10)
 	kagzi.Handle(w, drainedWorkflow, func(_ kagzi.Context, i int) (int, error) { return i, nil })
 	for i := range subscribers {
-		kagzi.Consume(w, kagzi.DefineConsumer(strconv.Itoa(i), kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{topic}}),
+		topic.Consume(w, topic.DefineConsumer(strconv.Itoa(i), topic.ConsumerConfig{Topics: []topic.AnyTopic{about}}),
 			func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	}
 	ctx, cancel := context.WithCancel(b.Context())
@@ -86,20 +88,20 @@ func publishes(b *testing.B, topic kagzi.Topic[[]byte], subscribers int, f func(
 
 // BenchmarkEvents reads b.N events: go test -run '^$' -bench Events -benchtime 100000x ./test/bench
 func BenchmarkEvents(b *testing.B) {
-	topic := kagzi.DefineTopic[[]byte]("topic")
+	about := topic.Define[[]byte]("topic")
 	c, _ := benchClient(b, 20)
 	for left := b.N; left > 0; left -= 1000 {
-		var some []kagzi.NewEvent
+		var some []topic.NewEvent
 		for range min(left, 1000) {
-			some = append(some, topic.With(make([]byte, 72)))
+			some = append(some, about.With(make([]byte, 72)))
 		}
-		if err := c.PublishMany(b.Context(), some); err != nil {
+		if err := topic.New(c).PublishMany(b.Context(), some); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ResetTimer()
 	n := 0
-	for _, err := range kagzi.Events(b.Context(), c, topic, 0) {
+	for _, err := range topic.Events(b.Context(), c, about, 0) {
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -114,7 +116,7 @@ func BenchmarkEvents(b *testing.B) {
 // BenchmarkPublishFromRuns executes b.N runs that publish one event: go test -run '^$' -bench PublishFromRuns
 // -benchtime 20000x ./test/bench
 func BenchmarkPublishFromRuns(b *testing.B) {
-	topic := kagzi.DefineTopic[[]byte]("topic")
+	about := topic.Define[[]byte]("topic")
 	payload := make([]byte, 72)
 	for name, named := range map[string]bool{"made": false, "named": true} {
 		b.Run(name, func(b *testing.B) {
@@ -125,11 +127,11 @@ func BenchmarkPublishFromRuns(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var done atomic.Int64
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
-				e := topic.With(payload)
+				e := about.With(payload)
 				if named {
 					e = e.WithID(kagzi.ID(ctx.RunID()))
 				}
-				err := kagzi.Publish(ctx, "tell", e)
+				err := topic.Publish(ctx, "tell", e)
 				if done.Add(1) == int64(b.N) {
 					cancel()
 				}

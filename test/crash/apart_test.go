@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -120,19 +122,19 @@ func TestOpenPublishOfAnIDHoldsUpItsRunsOnly(t *testing.T) {
 	for name, commit := range map[string]bool{"Committed": true, "RolledBack": false} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
-			topic := kagzi.DefineTopic[int]("topic")
+			about := topic.Define[int]("topic")
 			publishing := kagzi.Define[kagzi.ID, int]("publishing", kit.NoRetry)
 			other := kagzi.Define[int, int]("other")
 			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 			kagzi.Handle(w, publishing, func(ctx kagzi.Context, id kagzi.ID) (int, error) {
-				if err := kagzi.Publish(ctx, "tell", topic.With(1).WithID(id)); err != nil {
+				if err := topic.Publish(ctx, "tell", about.With(1).WithID(id)); err != nil {
 					return 0, err
 				}
 				return 1, kagzi.Do(ctx, "after", func(context.Context) error { return nil })
 			})
 			kagzi.Handle(w, other, func(ctx kagzi.Context, n int) (int, error) {
 				for range 5 {
-					if err := kagzi.Publish(ctx, "tell", topic.With(n)); err != nil {
+					if err := topic.Publish(ctx, "tell", about.With(n)); err != nil {
 						return 0, err
 					}
 					if err := kagzi.Do(ctx, "s", func(context.Context) error { return nil }); err != nil {
@@ -151,7 +153,7 @@ func TestOpenPublishOfAnIDHoldsUpItsRunsOnly(t *testing.T) {
 				}
 			})
 			tx := k.CallersTx()
-			if err := k.Client.Publish(k.Ctx, topic.With(2).WithID("x"), kagzi.InTx(tx)); err != nil {
+			if err := topic.New(k.Client).Publish(k.Ctx, about.With(2).WithID("x"), kagzi.InTx(tx)); err != nil {
 				t.Fatal(err)
 			}
 			kit.StartWorker(t, w)

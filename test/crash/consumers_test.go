@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -25,21 +27,21 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
-var counted = kagzi.DefineTopic[int]("counted")
+var counted = topic.Define[int]("counted")
 
 // inGroup is how many of the consumers are in one group. Each of the others is alone.
 const inGroup = 3
 
 // countingOf returns the i-th consumer.
-func countingOf(i int) kagzi.Consumer {
-	cfg := kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{counted}, LeastWake: 10 * time.Millisecond,
+func countingOf(i int) topic.Consumer {
+	cfg := topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{counted}, LeastWake: 10 * time.Millisecond,
 		IgnoreFailure: true,
 	}
 	if i < inGroup {
 		cfg.Group = "counting"
 	}
-	return kagzi.DefineConsumer(fmt.Sprint("counting-", i), cfg)
+	return topic.DefineConsumer(fmt.Sprint("counting-", i), cfg)
 }
 
 // A tally is the state of a consumer: it tells whether it has had each of n events once.
@@ -59,20 +61,20 @@ func (t tally) add(n int) tally { return tally{t.Count + 1, t.Sum + n, t.Squares
 func handleConsumers(w *kagzi.Worker, l workload, n int) {
 	for i := range n {
 		c := countingOf(i)
-		kagzi.Consume(w, c, func(ctx kagzi.Context, last tally) (tally, error) {
-			events, err := kagzi.Peek(ctx, "new", counted, 200)
+		topic.Consume(w, c, func(ctx kagzi.Context, last tally) (tally, error) {
+			events, err := topic.Peek(ctx, "new", counted, 200)
 			if err != nil {
 				return last, err
 			}
 			run := ctx.RunID()
-			var some []kagzi.Event[int]
+			var some []topic.Event[int]
 			var took []string
 			for k, e := range events {
 				if len(events) < 20 || (k+i)%7 > 0 { // holes
 					some, took, last = append(some, e), append(took, strconv.Itoa(e.Payload)), last.add(e.Payload)
 				}
 			}
-			if err := kagzi.Reserve(ctx, "some", some...); err != nil {
+			if err := topic.Reserve(ctx, "some", some...); err != nil {
 				return last, err
 			}
 			if err := kagzi.Do(ctx, "write", func(context.Context) error {
@@ -86,7 +88,7 @@ func handleConsumers(w *kagzi.Worker, l workload, n int) {
 			}); err != nil {
 				return last, err
 			}
-			return last, kagzi.WakeAt(ctx, ctx.Now().Add(time.Second)) // it may have left some
+			return last, topic.WakeAt(ctx, ctx.Now().Add(time.Second)) // it may have left some
 		})
 	}
 }
@@ -222,27 +224,27 @@ func stateOf(t *testing.T, db *dbtest.DB, i int) (s tally) {
 
 // publishAll publishes the numbers below n, each at least once, and each time with the same ID.
 func publishAll(ctx context.Context, t *testing.T, db *dbtest.DB, c *kagzi.Client, n int) {
-	event := func(i int) kagzi.NewEvent { return counted.With(i).WithID(kagzi.ID(fmt.Sprint("event-", i))) }
+	event := func(i int) topic.NewEvent { return counted.With(i).WithID(kagzi.ID(fmt.Sprint("event-", i))) }
 	for i := 0; i < n && ctx.Err() == nil; {
-		var some []kagzi.NewEvent
+		var some []topic.NewEvent
 		for k := i; k < min(n, i+1+rand.IntN(max(1, n/50))); k++ {
 			some = append(some, event(k))
 		}
 		var err error
 		switch rand.IntN(4) {
 		case 0:
-			err = c.Publish(ctx, some[0])
+			err = topic.New(c).Publish(ctx, some[0])
 			some = some[:1]
 		case 1:
-			err = c.PublishMany(ctx, some)
+			err = topic.New(c).PublishMany(ctx, some)
 		default: // in a transaction that may be rolled back, while others publish
 			commit := rand.IntN(2) == 0
 			err = pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
-				if err := c.PublishMany(ctx, some, kagzi.InTx(tx)); err != nil {
+				if err := topic.New(c).PublishMany(ctx, some, kagzi.InTx(tx)); err != nil {
 					return err
 				}
 				if i > 0 {
-					_ = c.Publish(ctx, event(rand.IntN(i))) // again
+					_ = topic.New(c).Publish(ctx, event(rand.IntN(i))) // again
 				}
 				if !commit {
 					return context.Canceled

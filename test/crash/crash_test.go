@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -379,12 +381,12 @@ func TestKillIsNoticedByTheConnection(t *testing.T) {
 	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`,
 		30*time.Second)
 	c := o.c
-	page, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"OFFLINE"}})
+	page, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"OFFLINE"}})
 	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() ||
 		page[0].Active != 0 {
 		t.Fatalf("offline %+v, %v; want the victim", page, err)
 	}
-	events, err := c.WorkerLog(t.Context(), page[0].ID)
+	events, err := admin.New(c).WorkerLog(t.Context(), page[0].ID)
 	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "connection gone" {
 		t.Errorf("events %+v, %v", events, err)
 	}

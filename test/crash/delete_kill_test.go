@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -72,7 +74,7 @@ func TestKillDuringADelete(t *testing.T) {
 			switch name {
 			case "BeforeTheFirstCommit":
 				await.True(t, "the server notices that the client has gone", func() bool {
-					return c.Resume(t.Context(), parent) == nil
+					return admin.New(c).Resume(t.Context(), parent) == nil
 				})
 				return
 			case "WhenAllIsGone":
@@ -85,7 +87,7 @@ func TestKillDuringADelete(t *testing.T) {
 				return leftOf(t, db, parent) == remnant{deletions: 1} && leftOf(t, db, child) == remnant{deletions: 1}
 			})
 			for _, ref := range []kagzi.Ref{parent, child} {
-				log, err := c.RunLog(t.Context(), ref)
+				log, err := admin.New(c).RunLog(t.Context(), ref)
 				if err != nil || len(log) != 1 || log[0].Event != "DELETED" || log[0].Actor != "ada" {
 					t.Errorf("%v: %+v, %v", ref, log, err)
 				}
@@ -117,9 +119,9 @@ func wantUnusable(t *testing.T, c *kagzi.Client, id kagzi.RunID) {
 	if err != nil || info.WaitingOn != "deletion" {
 		t.Errorf("waiting on %q, %v", info.WaitingOn, err)
 	}
-	_, restarted := c.Restart(ctx, id)
-	_, forked := c.Fork(ctx, id, "ship")
-	for verb, err := range map[string]error{"Resume": c.Resume(ctx, id), "Restart": restarted, "Fork": forked} {
+	_, restarted := admin.New(c).Restart(ctx, id)
+	_, forked := admin.New(c).Fork(ctx, id, "ship")
+	for verb, err := range map[string]error{"Resume": admin.New(c).Resume(ctx, id), "Restart": restarted, "Fork": forked} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", verb, err)
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -187,7 +189,7 @@ func TestRollingDeploy(t *testing.T) {
 	r.kill(b1) // of no run it is the third worker to die, which would make it suspect
 	r.held(1, a2)
 	r.held(2, b3)
-	if list, err := r.c.Stranded(t.Context()); err != nil || list != nil {
+	if list, err := admin.New(r.c).Stranded(t.Context()); err != nil || list != nil {
 		t.Errorf("stranded with workers of both: %+v, %v", list, err)
 	}
 	kit.Touch(t, r.release)
@@ -268,10 +270,10 @@ func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 	r.start("b", 2)
 	r.kill(a)
 	await.True(t, "the old worker is given up", func() bool {
-		list, err := r.c.Stranded(t.Context())
+		list, err := admin.New(r.c).Stranded(t.Context())
 		return err == nil && len(list) == 1
 	})
-	list, err := r.c.Stranded(t.Context())
+	list, err := admin.New(r.c).Stranded(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
@@ -295,7 +297,7 @@ func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 	if got, err := run.Result(kit.Context(t)); err != nil || got != "1 1 1 1" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if list, err := r.c.Stranded(t.Context()); err != nil || list != nil {
+	if list, err := admin.New(r.c).Stranded(t.Context()); err != nil || list != nil {
 		t.Errorf("stranded afterwards: %+v, %v", list, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -63,7 +65,7 @@ func TestDrainGivesBackTheRest(t *testing.T) {
 	db := dbtest.Database(t)
 	c, logged := kit.LoggedClient(t, db.Pool)
 	g, runs, stop := kit.Gated(t, c, kagzi.WorkerConfig{DrainTimeout: 50 * time.Millisecond}, 3)
-	id := "worker=" + string(kit.Only(t, c, kagzi.WorkerFilter{}).ID)
+	id := "worker=" + string(kit.Only(t, c, admin.WorkerFilter{}).ID)
 
 	// The other worker has another client, so that only the database can notify it.
 	other := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -177,25 +179,25 @@ func newFlowStorm(t *testing.T) *flowStorm {
 	cfg := kit.Quick
 	cfg.Queues, cfg.StaleAfter = stormQueues, 10*time.Second // a dead worker is missed by its connection
 	s.spec = workerSpec{DSN: s.proxy.DSN(), Ledger: s.file, Config: cfg}
-	s.set(kagzi.QueueLimits{Queue: "held", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true})
-	s.set(kagzi.QueueLimits{Queue: "open", EachKey: kagzi.KeyLimits{MaxRunning: 1}})
-	s.set(kagzi.QueueLimits{Queue: "plain", MaxRunning: 2})
-	s.set(kagzi.QueueLimits{Queue: "fast", Rate: kagzi.Rate{Starts: 1, Per: every}})
+	s.set(admin.QueueLimits{Queue: "held", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true})
+	s.set(admin.QueueLimits{Queue: "open", EachKey: admin.KeyLimits{MaxRunning: 1}})
+	s.set(admin.QueueLimits{Queue: "plain", MaxRunning: 2})
+	s.set(admin.QueueLimits{Queue: "fast", Rate: admin.Rate{Starts: 1, Per: every}})
 	s.setKeys()
 	// A coordinator would look at all keys a minute after the change of limits, also at those that no worker handed on.
 	dbtest.Exec(t, pool, `UPDATE kagzi.queues SET settled = true WHERE task_queue <> 'keys'`)
 	return s
 }
 
-func (s *flowStorm) set(l kagzi.QueueLimits) {
-	await.True(s.t, "the limits are set", func() bool { return s.c.SetQueue(s.t.Context(), l) == nil })
+func (s *flowStorm) set(l admin.QueueLimits) {
+	await.True(s.t, "the limits are set", func() bool { return admin.New(s.c).SetQueue(s.t.Context(), l) == nil })
 }
 
 // setKeys changes the limits of the queue "keys".
 func (s *flowStorm) setKeys() {
-	s.set(kagzi.QueueLimits{
+	s.set(admin.QueueLimits{
 		Queue: "keys", MaxRunning: 2 + s.random.IntN(4),
-		EachKey: kagzi.KeyLimits{MaxRunning: 1 + s.random.IntN(3)},
+		EachKey: admin.KeyLimits{MaxRunning: 1 + s.random.IntN(3)},
 	})
 }
 
@@ -283,7 +285,7 @@ func (s *flowStorm) trouble(i int) {
 			if n%2 == 0 {
 				_ = s.c.Cancel(s.t.Context(), kagzi.RunID(id)) // it may have ended
 			} else {
-				_ = s.c.Terminate(s.t.Context(), kagzi.RunID(id))
+				_ = admin.New(s.c).Terminate(s.t.Context(), kagzi.RunID(id))
 			}
 		}
 	case 5, 11:

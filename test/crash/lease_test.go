@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -219,7 +221,7 @@ func TestFencedRunsAreGivenBack(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	c, logged := kit.LoggedClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(5)))
 	g, runs, _ := kit.Gated(t, c, kit.Quick, 3)
-	id := "worker=" + string(kit.Only(t, kit.NewClient(t, db.Pool), kagzi.WorkerFilter{}).ID)
+	id := "worker=" + string(kit.Only(t, kit.NewClient(t, db.Pool), admin.WorkerFilter{}).ID)
 	proxy.Freeze()
 	g.LosesLeases(t, len(runs))
 	logged.WantLine(t, "WARN", "giving up the runs under way", "no heartbeat was answered for too long", id, "runs=3")

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/campaign"
@@ -120,7 +122,7 @@ func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	if l.led, err = openLedger(l.file); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.client.SetLimit(t.Context(), kagzi.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
+	if err := admin.New(l.client).SetLimit(t.Context(), admin.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.explain)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -206,7 +208,7 @@ func TestLostAnswerToClient(t *testing.T) {
 			await.Receive(t, drop.Done())
 		}
 		drop = l.Lose(pgproxy.Exactly("commit"))
-		if err := c.Resume(ctx, many[2].ID); err != nil {
+		if err := admin.New(c).Resume(ctx, many[2].ID); err != nil {
 			t.Errorf("Resume: %v", err)
 		}
 		await.Receive(t, drop.Done())

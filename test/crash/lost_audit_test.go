@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -20,66 +23,66 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 	wf := kagzi.Define[int, int]("report")
 	nightly := kagzi.Schedule{Name: "nightly", Every: time.Hour, Run: wf.With(1)}
 	approved := kagzi.DefineSignal[int]("approved")
-	mails := kagzi.DefineTopic[int]("mails")
-	reader := kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}})
+	mails := topic.Define[int]("mails")
+	reader := topic.DefineConsumer("reader", topic.ConsumerConfig{Topics: []topic.AnyTopic{mails}})
 	serveReader := func(k *kit.Kit) (stop func()) { // its worker registers the consumer
 		w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{Queue: "mail"})
-		kagzi.Consume(w, reader, func(kagzi.Context, int) (int, error) { return 0, nil })
+		topic.Consume(w, reader, func(kagzi.Context, int) (int, error) { return 0, nil })
 		stop = kit.StartLocal(k.T, w)
 		await.True(k.T, "the consumer is registered", func() bool {
 			return k.Count(`SELECT count(*) FROM kagzi.consumers`) == 1
 		})
 		return stop
 	}
-	target, day := kagzi.Target{Queue: "q"}, 24*time.Hour
+	target, day := admin.Target{Queue: "q"}, 24*time.Hour
 	for name, do := range map[string]func(k *kit.Kit, c *kagzi.Client, lose func()) error{
 		"SetQueue": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "q", MaxRunning: 1}, kagzi.Actor("ada"))
+			return admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{Queue: "q", MaxRunning: 1}, kagzi.Actor("ada"))
 		},
 		"SetKey": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return c.SetKey(k.Ctx, "q", "acme", kagzi.KeyLimits{MaxRunning: 1}, kagzi.Actor("ada"))
+			return admin.New(c).SetKey(k.Ctx, "q", "acme", admin.KeyLimits{MaxRunning: 1}, kagzi.Actor("ada"))
 		},
 		"SetLimit": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 1}, kagzi.Actor("ada"))
+			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}, kagzi.Actor("ada"))
 		},
 		"DeleteLimit": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
-			if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
+			if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
 				return err
 			}
 			lose()
-			return c.DeleteLimit(k.Ctx, "api", kagzi.Actor("ada"))
+			return admin.New(c).DeleteLimit(k.Ctx, "api", kagzi.Actor("ada"))
 		},
 		"Skip": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			serveReader(k)
-			if err := k.Client.Publish(k.Ctx, mails.With(1).WithID("mail-1")); err != nil {
+			if err := topic.New(k.Client).Publish(k.Ctx, mails.With(1).WithID("mail-1")); err != nil {
 				return err
 			}
 			lose()
-			return c.Skip(k.Ctx, reader, mails, "mail-1", kagzi.Actor("ada"))
+			return admin.New(c).Skip(k.Ctx, reader, mails, "mail-1", kagzi.Actor("ada"))
 		},
 		"Trigger": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			serveReader(k)
 			lose()
-			return c.Trigger(k.Ctx, reader, kagzi.Actor("ada"))
+			return topic.New(c).Trigger(k.Ctx, reader, kagzi.Actor("ada"))
 		},
 		"DeleteConsumer": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			serveReader(k)()
 			lose()
-			return c.DeleteConsumer(k.Ctx, reader, kagzi.Actor("ada"))
+			return admin.New(c).DeleteConsumer(k.Ctx, reader, kagzi.Actor("ada"))
 		},
 		"Pause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return c.Pause(k.Ctx, target, kagzi.Actor("ada"))
+			return admin.New(c).Pause(k.Ctx, target, kagzi.Actor("ada"))
 		},
 		"Unpause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
-			if err := k.Client.Pause(k.Ctx, target); err != nil {
+			if err := admin.New(k.Client).Pause(k.Ctx, target); err != nil {
 				return err
 			}
 			lose()
-			return c.Unpause(k.Ctx, target, kagzi.Actor("ada"))
+			return admin.New(c).Unpause(k.Ctx, target, kagzi.Actor("ada"))
 		},
 		"Schedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
@@ -90,7 +93,7 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 				return err
 			}
 			lose()
-			_, err := c.TriggerSchedule(k.Ctx, "nightly", kagzi.Actor("ada"))
+			_, err := admin.New(c).TriggerSchedule(k.Ctx, "nightly", kagzi.Actor("ada"))
 			return err
 		},
 		"BackfillSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
@@ -98,7 +101,7 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 				return err
 			}
 			lose()
-			_, err := c.BackfillSchedule(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day),
+			_, err := admin.New(c).BackfillSchedule(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day),
 				kagzi.Actor("ada"))
 			return err
 		},
@@ -129,7 +132,7 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 						t.Fatal(err)
 					}
 					await.Receive(t, drop.Done())
-					entries, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Actor: "ada"})
+					entries, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Actor: "ada"})
 					if err != nil || len(entries) != 1 {
 						t.Errorf("entries %+v, %v", entries, err)
 					}

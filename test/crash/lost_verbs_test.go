@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/campaign"
@@ -77,13 +79,13 @@ func TestLostAnswersToUpdates(t *testing.T) {
 		}
 		c := l.Client(t, 2)
 		drop := lose()
-		all, err := c.UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}}, kagzi.Queue("other"),
+		all, err := admin.New(c).UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}}, kagzi.Queue("other"),
 			kagzi.Actor("ada"))
 		slices.Sort(all.Changed)
 		if err != nil || !slices.Equal(all.Changed, ids[:3]) || len(all.Skipped) > 0 {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if err := c.Update(k.Ctx, ids[3], kagzi.Queue("other"), kagzi.Actor("ada")); err != nil {
+		if err := admin.New(c).Update(k.Ctx, ids[3], kagzi.Queue("other"), kagzi.Actor("ada")); err != nil {
 			t.Error(err)
 		}
 		await.Receive(t, drop.Done())
@@ -91,9 +93,9 @@ func TestLostAnswersToUpdates(t *testing.T) {
 			if info := k.InfoOf(id); info.Queue != "other" {
 				t.Errorf("run %s is in queue %q", id, info.Queue)
 			}
-			k.WantEvents(id, kagzi.LogEntry{
+			k.WantEvents(id, admin.LogEntry{
 				Event: "UPDATED", Actor: "ada",
-				Changes: []kagzi.LogChange{{Field: "queue", From: "default", To: "other"}},
+				Changes: []admin.LogChange{{Field: "queue", From: "default", To: "other"}},
 			})
 		}
 	})
@@ -125,7 +127,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 		}
 		c := l.Client(t, 2)
 		drop := lose()
-		all, err := c.DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Actor("ada"))
+		all, err := admin.New(c).DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Actor("ada"))
 		slices.Sort(all.Changed)
 		if err != nil || !slices.Equal(all.Changed, []kagzi.RunID{ids[0], ids[2], ids[4]}) || len(all.Skipped) > 0 {
 			t.Errorf("%+v, %v", all, err)
@@ -135,7 +137,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 			if got := leftOf(t, l.Db, id); got != (remnant{deletions: 1}) {
 				t.Errorf("left %+v of run %s", got, id)
 			}
-			if log, err := c.RunLog(k.Ctx, id); err != nil || len(log) != 1 || log[0].Actor != "ada" {
+			if log, err := admin.New(c).RunLog(k.Ctx, id); err != nil || len(log) != 1 || log[0].Actor != "ada" {
 				t.Errorf("%+v, %v", log, err)
 			}
 		}
@@ -167,7 +169,7 @@ func TestLostAnswersToSetMetadata(t *testing.T) {
 				return ctx.Metadata(), nil
 			})
 			run := kit.Begin(k, wf, 1, kagzi.Metadata{"tenant": "acme"})
-			if err := k.Client.Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
+			if err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
 				t.Fatal(err)
 			}
 			drop := lose()

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -18,35 +20,43 @@ import (
 // elsewhere. While the pause lasts, no worker takes the run over; when it ends, another worker does.
 func TestKilledBetweenPauseAndParking(t *testing.T) {
 	t.Parallel()
-	all := kagzi.Target{All: true}
+	all := admin.Target{All: true}
 	for name, c := range map[string]struct {
 		option         kagzi.StartOption
 		pause, unpause func(context.Context, *kagzi.Client, kagzi.RunID) error
 	}{
 		"Run": {
 			kagzi.Priority(3),
-			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error { return c.PauseRun(ctx, id) },
-			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error { return c.UnpauseRun(ctx, id) },
+			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
+				return admin.New(c).PauseRun(ctx, id)
+			},
+			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
+				return admin.New(c).UnpauseRun(ctx, id)
+			},
 		},
 		"All": {
 			kagzi.Priority(3),
 			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
-				return c.Pause(ctx, all, kagzi.Park())
+				return admin.New(c).Pause(ctx, all, admin.Park())
 			},
-			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error { return c.Unpause(ctx, all) },
+			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error { return admin.New(c).Unpause(ctx, all) },
 		},
 		"RunOfAKey": {
 			kagzi.Key("a"),
-			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error { return c.PauseRun(ctx, id) },
-			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error { return c.UnpauseRun(ctx, id) },
+			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
+				return admin.New(c).PauseRun(ctx, id)
+			},
+			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
+				return admin.New(c).UnpauseRun(ctx, id)
+			},
 		},
 		"Group": {
 			kagzi.Group("a"),
 			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
-				return c.Pause(ctx, kagzi.Target{Group: "a"}, kagzi.Park())
+				return admin.New(c).Pause(ctx, admin.Target{Group: "a"}, admin.Park())
 			},
 			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
-				return c.Unpause(ctx, kagzi.Target{Group: "a"})
+				return admin.New(c).Unpause(ctx, admin.Target{Group: "a"})
 			},
 		},
 	} {
@@ -55,8 +65,8 @@ func TestKilledBetweenPauseAndParking(t *testing.T) {
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
 			client := kit.NewClient(t, db.Pool)
-			if err := client.SetQueue(t.Context(),
-				kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+			if err := admin.New(client).SetQueue(t.Context(),
+				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			file := filepath.Join(t.TempDir(), "victim")

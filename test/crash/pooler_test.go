@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -88,7 +90,7 @@ func TestTransactionPooler(t *testing.T) {
 			!errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's cause is %v", cause)
 		}
-		if err := other.Resume(ctx, run.ID()); err != nil {
+		if err := admin.New(other).Resume(ctx, run.ID()); err != nil {
 			t.Fatal(err)
 		}
 		await.Receive(t, g.Begun)

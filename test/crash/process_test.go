@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -141,7 +143,7 @@ func runWorkerProcess(text string) error {
 		return err
 	}
 	if spec.Deletes != "" {
-		return c.Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
+		return admin.New(c).Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
 	}
 	if spec.Coordinate {
 		k, err := kagzi.NewCoordinator(c, spec.Config.Coordinator)

@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -93,7 +94,7 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			await.Receive(t, held.Done())
 			kit.WaitListening(t, db.Pool, 1)
 			if name == "Asked" {
-				if err := direct.Drain(t.Context(), kit.Only(t, direct, kagzi.WorkerFilter{}).ID); err != nil {
+				if err := admin.New(direct).Drain(t.Context(), kit.Only(t, direct, admin.WorkerFilter{}).ID); err != nil {
 					t.Fatal(err)
 				}
 			}

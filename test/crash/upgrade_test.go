@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/await"
@@ -120,7 +122,7 @@ func TestProgramOnANewerSchema(t *testing.T) {
 		len(rolled)+len(chain)+len(mails) {
 		t.Errorf("INVALID: %d runs have what the migration brought", n)
 	}
-	report, err := after.Health(t.Context())
+	report, err := admin.New(after).Health(t.Context())
 	if check := report.Check("schema"); err != nil || check.Status != health.Healthy ||
 		!strings.Contains(check.Detail, "works too") {
 		t.Errorf("schema %+v, %v", check, err)

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -147,11 +149,11 @@ func (l workload) chained(ctx kagzi.Context, n int) (string, error) {
 	return h, tell(ctx, "told", "end")
 }
 
-var told = kagzi.DefineTopic[string]("told")
+var told = topic.Define[string]("told")
 
 // tell publishes an event for each of the words, in one transaction.
 func tell(ctx kagzi.Context, name string, words ...string) error {
-	var events []kagzi.NewEvent
+	var events []topic.NewEvent
 	for _, word := range words {
 		e := told.With(word).Title(string(ctx.RunID()))
 		if word == "named" {
@@ -159,7 +161,7 @@ func tell(ctx kagzi.Context, name string, words ...string) error {
 		}
 		events = append(events, e)
 	}
-	return kagzi.Publish(ctx, name, events...)
+	return topic.Publish(ctx, name, events...)
 }
 
 // checkTold checks that each chained run that is complete has published each of its events once, and in its order.

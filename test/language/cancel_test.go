@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -178,7 +180,7 @@ func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
 	}
 	for name, verb := range map[string]func(context.Context) error{
 		"Cancel":    func(ctx context.Context) error { return k.Client.Cancel(ctx, run) },
-		"Terminate": func(ctx context.Context) error { return k.Client.Terminate(ctx, run) },
+		"Terminate": func(ctx context.Context) error { return admin.New(k.Client).Terminate(ctx, run) },
 		"Signal":    func(ctx context.Context) error { return k.Client.Signal(ctx, run, kit.Approved.With("yes")) },
 	} {
 		ctx, cancel := context.WithTimeout(k.Ctx, 5*time.Second)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -22,7 +24,7 @@ func TestChildFailure(t *testing.T) {
 	t.Run("CancelledAndTerminated", func(t *testing.T) {
 		for name, end := range map[string]func(*kit.Kit, kagzi.RunID) error{
 			"cancelled":  func(k *kit.Kit, id kagzi.RunID) error { return k.Client.Cancel(k.Ctx, id) },
-			"terminated": func(k *kit.Kit, id kagzi.RunID) error { return k.Client.Terminate(k.Ctx, id) },
+			"terminated": func(k *kit.Kit, id kagzi.RunID) error { return admin.New(k.Client).Terminate(k.Ctx, id) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				k := kit.New(t)
@@ -241,7 +243,7 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 			want: kagzi.StatusCancelled, way: "cancelled", parent: "was cancelled", text: "run was cancelled: a typo",
 		},
 		"Terminated": {
-			how:  func(k *kit.Kit, r *kagzi.Run[int]) error { return k.Client.Terminate(k.Ctx, r.ID()) },
+			how:  func(k *kit.Kit, r *kagzi.Run[int]) error { return admin.New(k.Client).Terminate(k.Ctx, r.ID()) },
 			want: kagzi.StatusCancelled, way: "terminated", parent: "was terminated", text: "run was terminated",
 		},
 	} {

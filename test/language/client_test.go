@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -61,12 +63,12 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			_, get := tt.c.Get(k.Ctx, tt.ref)
 			_, steps := tt.c.Steps(k.Ctx, tt.ref)
 			_, find := kagzi.Find(k.Ctx, tt.c, kit.Noop, tt.ref)
-			_, events := tt.c.RunLog(k.Ctx, tt.ref)
-			_, restart := tt.c.Restart(k.Ctx, tt.ref)
-			_, fork := tt.c.Fork(k.Ctx, tt.ref, "step")
+			_, events := admin.New(tt.c).RunLog(k.Ctx, tt.ref)
+			_, restart := admin.New(tt.c).Restart(k.Ctx, tt.ref)
+			_, fork := admin.New(tt.c).Fork(k.Ctx, tt.ref, "step")
 			for op, err := range map[string]error{
 				"Get": get, "Steps": steps, "Find": find, "Cancel": tt.c.Cancel(k.Ctx, tt.ref),
-				"Resume": tt.c.Resume(k.Ctx, tt.ref),
+				"Resume": admin.New(tt.c).Resume(k.Ctx, tt.ref),
 				"Events": events, "Restart": restart, "Fork": fork,
 			} {
 				if !errors.Is(err, kagzi.ErrNotFound) {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -116,9 +118,9 @@ func TestSealedRestart(t *testing.T) {
 			t.Errorf("input %s", got)
 		}
 	}
-	restart := func(ref kagzi.Ref, opts ...kagzi.RestartOption) kagzi.RunID {
+	restart := func(ref kagzi.Ref, opts ...admin.RestartOption) kagzi.RunID {
 		t.Helper()
-		id, err := k.Client.Restart(k.Ctx, ref, opts...)
+		id, err := admin.New(k.Client).Restart(k.Ctx, ref, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,12 +132,12 @@ func TestSealedRestart(t *testing.T) {
 	same := restart(withID)
 	known(same, "x", "a")
 	k.Cancel(same)
-	changed := restart(same, kagzi.NewInput("b"))
+	changed := restart(same, admin.NewInput("b"))
 	known(changed, "x", "b")
-	known(restart(old.ID(), kagzi.ID("y"), kagzi.NewInput("c")), "y", "c")
+	known(restart(old.ID(), kagzi.ID("y"), admin.NewInput("c")), "y", "c")
 
 	blind := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: newGCM(t, "another key", "")})
-	_, err := blind.Restart(k.Ctx, old.ID(), kagzi.ID("z"))
+	_, err := admin.New(blind).Restart(k.Ctx, old.ID(), kagzi.ID("z"))
 	kit.MustContain(t, err, "cannot be opened")
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,13 +42,13 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 			return c.Cancel(ctx, kagzi.ID("nobody"), kagzi.InTx(tx))
 		},
 		"CancelAll": func(ctx context.Context, c *kagzi.Client) error {
-			return only(c.CancelAll(ctx, kagzi.RunFilter{Workflow: "nothing"}, kagzi.InTx(tx)))
+			return only(admin.New(c).CancelAll(ctx, kagzi.RunFilter{Workflow: "nothing"}, kagzi.InTx(tx)))
 		},
 		"PauseSchedule": func(ctx context.Context, c *kagzi.Client) error {
-			return c.PauseSchedule(ctx, "none", kagzi.InTx(tx))
+			return admin.New(c).PauseSchedule(ctx, "none", kagzi.InTx(tx))
 		},
 		"DrainQueue": func(ctx context.Context, c *kagzi.Client) error {
-			return only(c.DrainQueue(ctx, "nothing", kagzi.InTx(tx)))
+			return only(admin.New(c).DrainQueue(ctx, "nothing", kagzi.InTx(tx)))
 		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -114,13 +116,13 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 	for name, err := range map[string]error{
 		"Cancel":      k.Client.Cancel(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
 		"CancelByRun": k.Client.Cancel(k.Ctx, later, kagzi.InTx(tx)),
-		"Terminate":   k.Client.Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"Resume":      k.Client.Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"Restart":     only(k.Client.Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
-		"Fork":        only(k.Client.Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
-		"CancelAll":   only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
-		"CancelAllDryRun": only(k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx),
-			kagzi.DryRun())),
+		"Terminate":   admin.New(k.Client).Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Resume":      admin.New(k.Client).Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Restart":     only(admin.New(k.Client).Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
+		"Fork":        only(admin.New(k.Client).Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
+		"CancelAll":   only(admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
+		"CancelAllDryRun": only(admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx),
+			admin.DryRun())),
 	} {
 		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%s: %v, of kind %q", name, err, kagzi.KindOf(err))
@@ -174,13 +176,13 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 						return c.Cancel(t.Context(), nobody, kagzi.InTx(tx))
 					},
 					"restart ": func(c *kagzi.Client, tx pgx.Tx) error {
-						return kit.Second(c.Restart(t.Context(), nobody, kagzi.InTx(tx)))
+						return kit.Second(admin.New(c).Restart(t.Context(), nobody, kagzi.InTx(tx)))
 					},
 					`pause schedule "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
-						return c.PauseSchedule(t.Context(), "none", kagzi.InTx(tx))
+						return admin.New(c).PauseSchedule(t.Context(), "none", kagzi.InTx(tx))
 					},
 					`drain queue "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
-						return kit.Second(c.DrainQueue(t.Context(), "none", kagzi.InTx(tx)))
+						return kit.Second(admin.New(c).DrainQueue(t.Context(), "none", kagzi.InTx(tx)))
 					},
 				} {
 					c, tx := kit.NewClient(t, db.Pool), tt.begin()

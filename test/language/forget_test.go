@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -282,22 +284,22 @@ func TestForget(t *testing.T) {
 	run := kit.Begin(k, wf, 1)
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	for _, wrong := range []string{"note", "shop", "ship/0/pa", "slow/a"} {
-		err := k.Client.Resume(k.Ctx, run.ID(), kagzi.Forget("probe", wrong))
+		err := admin.New(k.Client).Resume(k.Ctx, run.ID(), admin.Forget("probe", wrong))
 		if !errors.Is(err, kagzi.ErrNotFound) || kagzi.KindOf(err) != kind.NotFound {
 			t.Errorf("forget %s: %v", wrong, err)
 		}
 		kit.MustContain(t, err, wrong, "Client.Steps")
 	}
-	kit.MustContain(t, k.Client.Resume(k.Ctx, run.ID(), kagzi.Forget("#patched:x")), "Kagzi's own")
-	if err := k.Client.Resume(k.Ctx, run.ID(), nil); err == nil {
+	kit.MustContain(t, admin.New(k.Client).Resume(k.Ctx, run.ID(), admin.Forget("#patched:x")), "Kagzi's own")
+	if err := admin.New(k.Client).Resume(k.Ctx, run.ID(), nil); err == nil {
 		t.Error("a nil option is accepted")
 	}
 	failed := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}}
-	if b, err := k.Client.ResumeAll(k.Ctx, failed, kagzi.Forget("note")); err != nil || len(b.Changed) > 0 ||
+	if b, err := admin.New(k.Client).ResumeAll(k.Ctx, failed, admin.Forget("note")); err != nil || len(b.Changed) > 0 ||
 		!errors.Is(b.Skipped[run.ID()], kagzi.ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	b, err := k.Client.ResumeAll(k.Ctx, failed, kagzi.Forget("probe", "ship/0/pack"), kagzi.Forget("slow"),
+	b, err := admin.New(k.Client).ResumeAll(k.Ctx, failed, admin.Forget("probe", "ship/0/pack"), admin.Forget("slow"),
 		kagzi.Reason("the vendor is back"))
 	if err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
@@ -341,7 +343,7 @@ func TestForgetABranch(t *testing.T) {
 			})
 			run := kit.Begin(k, wf, 1)
 			kit.FailureOf(k, run, kagzi.StatusFailed)
-			k.Resume(run.ID(), kagzi.Forget(name))
+			k.Resume(run.ID(), admin.Forget(name))
 			if got := kit.ResultOf(k, run); got != "shipped" || probes.Load() != 1 || loads.Load() != 2 ||
 				trains.Load() > 2 {
 				t.Errorf("got %q after %d probes, %d loads and %d trains", got, probes.Load(), loads.Load(),
@@ -451,7 +453,7 @@ func TestForgetABranchThatFailedTwice(t *testing.T) {
 	await.True(t, "failed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusFailed })
 	n.Store(3)
 	was := x.Load()
-	k.Resume(run.ID(), kagzi.Forget("b"))
+	k.Resume(run.ID(), admin.Forget("b"))
 	await.True(t, "completed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusCompleted })
 	if x.Load() != was {
 		t.Error("x was tried again, which the branch had dealt with, and did not fail with")
@@ -483,6 +485,6 @@ func TestForgetABranchThatFailedByItself(t *testing.T) {
 	run := kit.Begin(k, kit.Travel, 1)
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	full.Store(false)
-	k.Resume(run.ID(), kagzi.Forget("b", "group"))
+	k.Resume(run.ID(), admin.Forget("b", "group"))
 	kit.ResultOf(k, run)
 }

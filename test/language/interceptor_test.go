@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -370,7 +372,7 @@ func TestInterceptorsOfOtherStarts(t *testing.T) {
 			t.Errorf("a run of StartMany has %s", got)
 		}
 	}
-	again, err := k.Client.Restart(k.Ctx, started[0].ID)
+	again, err := admin.New(k.Client).Restart(k.Ctx, started[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +400,7 @@ func TestInterceptorsOfOtherStarts(t *testing.T) {
 			t.Errorf("%s fired %v", name, fired)
 		}
 	}
-	id, err := k.Client.TriggerSchedule(k.Ctx, "nightly")
+	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "nightly")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +493,7 @@ func TestInterceptorsGetPublicErrors(t *testing.T) {
 	wf := kagzi.Define[string, string]("wf")
 	run := kit.Begin(k, wf, "", kagzi.ID("x"))
 	_, conflict := kagzi.Start(k.Ctx, k.Client, wf, "other", kagzi.ID("x"))
-	_, active := k.Client.Restart(k.Ctx, run.ID())
+	_, active := admin.New(k.Client).Restart(k.Ctx, run.ID())
 	nobody := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With(""))
 	for i, tt := range []struct{ got, want error }{
 		{nil, nil},

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -17,9 +19,9 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-func setLimit(k *kit.Kit, l kagzi.StepLimit) {
+func setLimit(k *kit.Kit, l admin.StepLimit) {
 	k.T.Helper()
-	if err := k.Client.SetLimit(k.T.Context(), l); err != nil {
+	if err := admin.New(k.Client).SetLimit(k.T.Context(), l); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -77,7 +79,7 @@ func TestMostRunningSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
-			setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 3})
+			setLimit(k, admin.StepLimit{Name: "api", MaxRunning: 3})
 			var a account
 			wf := kagzi.Define[int, int]("wf")
 			for range 3 {
@@ -97,8 +99,8 @@ func TestMostRunningSteps(t *testing.T) {
 // TestLimitedStepParks has a run wait for a slot without holding anything, and another one for its token.
 func TestLimitedStepParks(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "slot", MaxRunning: 1})
-	setLimit(k, kagzi.StepLimit{Name: "token", Rate: kagzi.Rate{Starts: 1, Per: time.Hour}})
+	setLimit(k, admin.StepLimit{Name: "slot", MaxRunning: 1})
+	setLimit(k, admin.StepLimit{Name: "token", Rate: admin.Rate{Starts: 1, Per: time.Hour}})
 	wf := kagzi.Define[string, int]("wf")
 	held, release := make(chan struct{}, 3), make(chan struct{})
 	kit.Serve(k, wf, func(ctx kagzi.Context, limit string) (int, error) {
@@ -126,22 +128,22 @@ func TestLimitedStepParks(t *testing.T) {
 	}
 	late := kit.Begin(k, wf, "token")
 	k.WaitStatus(late.ID(), kagzi.StatusSleeping)
-	list, err := k.Client.Limits(t.Context(), "slot", 0)
+	list, err := admin.New(k.Client).Limits(t.Context(), "slot", 0)
 	if err != nil || len(list) != 1 || list[0].Waiting != 1 || list[0].Every != time.Hour ||
 		time.Until(list[0].NextAt) < time.Minute {
 		t.Errorf("limits: %+v, %v", list, err)
 	}
-	if err := k.Client.DeleteLimit(t.Context(), "token"); err == nil || !strings.Contains(err.Error(), "steps wait") {
+	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); err == nil || !strings.Contains(err.Error(), "steps wait") {
 		t.Errorf("delete a limit that a step waits for: %v", err)
 	}
-	setLimit(k, kagzi.StepLimit{Name: "token"})
+	setLimit(k, admin.StepLimit{Name: "token"})
 	if got := kit.ResultOf(k, late); got != 1 {
 		t.Error("the limit was lifted")
 	}
-	if err := k.Client.DeleteLimit(t.Context(), "token"); err != nil {
+	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); err != nil {
 		t.Error(err)
 	}
-	if err := k.Client.DeleteLimit(t.Context(), "token"); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("delete a limit that is gone: %v", err)
 	}
 }
@@ -161,7 +163,7 @@ func TestLimitThatNobodyHasSet(t *testing.T) {
 	kit.MustContain(t, err, `"api"`, "Client.SetLimit", "2 attempts")
 	run := kit.Begin(k, wf, 0)
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
-	setLimit(k, kagzi.StepLimit{Name: "api"})
+	setLimit(k, admin.StepLimit{Name: "api"})
 	if got := kit.ResultOf(k, run); got != 1 {
 		t.Errorf("got %d", got)
 	}
@@ -172,20 +174,20 @@ func just1(context.Context) (int, error) { return 1, nil }
 // TestLimitIsValidated refuses what must be a mistake before any SQL.
 func TestLimitIsValidated(t *testing.T) {
 	k := kit.New(t)
-	for want, l := range map[string]kagzi.StepLimit{
+	for want, l := range map[string]admin.StepLimit{
 		"the limit's name is empty": {},
 		"MaxRunning is -1":          {Name: "a", MaxRunning: -1},
-		"Starts is 0":               {Name: "a", Rate: kagzi.Rate{Per: time.Second}},
-		"Starts is -1":              {Name: "a", Rate: kagzi.Rate{Starts: -1}},
-		"Burst is -1":               {Name: "a", Rate: kagzi.Rate{Starts: 1, Burst: -1}},
-		"more than a year":          {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 24 * time.Hour, Burst: 1000}},
-		"did you mean":              {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 30}},
-		"at most one in a":          {Name: "a", Rate: kagzi.Rate{Starts: 1000, Per: time.Microsecond}},
-		"at most a year":            {Name: "a", Rate: kagzi.Rate{Starts: 1, Per: 1e6 * time.Hour}},
+		"Starts is 0":               {Name: "a", Rate: admin.Rate{Per: time.Second}},
+		"Starts is -1":              {Name: "a", Rate: admin.Rate{Starts: -1}},
+		"Burst is -1":               {Name: "a", Rate: admin.Rate{Starts: 1, Burst: -1}},
+		"more than a year":          {Name: "a", Rate: admin.Rate{Starts: 1, Per: 24 * time.Hour, Burst: 1000}},
+		"did you mean":              {Name: "a", Rate: admin.Rate{Starts: 1, Per: 30}},
+		"at most one in a":          {Name: "a", Rate: admin.Rate{Starts: 1000, Per: time.Microsecond}},
+		"at most a year":            {Name: "a", Rate: admin.Rate{Starts: 1, Per: 1e6 * time.Hour}},
 		"control character":         {Name: "a\n"},
 		"at most 255 are all":       {Name: strings.Repeat("a", 256)},
 	} {
-		if err := k.Client.SetLimit(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
+		if err := admin.New(k.Client).SetLimit(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", l, err, want)
 		}
 	}

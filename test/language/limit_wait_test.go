@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -37,7 +39,7 @@ func TestTokensAreNeverTooClose(t *testing.T) {
 	k.Exec(tokens)
 	const every, runs = 25 * time.Millisecond, 50
 	// with slots, so that each token is in a row
-	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 40}, MaxRunning: 1000})
+	setLimit(k, admin.StepLimit{Name: "api", Rate: admin.Rate{Starts: 40}, MaxRunning: 1000})
 	wf := kagzi.Define[int, time.Time]("wf")
 	for range 3 {
 		kit.ServeWith(k, kagzi.WorkerConfig{MaxConcurrent: 5}, wf, func(ctx kagzi.Context, _ int) (time.Time, error) {
@@ -66,7 +68,7 @@ func TestTokensAreNeverTooClose(t *testing.T) {
 func TestLateTokenIsNotUsed(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
 	k.Exec(tokens)
-	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 100}, MaxRunning: 10})
+	setLimit(k, admin.StepLimit{Name: "api", Rate: admin.Rate{Starts: 100}, MaxRunning: 10})
 	w := kit.NewWorker(t, k.Client, kit.Unmonitored)
 	wf := kagzi.Define[int, int]("wf")
 	var held, calls atomic.Int64
@@ -95,11 +97,11 @@ func TestLateTokenIsNotUsed(t *testing.T) {
 func TestLostAnswersOfALimit(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		direct := kit.NewClient(t, l.Db.Pool)
-		for _, limit := range []kagzi.StepLimit{
+		for _, limit := range []admin.StepLimit{
 			{Name: "slots", MaxRunning: 1},
-			{Name: "rate", Rate: kagzi.Rate{Starts: 200}},
+			{Name: "rate", Rate: admin.Rate{Starts: 200}},
 		} {
-			if err := direct.SetLimit(t.Context(), limit); err != nil {
+			if err := admin.New(direct).SetLimit(t.Context(), limit); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -133,7 +135,7 @@ func TestLostAnswersOfALimit(t *testing.T) {
 // run learns that it is called. It does not wait for another call.
 func TestCallOvertakesAnAnswer(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	setLimit(k, admin.StepLimit{Name: "api", MaxRunning: 1})
 	held, leaves := make(chan struct{}, 1), make(chan struct{})
 	first := kagzi.Define[int, int]("first", kagzi.Queue("first"))
 	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "first"}, first, func(ctx kagzi.Context, _ int) (int, error) {
@@ -181,7 +183,7 @@ func TestCallOvertakesAnAnswer(t *testing.T) {
 // keeps its slot.
 func TestLateLeave(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	setLimit(k, admin.StepLimit{Name: "api", MaxRunning: 1})
 	first := make(chan struct{})
 	wf := kagzi.Define[int, int]("wf")
 	var late store.LimitRequest
@@ -213,7 +215,7 @@ func TestLateLeave(t *testing.T) {
 // TestTimeoutOfALimitedStep counts from when the function is called.
 func TestTimeoutOfALimitedStep(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "api", Rate: kagzi.Rate{Starts: 1, Per: 150 * time.Millisecond}})
+	setLimit(k, admin.StepLimit{Name: "api", Rate: admin.Rate{Starts: 1, Per: 150 * time.Millisecond}})
 	got := kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		sum := 0
 		for i := range 3 {
@@ -239,7 +241,7 @@ func TestTimeoutOfALimitedStep(t *testing.T) {
 // TestErrorsFreeSlots fails steps in all ways. Each attempt needs the only slot.
 func TestErrorsFreeSlots(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	setLimit(k, admin.StepLimit{Name: "api", MaxRunning: 1})
 	policy := kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Millisecond}
 	got := kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		for i, fn := range []func(context.Context) (int, error){
@@ -279,7 +281,7 @@ func TestErrorsFreeSlots(t *testing.T) {
 // TestRetryAfterStopsTheOthers has a step whose error asks for a pause, and a limit that honours it.
 func TestRetryAfterStopsTheOthers(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "api", HonorRetryAfter: true})
+	setLimit(k, admin.StepLimit{Name: "api", HonorRetryAfter: true})
 	wf := kagzi.Define[bool, int]("wf")
 	var calls atomic.Int64
 	kit.Serve(k, wf, func(ctx kagzi.Context, first bool) (int, error) {
@@ -308,7 +310,7 @@ func TestRetryAfterStopsTheOthers(t *testing.T) {
 // calls it when the other run was ended by a client.
 func TestSlotOfADeadWorkerIsFreed(t *testing.T) {
 	k := kit.New(t)
-	setLimit(k, kagzi.StepLimit{Name: "api", MaxRunning: 1})
+	setLimit(k, admin.StepLimit{Name: "api", MaxRunning: 1})
 	wf := kagzi.Define[bool, int]("wf")
 	inside, stuck := make(chan struct{}, 2), make(chan struct{})
 	t.Cleanup(func() { close(stuck) })

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -62,7 +64,7 @@ func TestSetMetadata(t *testing.T) {
 		t.Errorf("the replay saw %s, and before that %s", again, first)
 	}
 
-	again, err := k.Client.Restart(k.Ctx, run.ID())
+	again, err := admin.New(k.Client).Restart(k.Ctx, run.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func TestSetMetadata(t *testing.T) {
 		"customer=ada new=1 state=paid" {
 		t.Errorf("the restart has %s", got)
 	}
-	fork, err := k.Client.Fork(k.Ctx, run.ID(), "nap again")
+	fork, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "nap again")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -182,21 +184,21 @@ func TestLocalWorkers(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, "")
 	await.Receive(t, begun)
-	all := k.Client.LocalWorkers()
+	all := admin.New(k.Client).LocalWorkers()
 	if len(all) != 1 || all[0].Slots != 3 || all[0].Free != 2 || all[0].Waiting != 0 ||
 		fmt.Sprint(all[0].Queues) != "[default]" {
 		t.Errorf("workers %+v", all)
 	}
-	if info := kit.Only(t, k.Client, kagzi.WorkerFilter{}); len(all) == 1 && info.ID != all[0].ID {
+	if info := kit.Only(t, k.Client, admin.WorkerFilter{}); len(all) == 1 && info.ID != all[0].ID {
 		t.Errorf("the worker is %s in the registry, and %s in the process", info.ID, all[0].ID)
 	}
 	close(goOn)
 	kit.ResultOf(k, run)
-	await.True(t, "the slot is free", func() bool { return k.Client.LocalWorkers()[0].Free == 3 })
+	await.True(t, "the slot is free", func() bool { return admin.New(k.Client).LocalWorkers()[0].Free == 3 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if all := k.Client.LocalWorkers(); len(all) > 0 {
+	if all := admin.New(k.Client).LocalWorkers(); len(all) > 0 {
 		t.Errorf("the worker has stopped: %+v", all)
 	}
 }

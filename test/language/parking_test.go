@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -80,7 +82,7 @@ func TestParkedBranches(t *testing.T) {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, string(run.ID())) == 1 &&
 			calls.of("tx") == 1
 	})
-	if err := k.Client.PauseRun(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	k.WaitStatus(run.ID(), kagzi.StatusPending, "pause")
@@ -94,7 +96,7 @@ func TestParkedBranches(t *testing.T) {
 	if calls.of("after signal")+calls.of("after timer")+calls.of("after child") > 0 {
 		t.Error("the run has gone on while it is paused")
 	}
-	if err := k.Client.UnpauseRun(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).UnpauseRun(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the branches go on", func() bool { return calls.of("after signal") == 1 })
@@ -120,13 +122,13 @@ func TestEndOfAParkedRun(t *testing.T) {
 			return c.Cancel
 		}, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", true},
 		"Terminated": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
-			return c.Terminate
+			return admin.New(c).Terminate
 		}, "flight hotel car", true},
 		"CancelledUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
 			return c.Cancel
 		}, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", false},
 		"TerminatedUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
-			return c.Terminate
+			return admin.New(c).Terminate
 		}, "flight hotel car", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +148,7 @@ func TestEndOfAParkedRun(t *testing.T) {
 			}))
 			run := kit.Begin(k, kit.Travel, 1)
 			await.Receive(t, booked)
-			if err := k.Client.PauseRun(k.Ctx, run.ID()); err != nil {
+			if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); err != nil {
 				t.Fatal(err)
 			}
 			if c.park {
@@ -155,7 +157,7 @@ func TestEndOfAParkedRun(t *testing.T) {
 			if err := c.end(k.Client)(k.Ctx, run.ID()); err != nil {
 				t.Fatal(err)
 			}
-			if err := k.Client.PauseRun(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
+			if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
 				t.Errorf("paused while it is about to end: %v", err)
 			}
 			if info := kit.EndsAs(k, run, kagzi.StatusCancelled); !info.PausedAt.IsZero() {
@@ -172,19 +174,19 @@ func TestPausedCompensations(t *testing.T) {
 	var j kit.Journal
 	kit.ServeCancellations(k, &j, nil)
 	kit.Serve(k, kit.Travel, kit.Trip(&j, kit.Breaks))
-	target := kagzi.Target{Queue: "compensations"}
-	if err := k.Client.Pause(k.Ctx, target, kagzi.Park()); err != nil {
+	target := admin.Target{Queue: "compensations"}
+	if err := admin.New(k.Client).Pause(k.Ctx, target, admin.Park()); err != nil {
 		t.Fatal(err)
 	}
 	run := kit.Begin(k, kit.Travel, 7)
 	await.True(t, "the first compensation is started", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, string(run.ID())) == 1
 	})
-	if err := k.Client.PauseRun(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
+	if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Errorf("paused while it is compensated: %v", err)
 	}
 	j.Want(t, "flight hotel car")
-	if err := k.Client.Unpause(k.Ctx, target); err != nil {
+	if err := admin.New(k.Client).Unpause(k.Ctx, target); err != nil {
 		t.Fatal(err)
 	}
 	kit.EndsAs(k, run, kagzi.StatusFailed)

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -19,15 +21,19 @@ func TestPauseRun(t *testing.T) {
 		waitingOn      string
 	}{
 		"OneRun": {
-			func(k *kit.Kit, id kagzi.RunID) error { return k.Client.PauseRun(k.Ctx, id, kagzi.Actor("ada")) },
-			func(k *kit.Kit, id kagzi.RunID) error { return k.Client.UnpauseRun(k.Ctx, id) },
+			func(k *kit.Kit, id kagzi.RunID) error {
+				return admin.New(k.Client).PauseRun(k.Ctx, id, kagzi.Actor("ada"))
+			},
+			func(k *kit.Kit, id kagzi.RunID) error { return admin.New(k.Client).UnpauseRun(k.Ctx, id) },
 			"pause",
 		},
 		"Everything": {
 			func(k *kit.Kit, _ kagzi.RunID) error {
-				return k.Client.Pause(k.Ctx, kagzi.Target{All: true}, kagzi.Park())
+				return admin.New(k.Client).Pause(k.Ctx, admin.Target{All: true}, admin.Park())
 			},
-			func(k *kit.Kit, _ kagzi.RunID) error { return k.Client.Unpause(k.Ctx, kagzi.Target{All: true}) },
+			func(k *kit.Kit, _ kagzi.RunID) error {
+				return admin.New(k.Client).Unpause(k.Ctx, admin.Target{All: true})
+			},
 			"pause of all runs",
 		},
 	} {
@@ -73,7 +79,7 @@ func TestPauseRun(t *testing.T) {
 
 func TestPauseIsRefused(t *testing.T) {
 	k := kit.New(t)
-	for _, target := range []kagzi.Target{
+	for _, target := range []admin.Target{
 		{},
 		{All: true, Queue: "q"},
 		{Key: "k"},
@@ -81,11 +87,11 @@ func TestPauseIsRefused(t *testing.T) {
 		{Group: "g", Queue: "q"},
 		{Queue: "\x00"},
 	} {
-		if err := k.Client.Pause(k.Ctx, target); err == nil {
+		if err := admin.New(k.Client).Pause(k.Ctx, target); err == nil {
 			t.Errorf("%+v was paused", target)
 		}
 	}
-	if err := k.Client.Unpause(k.Ctx, kagzi.Target{Queue: "q"}); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := admin.New(k.Client).Unpause(k.Ctx, admin.Target{Queue: "q"}); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("the end of a pause that there is not: %v", err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -79,32 +81,32 @@ func uncoordinated() kagzi.WorkerConfig {
 func TestPausedRunsStartAtOnce(t *testing.T) {
 	t.Parallel()
 	wf := kagzi.Define[int, int]("wf")
-	held := kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true}
+	held := admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true}
 	for name, c := range map[string]struct {
-		target kagzi.Target
-		limits kagzi.QueueLimits
+		target admin.Target
+		limits admin.QueueLimits
 		option kagzi.StartOption
 	}{
-		"All":      {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Priority(3)},
-		"Queue":    {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
-		"Workflow": {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Priority(3)},
+		"All":      {admin.Target{All: true}, admin.QueueLimits{}, kagzi.Priority(3)},
+		"Queue":    {admin.Target{Queue: "default"}, admin.QueueLimits{}, kagzi.Priority(3)},
+		"Workflow": {admin.Target{Workflow: "wf"}, admin.QueueLimits{}, kagzi.Priority(3)},
 		"LimitedQueue": {
-			kagzi.Target{Queue: "default"},
-			kagzi.QueueLimits{Queue: "default", MaxRunning: 5},
+			admin.Target{Queue: "default"},
+			admin.QueueLimits{Queue: "default", MaxRunning: 5},
 			kagzi.Priority(3),
 		},
-		"Key":            {kagzi.Target{Queue: "default", Key: "a"}, kagzi.QueueLimits{}, kagzi.Key("a")},
-		"KeyOfAll":       {kagzi.Target{All: true}, kagzi.QueueLimits{}, kagzi.Key("a")},
-		"KeyOfWorkflow":  {kagzi.Target{Workflow: "wf"}, kagzi.QueueLimits{}, kagzi.Key("a")},
-		"KeyInSequence":  {kagzi.Target{Queue: "default", Key: "a"}, held, kagzi.Key("a")},
-		"Group":          {kagzi.Target{Group: "a"}, kagzi.QueueLimits{}, kagzi.Group("a")},
-		"GroupInAQueue":  {kagzi.Target{Queue: "default"}, kagzi.QueueLimits{}, kagzi.Group("a")},
-		"GroupAllPaused": {kagzi.Target{All: true}, held, kagzi.Group("a")},
+		"Key":            {admin.Target{Queue: "default", Key: "a"}, admin.QueueLimits{}, kagzi.Key("a")},
+		"KeyOfAll":       {admin.Target{All: true}, admin.QueueLimits{}, kagzi.Key("a")},
+		"KeyOfWorkflow":  {admin.Target{Workflow: "wf"}, admin.QueueLimits{}, kagzi.Key("a")},
+		"KeyInSequence":  {admin.Target{Queue: "default", Key: "a"}, held, kagzi.Key("a")},
+		"Group":          {admin.Target{Group: "a"}, admin.QueueLimits{}, kagzi.Group("a")},
+		"GroupInAQueue":  {admin.Target{Queue: "default"}, admin.QueueLimits{}, kagzi.Group("a")},
+		"GroupAllPaused": {admin.Target{All: true}, held, kagzi.Group("a")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			if c.limits.Queue != "" {
-				if err := k.Client.SetQueue(k.Ctx, c.limits); err != nil {
+				if err := admin.New(k.Client).SetQueue(k.Ctx, c.limits); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -127,7 +129,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			})
 			first := kit.Begin(k, wf, 0, c.option)
 			await.Receive(t, begun)
-			if err := k.Client.Pause(k.Ctx, c.target); err != nil {
+			if err := admin.New(k.Client).Pause(k.Ctx, c.target); err != nil {
 				t.Fatal(err)
 			}
 			second := kit.Begin(k, wf, 1, c.option)
@@ -141,7 +143,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			if info := k.InfoOf(second.ID()); !info.StartedAt.IsZero() || calls.of("step 0")+calls.of("step 1") > 0 {
 				t.Errorf("begun while it is paused: %+v", info)
 			}
-			if err := k.Client.Unpause(k.Ctx, c.target); err != nil {
+			if err := admin.New(k.Client).Unpause(k.Ctx, c.target); err != nil {
 				t.Fatal(err)
 			}
 			if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 1 {
@@ -166,8 +168,8 @@ func TestReleasesOfABacklog(t *testing.T) {
 			kit.ServeWith(k, uncoordinated(), wf, func(ctx kagzi.Context, n int) (int, error) {
 				return n, calls.do(ctx, fmt.Sprint(n))
 			})
-			all := kagzi.Target{All: true}
-			if err := k.Client.Pause(k.Ctx, all); err != nil {
+			all := admin.Target{All: true}
+			if err := admin.New(k.Client).Pause(k.Ctx, all); err != nil {
 				t.Fatal(err)
 			}
 			var runs []*kagzi.Run[int]
@@ -178,7 +180,7 @@ func TestReleasesOfABacklog(t *testing.T) {
 			ended := func() int {
 				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
 			}
-			released, err := k.Client.UnpauseRuns(k.Ctx, kagzi.RunFilter{Workflow: "wf", Limit: 7})
+			released, err := admin.New(k.Client).UnpauseRuns(k.Ctx, kagzi.RunFilter{Workflow: "wf", Limit: 7})
 			if err != nil || len(released.Changed) != 7 {
 				t.Fatalf("%+v, %v", released, err)
 			}
@@ -189,7 +191,7 @@ func TestReleasesOfABacklog(t *testing.T) {
 			if n := ended(); n != 7 {
 				t.Errorf("%d runs have ended, want those 7", n)
 			}
-			over, err := k.Client.UnpauseRuns(k.Ctx,
+			over, err := admin.New(k.Client).UnpauseRuns(k.Ctx,
 				kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
 			if err != nil || len(over.Changed) != 0 || len(over.Skipped) != 2 {
 				t.Errorf("of runs that are over: %+v, %v", over, err)
@@ -199,7 +201,7 @@ func TestReleasesOfABacklog(t *testing.T) {
 					t.Errorf("%s is skipped because %v", id, err)
 				}
 			}
-			if err := k.Client.Unpause(k.Ctx, all, kagzi.Percent(30)); err != nil {
+			if err := admin.New(k.Client).Unpause(k.Ctx, all, admin.Percent(30)); err != nil {
 				t.Fatal(err)
 			}
 			for range 20 {
@@ -215,7 +217,7 @@ func TestReleasesOfABacklog(t *testing.T) {
 				`)`); n > 0 || ended() < 10 {
 				t.Errorf("%d other runs have begun, and %d have ended", n, ended())
 			}
-			if err := k.Client.Unpause(k.Ctx, all); err != nil {
+			if err := admin.New(k.Client).Unpause(k.Ctx, all); err != nil {
 				t.Fatal(err)
 			}
 			for i, run := range runs {
@@ -232,24 +234,24 @@ func TestPausesInTx(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
 	kit.ServeWith(k, uncoordinated(), wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
-	target := kagzi.Target{Queue: "default"}
+	target := admin.Target{Queue: "default"}
 	ends := map[bool]func(*testing.T, pgx.Tx){true: kit.CommitTx, false: kit.RollbackTx}
 
 	for _, commits := range []bool{false, true} {
 		tx := k.CallersTx()
-		if err := k.Client.Pause(k.Ctx, target, kagzi.InTx(tx), kagzi.Park()); err != nil {
+		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.InTx(tx), admin.Park()); err != nil {
 			t.Fatal(err)
 		}
 		kit.ResultOf(k, kit.Begin(k, wf, 1)) // no worker waits for the transaction
 		ends[commits](t, tx)
-		if pauses, err := k.Client.Pauses(k.Ctx); err != nil || len(pauses) == 1 != commits {
+		if pauses, err := admin.New(k.Client).Pauses(k.Ctx); err != nil || len(pauses) == 1 != commits {
 			t.Errorf("committed %t: paused are %+v, %v", commits, pauses, err)
 		}
 	}
 	stopped := kit.Begin(k, wf, 2)
 	for _, commits := range []bool{false, true} {
 		tx := k.CallersTx()
-		if err := k.Client.Unpause(k.Ctx, target, kagzi.InTx(tx)); err != nil {
+		if err := admin.New(k.Client).Unpause(k.Ctx, target, kagzi.InTx(tx)); err != nil {
 			t.Fatal(err)
 		}
 		if info := k.InfoOf(stopped.ID()); !info.StartedAt.IsZero() {
@@ -265,8 +267,8 @@ func TestPausesInTx(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, gate.Workflow, 1, kagzi.Queue("gates"), kagzi.Delay(time.Hour))
 	for _, do := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{
-		k.Client.PauseRun,
-		k.Client.UnpauseRun,
+		admin.New(k.Client).PauseRun,
+		admin.New(k.Client).UnpauseRun,
 	} {
 		for _, commits := range []bool{false, true} {
 			before := k.InfoOf(run.ID()).PausedAt
@@ -289,8 +291,8 @@ func TestSlotOfAParkedRun(t *testing.T) {
 	for name, hold := range map[string]bool{"GivenUp": false, "Kept": true} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
-			if err := k.Client.SetQueue(k.Ctx,
-				kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: hold}); err != nil {
+			if err := admin.New(k.Client).SetQueue(k.Ctx,
+				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: hold}); err != nil {
 				t.Fatal(err)
 			}
 			wf := kagzi.Define[int, int]("wf")
@@ -310,20 +312,20 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			if n := await.Receive(t, begun); n != 1 {
 				t.Errorf("run %d is the first", n)
 			}
-			if err := k.Client.PauseRun(k.Ctx, first.ID()); err != nil {
+			if err := admin.New(k.Client).PauseRun(k.Ctx, first.ID()); err != nil {
 				t.Fatal(err)
 			}
 			k.WaitStatus(first.ID(), kagzi.StatusPending, "pause")
 			goOn.Store(true)
 			if hold {
-				if keys, err := k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 ||
+				if keys, err := admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 ||
 					keys[0].Running != 1 || keys[0].Waiting != 1 {
 					t.Errorf("keys %+v, %v", keys, err)
 				}
 			} else if got := kit.ResultOf(k, second); got != 2 || calls.of("1") != 0 {
 				t.Errorf("the second run returned %d; the first has gone on %d times", got, calls.of("1"))
 			}
-			if err := k.Client.UnpauseRun(k.Ctx, first.ID()); err != nil {
+			if err := admin.New(k.Client).UnpauseRun(k.Ctx, first.ID()); err != nil {
 				t.Fatal(err)
 			}
 			if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 3 {

@@ -200,7 +200,8 @@ func TestReplaceActiveEndsTheExecution(t *testing.T) {
 			}
 			select {
 			case err := <-ended:
-				if !errors.Is(err, kind.Cancelled) {
+				// a step that a busy machine has run for a second finds at its record that the run has another lease
+				if !errors.Is(err, kind.Cancelled) && !errors.Is(err, kagzi.ErrLeaseLost) {
 					t.Errorf("cause %v", err)
 				}
 			case <-k.Ctx.Done():

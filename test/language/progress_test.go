@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -93,7 +95,7 @@ func TestProgress(t *testing.T) {
 	if got := shownProgress(k.InfoOf(run)); got != "sums up (1)" {
 		t.Errorf("at the end: %s", got)
 	}
-	again, err := k.Client.Restart(k.Ctx, run)
+	again, err := admin.New(k.Client).Restart(k.Ctx, run)
 	if err != nil {
 		t.Fatal(err)
 	}

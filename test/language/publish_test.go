@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -18,13 +21,13 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-var told = kagzi.DefineTopic[string]("told")
+var told = topic.Define[string]("told")
 
 // wantTold compares the payloads of the topic's events, in their order, with want.
 func wantTold(k *kit.Kit, want ...string) {
 	k.T.Helper()
 	var got []string
-	for e, err := range kagzi.Events(k.Ctx, k.Client, told, 0) {
+	for e, err := range topic.Events(k.Ctx, k.Client, told, 0) {
 		if err != nil {
 			k.T.Fatal(err)
 		}
@@ -36,11 +39,11 @@ func wantTold(k *kit.Kit, want ...string) {
 }
 
 func tell(ctx kagzi.Context, words ...string) error {
-	var events []kagzi.NewEvent
+	var events []topic.NewEvent
 	for _, w := range words {
 		events = append(events, told.With(w))
 	}
-	return kagzi.Publish(ctx, "tell", events...)
+	return topic.Publish(ctx, "tell", events...)
 }
 
 // Executions that pass the record publish nothing: replays, further attempts of the run, and Worker.Replay. They see
@@ -58,7 +61,7 @@ func TestAReplayPublishesNothing(t *testing.T) {
 			}
 		}
 		now()
-		if err := kagzi.Publish(ctx, "tell", told.With(fmt.Sprint("first of ", n)).Title("a title"),
+		if err := topic.Publish(ctx, "tell", told.With(fmt.Sprint("first of ", n)).Title("a title"),
 			told.With("named").WithID("ID")); err != nil {
 			return 0, err
 		}
@@ -67,7 +70,7 @@ func TestAReplayPublishesNothing(t *testing.T) {
 			return 0, err
 		}
 		now()
-		if err := kagzi.Publish(ctx, "none"); err != nil {
+		if err := topic.Publish(ctx, "none"); err != nil {
 			return 0, err
 		}
 		if err := kagzi.Do(ctx, "s", func(context.Context) error { return nil }); err != nil {
@@ -125,7 +128,7 @@ func TestIDsOfEventsOfARun(t *testing.T) {
 		await.True(t, "the clock is past the step's end", func() bool {
 			return k.Now().Sub(last) > 100*time.Millisecond
 		})
-		if err := kagzi.Publish(ctx, "tell", told.With("a"), told.With("b"),
+		if err := topic.Publish(ctx, "tell", told.With("a"), told.With("b"),
 			told.With("c").WithID("named")); err != nil {
 			return 0, err
 		}
@@ -192,7 +195,7 @@ func TestAForkPublishesFromItsStepOn(t *testing.T) {
 			})
 			run := kit.Begin(k, wf, struct{}{})
 			kit.ResultOf(k, run)
-			id, err := k.Client.Fork(k.Ctx, run.ID(), from)
+			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), from)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +213,7 @@ func TestALoserPublishesNothing(t *testing.T) {
 		_, n, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){
 			"winner": func(ctx kagzi.Context) (int, error) { await.Opened(t, early); return 1, tell(ctx, "winner") },
 			"loser": func(ctx kagzi.Context) (int, error) {
-				_ = kagzi.Publish(ctx, "early", told.With("early"))
+				_ = topic.Publish(ctx, "early", told.With("early"))
 				close(early)
 				<-ctx.Done()
 				if err := tell(ctx, "late"); !errors.Is(err, kind.Cancelled) {
@@ -255,19 +258,19 @@ func TestARepeatedStepPublishesOnce(t *testing.T) {
 	retried := kagzi.RetryPolicy{MaxAttempts: 3, Backoff: time.Millisecond}
 	kit.Complete(k, func(ctx kagzi.Context) (int, error) {
 		err := kagzi.Do(ctx, "s", func(ctx context.Context) error {
-			err := k.Client.Publish(ctx, told.With("equal"))
+			err := topic.New(k.Client).Publish(ctx, told.With("equal"))
 			if n := kagzi.CurrentStep(ctx).Attempt; n < 3 {
-				return errors.Join(err, k.Client.Publish(ctx, told.With(fmt.Sprint("attempt ", n))),
+				return errors.Join(err, topic.New(k.Client).Publish(ctx, told.With(fmt.Sprint("attempt ", n))),
 					errors.New("again"))
 			}
-			return errors.Join(err, k.Client.PublishMany(ctx,
-				[]kagzi.NewEvent{told.With("attempt 1"), told.With("equal"), told.With("last")}))
+			return errors.Join(err, topic.New(k.Client).PublishMany(ctx,
+				[]topic.NewEvent{told.With("attempt 1"), told.With("equal"), told.With("last")}))
 		}, retried)
 		if err != nil {
 			return 0, err
 		}
 		return 0, kagzi.DoTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) error {
-			err := k.Client.Publish(ctx, told.With(fmt.Sprint("tx ", kagzi.CurrentStep(ctx).Attempt)), kagzi.InTx(tx))
+			err := topic.New(k.Client).Publish(ctx, told.With(fmt.Sprint("tx ", kagzi.CurrentStep(ctx).Attempt)), kagzi.InTx(tx))
 			if err == nil && kagzi.CurrentStep(ctx).Attempt == 1 {
 				err = errors.New("again")
 			}
@@ -275,7 +278,7 @@ func TestARepeatedStepPublishesOnce(t *testing.T) {
 		}, retried)
 	})
 	wantTold(k, "equal", "attempt 1", "attempt 2", "equal", "last", "tx 2")
-	if err := k.Client.PublishMany(k.Ctx, []kagzi.NewEvent{told.With("outside"), told.With("outside")}); err != nil {
+	if err := topic.New(k.Client).PublishMany(k.Ctx, []topic.NewEvent{told.With("outside"), told.With("outside")}); err != nil {
 		t.Error(err)
 	}
 	wantTold(k, "equal", "attempt 1", "attempt 2", "equal", "last", "tx 2", "outside", "outside")

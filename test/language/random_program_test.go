@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -264,7 +266,7 @@ func (p *performer) action(ctx kagzi.Context, path string, a action) error {
 	case "nap":
 		err = kagzi.Sleep(ctx, a.name, time.Millisecond)
 	case "publish":
-		err = kagzi.Publish(ctx, a.name, told.With(string(p.run)+" "+a.name))
+		err = topic.Publish(ctx, a.name, told.With(string(p.run)+" "+a.name))
 		p.observe(ctx, path, fmt.Sprint(a.name, ctx.Now()), err, false)
 	case "signal":
 		sig := hint

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -301,7 +303,7 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 	case what == 0:
 		return false, nil
 	case what == 1 && info.Status != kagzi.StatusCompleted:
-		err = tr.k.Client.Resume(ctx, tr.id)
+		err = admin.New(tr.k.Client).Resume(ctx, tr.id)
 		tr.plan += ", resumed"
 	default:
 		steps, e := tr.k.Client.Steps(ctx, tr.id)
@@ -316,13 +318,13 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 			return false, e
 		}
 		step := names[tr.r.IntN(len(names))]
-		var opts []kagzi.RestartOption
+		var opts []admin.RestartOption
 		if tr.r.IntN(2) == 0 {
-			opts = append(opts, kagzi.InheritCompensations())
+			opts = append(opts, admin.InheritCompensations())
 		}
 		tr.plan += fmt.Sprintf(", forked from %s %v", step, opts)
 		var id kagzi.RunID
-		if id, err = tr.k.Client.Fork(ctx, tr.id, step, opts...); err == nil {
+		if id, err = admin.New(tr.k.Client).Fork(ctx, tr.id, step, opts...); err == nil {
 			tr.id = id
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -36,7 +38,7 @@ func TestResumeRaces(t *testing.T) {
 					if _, err = run.Result(ctx); err == nil {
 						t.Error("the first attempt succeeded")
 					}
-					err = c.Resume(ctx, run.ID())
+					err = admin.New(c).Resume(ctx, run.ID())
 				}
 				if err != nil {
 					t.Error(err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -156,7 +158,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k.Signal(run, kit.Rejected.With("x").WithID("other"))
 		k.Signal(run, kit.Approved.With("fail"))
 		kit.FailureOf(k, run, kagzi.StatusFailed)
-		if err := k.Client.DropMessage(k.Ctx, run, "other"); err != nil { // of a run that is over
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "other"); err != nil { // of a run that is over
 			t.Error(err)
 		}
 		if m := onlyMessage(k, run); m.SetAside == "" {
@@ -164,7 +166,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		}
 		k.Resume(run)
 		kit.FailureOf(k, run, kagzi.StatusFailed) // it has read "fail"
-		if err := k.Client.DropMessage(k.Ctx, run, "bad"); err != nil {
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "bad"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -172,7 +174,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, _ := begin(k)
 		k.Cancel(run)
-		id, err := k.Client.Restart(k.Ctx, run)
+		id, err := admin.New(k.Client).Restart(k.Ctx, run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +185,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, stop := begin(k)
 		k.Cancel(run)
-		same, err := k.Client.Fork(k.Ctx, run, "step")
+		same, err := admin.New(k.Client).Fork(k.Ctx, run, "step")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +197,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 			raw, err := kagzi.WaitSignal(ctx, anyApproved)
 			return string(raw), err
 		})
-		id, err := k.Client.Fork(k.Ctx, run, "step")
+		id, err := admin.New(k.Client).Fork(k.Ctx, run, "step")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +212,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, _ := begin(k)
 		k.Cancel(run)
-		if err := k.Client.Delete(k.Ctx, run); err != nil {
+		if err := admin.New(k.Client).Delete(k.Ctx, run); err != nil {
 			t.Fatal(err)
 		}
 		if n := k.Count(`SELECT count(*) FROM kagzi.signals`); n > 0 {
@@ -224,7 +226,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		if info := k.InfoOf(run); info.WaitingOn != "" {
 			t.Errorf("it waits on %q", info.WaitingOn)
 		}
-		if err := k.Client.RedeliverMessage(k.Ctx, run, "bad"); !errors.Is(err, kagzi.ErrRunFinished) {
+		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); !errors.Is(err, kagzi.ErrRunFinished) {
 			t.Errorf("redelivered: %v", err)
 		}
 	})
@@ -233,14 +235,14 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		run, _ := begin(k)
 		errs := make(chan error, 2)
 		for range 2 {
-			go func() { errs <- k.Client.DropMessage(k.Ctx, run, "bad", kagzi.Actor("ada")) }()
+			go func() { errs <- admin.New(k.Client).DropMessage(k.Ctx, run, "bad", kagzi.Actor("ada")) }()
 		}
 		if err := errors.Join(await.Receive(t, errs), await.Receive(t, errs)); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("error %v, want one of the calls to find nothing", err)
 		}
-		k.WantEvents(run, kagzi.LogEntry{
+		k.WantEvents(run, admin.LogEntry{
 			Event: "MESSAGE_DROPPED", Actor: "ada",
-			Changes: []kagzi.LogChange{{Field: "signal", From: "approved"}, {Field: "message", From: "bad"}},
+			Changes: []admin.LogChange{{Field: "signal", From: "approved"}, {Field: "message", From: "bad"}},
 		})
 	})
 }
@@ -269,13 +271,13 @@ func TestRedeliverWhileBusy(t *testing.T) {
 		return got, errors.Join(err, kit.Second(f.Result(ctx)))
 	})
 	await.Receive(t, begun)
-	if err := k.Client.RedeliverMessage(k.Ctx, run, "bad"); err != nil && kagzi.KindOf(err) != kind.BadRequest {
+	if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); err != nil && kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("before the mark, or after it: %v", err)
 	}
 	await.True(t, "it is set aside", func() bool { return k.Count(setAside) == 1 })
 	k.Signal(run, kit.Approved.With("a"))
 	await.True(t, "the right one is read", func() bool { return k.Count(unread) == 1 })
-	if err := k.Client.RedeliverMessage(k.Ctx, run, "bad"); err != nil {
+	if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); err != nil {
 		t.Fatal(err)
 	}
 	if got := kit.ResultOf(k, run); got != "a 42" {

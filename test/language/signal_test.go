@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -260,8 +262,8 @@ func TestBadSignals(t *testing.T) {
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.InTx(nil)}, "begin a transaction"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{nil}, "nil option"},
 		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Grace(time.Second)}, "Grace is for Cancel"},
-		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.Forget("s")}, "Forget is for Resume"},
-		{kit.Approved.With(""), []kagzi.ChangeOption{kagzi.DryRun()}, "DryRun is for the verbs that take a RunFilter"},
+		{kit.Approved.With(""), []kagzi.ChangeOption{admin.Forget("s")}, "Forget is for Resume"},
+		{kit.Approved.With(""), []kagzi.ChangeOption{admin.DryRun()}, "DryRun is for the verbs that take a RunFilter"},
 	} {
 		err := k.Client.Signal(k.Ctx, run.ID(), bad.m, bad.opts...)
 		kit.MustContain(t, err, bad.says)

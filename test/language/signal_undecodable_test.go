@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -26,9 +28,9 @@ func wrong(id kagzi.ID) kagzi.Message { return anyApproved.With(json.RawMessage(
 const setAside = `SELECT count(*) FROM kagzi.signals WHERE set_aside_at IS NOT NULL`
 
 // onlyMessage returns the one message that the run has not read.
-func onlyMessage(k *kit.Kit, run kagzi.Ref) kagzi.MessageInfo {
+func onlyMessage(k *kit.Kit, run kagzi.Ref) admin.MessageInfo {
 	k.T.Helper()
-	got, err := k.Client.Messages(k.Ctx, run, kagzi.MessageFilter{Unread: true})
+	got, err := admin.New(k.Client).Messages(k.Ctx, run, admin.MessageFilter{Unread: true})
 	if err != nil || len(got) != 1 {
 		k.T.Fatalf("unread messages %v, %v", got, err)
 	}
@@ -93,26 +95,26 @@ func TestUndecodableMessage(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		k.Signal(run.ID(), wrong("m"))
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, waits)
-		if err := k.Client.DropMessage(k.Ctx, run, "m", kagzi.Actor("ada"), kagzi.Reason("wrong type")); err != nil {
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m", kagzi.Actor("ada"), kagzi.Reason("wrong type")); err != nil {
 			t.Fatal(err)
 		}
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved")
-		k.WantEvents(run, kagzi.LogEntry{
+		k.WantEvents(run, admin.LogEntry{
 			Event: "MESSAGE_DROPPED", Actor: "ada", Reason: "wrong type",
-			Changes: []kagzi.LogChange{{Field: "signal", From: "approved"}, {Field: "message", From: "m"}},
+			Changes: []admin.LogChange{{Field: "signal", From: "approved"}, {Field: "message", From: "m"}},
 		})
-		audit, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Action: "message_dropped"})
+		audit, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Action: "message_dropped"})
 		if err != nil || len(audit) != 1 || audit[0].Name != string(run.ID()) || audit[0].Actor != "ada" {
 			t.Errorf("audit log %+v, %v", audit, err)
 		}
-		if err := k.Client.DropMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotFound) {
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("dropped twice: %v", err)
 		}
 		k.Signal(run.ID(), kit.Approved.With("right").WithID("m"))
 		if got := kit.ResultOf(k, run); got != "right" {
 			t.Errorf("got %q", got)
 		}
-		if err := k.Client.DropMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest ||
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest ||
 			!strings.Contains(err.Error(), `has read it in "approved"`) {
 			t.Errorf("dropped after the read: %v", err)
 		}
@@ -123,7 +125,7 @@ func TestUndecodableMessage(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		k.Signal(run.ID(), wrong("m"))
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, waits)
-		if err := k.Client.RedeliverMessage(k.Ctx, run, "m"); err != nil { // before the deploy
+		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m"); err != nil { // before the deploy
 			t.Fatal(err)
 		}
 		await.True(t, "it is set aside again", func() bool { return k.Count(setAside) == 1 })
@@ -136,7 +138,7 @@ func TestUndecodableMessage(t *testing.T) {
 			return string(raw), err
 		})
 		tx := k.CallersTx()
-		if err := k.Client.RedeliverMessage(k.Ctx, run, "m", kagzi.InTx(tx), kagzi.Actor("ada")); err != nil {
+		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m", kagzi.InTx(tx), kagzi.Actor("ada")); err != nil {
 			t.Fatal(err)
 		}
 		if m := onlyMessage(k, run); m.SetAside == "" {
@@ -146,7 +148,7 @@ func TestUndecodableMessage(t *testing.T) {
 		if got := kit.ResultOf(k, run); got != "42" {
 			t.Errorf("got %q", got)
 		}
-		if err := k.Client.RedeliverMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrRunFinished) {
+		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrRunFinished) {
 			t.Errorf("to a run that is over: %v", err)
 		}
 	})
@@ -168,15 +170,15 @@ func TestUndecodableMessage(t *testing.T) {
 			return kagzi.WaitSignal(ctx, kit.Approved)
 		})
 		await.Receive(t, entered)
-		if err := k.Client.DropMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotWaiting) {
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotWaiting) {
 			t.Errorf("while a worker executes the run: %v", err)
 		}
-		if err := k.Client.RedeliverMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest {
+		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("redelivered although it was not set aside: %v", err)
 		}
 		close(leave)
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved")
-		if err := k.Client.DropMessage(k.Ctx, run, "m"); err != nil {
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); err != nil {
 			t.Fatal(err)
 		}
 		k.Signal(run.ID(), kit.Approved.With("a"))

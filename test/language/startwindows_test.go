@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -125,7 +127,7 @@ func TestSealedBatch(t *testing.T) {
 	if info := k.InfoOf(runs[0].ID()); string(info.Input) != `["a","b"]` {
 		t.Errorf("input %s", info.Input)
 	}
-	again, err := k.Client.Restart(k.Ctx, runs[0].ID(), kagzi.ID("again"))
+	again, err := admin.New(k.Client).Restart(k.Ctx, runs[0].ID(), kagzi.ID("again"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,7 @@ func TestSealedBatch(t *testing.T) {
 	if out, err := run.Result(k.Ctx); out != "a+b" || err != nil {
 		t.Error(out, err)
 	}
-	fork, err := k.Client.Restart(k.Ctx, runs[0].ID(), kagzi.NewInput([]string{"c"}))
+	fork, err := admin.New(k.Client).Restart(k.Ctx, runs[0].ID(), admin.NewInput([]string{"c"}))
 	if err != nil {
 		t.Fatal(err)
 	}

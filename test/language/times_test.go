@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/duration"
@@ -40,10 +42,10 @@ func TestLongestTimes(t *testing.T) {
 	if err := k.Client.Schedule(k.Ctx, schedule); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := k.Client.GetSchedule(k.Ctx, "s"); err != nil || !s.Next.Equal(time.Unix(0, 0).Add(schedule.Every)) {
+	if s, err := admin.New(k.Client).GetSchedule(k.Ctx, "s"); err != nil || !s.Next.Equal(time.Unix(0, 0).Add(schedule.Every)) {
 		t.Errorf("next %v, %v", s.Next, err)
 	}
-	id, err := k.Client.TriggerSchedule(k.Ctx, "s")
+	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func TestDeadlineOfTheLastDay(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kagzi.Define[int, int]("wf"), 1, kagzi.Delay(time.Hour), kagzi.Timeout(48*time.Hour))
 	last := time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
-	if err := k.Client.Update(k.Ctx, run.ID(), kagzi.At(last)); err != nil {
+	if err := admin.New(k.Client).Update(k.Ctx, run.ID(), kagzi.At(last)); err != nil {
 		t.Fatal(err)
 	}
 	info := k.InfoOf(run.ID())
@@ -168,7 +170,7 @@ func TestLastInstant(t *testing.T) {
 		}
 	}
 	started, updated := kit.Begin(k, wf, 1, kagzi.At(last)), kit.Begin(k, wf, 2)
-	if err := k.Client.Update(k.Ctx, updated.ID(), kagzi.At(last)); err != nil {
+	if err := admin.New(k.Client).Update(k.Ctx, updated.ID(), kagzi.At(last)); err != nil {
 		t.Fatal(err)
 	}
 	for _, run := range []*kagzi.Run[int]{started, updated} {
@@ -177,14 +179,14 @@ func TestLastInstant(t *testing.T) {
 		}
 	}
 	wantJSON(k.Client.List(k.Ctx, kagzi.RunFilter{Until: last}))
-	wantJSON(k.Client.Audit(k.Ctx, kagzi.AuditFilter{Until: last}))
+	wantJSON(admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Until: last}))
 	for name, s := range map[string]kagzi.Schedule{"start": {Start: last}, "end": {End: last}} {
 		s.Name, s.Every, s.Run = name, time.Hour, wf.With(1)
 		if err := k.Client.Schedule(k.Ctx, s); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	wantJSON(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{}))
+	wantJSON(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{}))
 	_, err := kagzi.Start(k.Ctx, k.Client, wf, 1, kagzi.At(last), kagzi.Timeout(1))
 	kit.MustContain(t, err, "together end in the year 10000")
 }
@@ -201,7 +203,7 @@ func TestTimesOutOfRange(t *testing.T) {
 	} {
 		_, err := k.Client.List(k.Ctx, filter)
 		kit.MustContain(t, err, want)
-		_, err = k.Client.CancelAll(k.Ctx, filter)
+		_, err = admin.New(k.Client).CancelAll(k.Ctx, filter)
 		kit.MustContain(t, err, want)
 	}
 	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{
@@ -210,11 +212,11 @@ func TestTimesOutOfRange(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := k.Client.BackfillSchedule(k.Ctx, "s", early, time.Now().Add(-time.Hour))
+	_, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", early, time.Now().Add(-time.Hour))
 	kit.MustContain(t, err, "from is in the year -300000")
-	_, err = k.Client.BackfillSchedule(k.Ctx, "s", time.Now(), late)
+	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Now(), late)
 	kit.MustContain(t, err, "until is in the year 300000")
 	// as far back as there are ticks
-	_, err = k.Client.BackfillSchedule(k.Ctx, "s", time.Time{}, time.Now().Add(-time.Hour))
+	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Time{}, time.Now().Add(-time.Hour))
 	kit.MustContain(t, err, "more than 10000 ticks")
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -49,8 +51,8 @@ func TestWhenFullIsRefusedBeforeAnySQL(t *testing.T) {
 func TestWhenFullAsADefault(t *testing.T) {
 	k := kit.New(t)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
-	if err := k.Client.SetQueue(k.Ctx,
-		kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+	if err := admin.New(k.Client).SetQueue(k.Ctx,
+		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	only := kagzi.Define[int, int]("only", kagzi.RejectNew)

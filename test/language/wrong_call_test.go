@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
@@ -56,7 +58,7 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 			elsewhere(func() { _, _ = kagzi.StartChild(ctx, "c", child, "") })
 		}, "another goroutine"},
 		"PublishOnAnotherGoroutine": {
-			func(ctx kagzi.Context) { elsewhere(func() { _ = kagzi.Publish(ctx, "p") }) },
+			func(ctx kagzi.Context) { elsewhere(func() { _ = topic.Publish(ctx, "p") }) },
 			"another goroutine",
 		},
 		"PatchedOnAnotherGoroutine": {
@@ -90,20 +92,20 @@ func TestAWrongCallWhoseErrorIsDroppedFailsTheRun(t *testing.T) {
 			"'/'",
 		},
 		"NameOfAChild":   {func(ctx kagzi.Context) { _, _ = kagzi.RunChild(ctx, "a/b", child, "") }, "'/'"},
-		"NameOfAPublish": {func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "a/b") }, "'/'"},
+		"NameOfAPublish": {func(ctx kagzi.Context) { _ = topic.Publish(ctx, "a/b") }, "'/'"},
 		"EmptyEvent": {
-			func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x"), kagzi.NewEvent{}) },
+			func(ctx kagzi.Context) { _ = topic.Publish(ctx, "p", told.With("x"), topic.NewEvent{}) },
 			"event 1: the NewEvent is empty",
 		},
 		"NameOfATopic": {func(ctx kagzi.Context) {
-			_ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[int]("").With(1))
+			_ = topic.Publish(ctx, "p", topic.Define[int]("").With(1))
 		}, "topic is empty"},
 		"IDOfAnEvent": {
-			func(ctx kagzi.Context) { _ = kagzi.Publish(ctx, "p", told.With("x").WithID("")) },
+			func(ctx kagzi.Context) { _ = topic.Publish(ctx, "p", told.With("x").WithID("")) },
 			"the event's ID is empty",
 		},
 		"PayloadOfAnEvent": {func(ctx kagzi.Context) {
-			_ = kagzi.Publish(ctx, "p", kagzi.DefineTopic[func()]("f").With(func() {}))
+			_ = topic.Publish(ctx, "p", topic.Define[func()]("f").With(func() {}))
 		}, "cannot be encoded"},
 		"NameInAGroup": {func(ctx kagzi.Context) {
 			_ = kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{"": nil})

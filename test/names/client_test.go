@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -132,15 +134,15 @@ func prepare(t *testing.T, c *kagzi.Client, call string) {
 	if _, err := c.StartMany(t.Context(), []kagzi.Call{work.With(1, kagzi.ID("base"))}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.GetSchedule(t.Context(), "base"); err == nil {
+	if _, err := admin.New(c).GetSchedule(t.Context(), "base"); err == nil {
 		return
 	}
 	for _, err := range []error{
 		c.Schedule(t.Context(), kagzi.Schedule{Name: "base", Cron: "0 0 * * *", Run: work.With(1)}),
-		c.SetLimit(t.Context(), kagzi.StepLimit{Name: "base", MaxRunning: 1}),
-		c.SetQueue(t.Context(), kagzi.QueueLimits{
+		admin.New(c).SetLimit(t.Context(), admin.StepLimit{Name: "base", MaxRunning: 1}),
+		admin.New(c).SetQueue(t.Context(), admin.QueueLimits{
 			Queue: "base", MaxRunning: 1,
-			EachKey: kagzi.KeyLimits{MaxRunning: 1},
+			EachKey: admin.KeyLimits{MaxRunning: 1},
 		}),
 	} {
 		if err != nil {

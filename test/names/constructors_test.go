@@ -11,6 +11,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
@@ -40,7 +42,7 @@ func TestRefusedNamesOfConstructors(t *testing.T) {
 			},
 			"Consume": func() error {
 				return run(kagzi.WorkerConfig{}, func(w *kagzi.Worker) {
-					kagzi.Consume(w, consumer(s, kagzi.ConsumerConfig{}), echo)
+					topic.Consume(w, consumer(s, topic.ConsumerConfig{}), echo)
 				})
 			},
 		}
@@ -49,10 +51,10 @@ func TestRefusedNamesOfConstructors(t *testing.T) {
 				return run(v.value.Interface().(kagzi.WorkerConfig), func(*kagzi.Worker) {})
 			}
 		}
-		for _, v := range variants(reflect.TypeFor[kagzi.ConsumerConfig](), reflect.Value{}, s) {
+		for _, v := range variants(reflect.TypeFor[topic.ConsumerConfig](), reflect.Value{}, s) {
 			calls[v.place] = func() error {
 				return run(kagzi.WorkerConfig{}, func(w *kagzi.Worker) {
-					kagzi.Consume(w, consumer("c", v.value.Interface().(kagzi.ConsumerConfig)), echo)
+					topic.Consume(w, consumer("c", v.value.Interface().(topic.ConsumerConfig)), echo)
 				})
 			}
 		}

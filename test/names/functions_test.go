@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -55,14 +57,14 @@ func inWorkflow(s string) map[string]func(kagzi.Context) error {
 			return kagzi.Parallel(ctx, "p", map[string]func(kagzi.Context) error{s: branch})
 		},
 		"Patched": func(ctx kagzi.Context) error { kagzi.Patched(ctx, s); return nil },
-		"Peek":    func(ctx kagzi.Context) error { return last(kagzi.Peek(ctx, s, topic, 1)) },
-		"Publish": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, s, topic.With(1)) },
+		"Peek":    func(ctx kagzi.Context) error { return last(topic.Peek(ctx, s, about, 1)) },
+		"Publish": func(ctx kagzi.Context) error { return topic.Publish(ctx, s, about.With(1)) },
 		"Publish topic": func(ctx kagzi.Context) error {
-			return kagzi.Publish(ctx, "p", kagzi.DefineTopic[int](s).With(1))
+			return topic.Publish(ctx, "p", topic.Define[int](s).With(1))
 		},
-		"Publish title": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "p", topic.With(1).Title(s)) },
+		"Publish title": func(ctx kagzi.Context) error { return topic.Publish(ctx, "p", about.With(1).Title(s)) },
 		"Publish ID": func(ctx kagzi.Context) error {
-			return kagzi.Publish(ctx, "p", topic.With(1).WithID(kagzi.ID(s)))
+			return topic.Publish(ctx, "p", about.With(1).WithID(kagzi.ID(s)))
 		},
 		"Race": func(ctx kagzi.Context) error {
 			_, _, err := kagzi.Race(ctx, s, map[string]func(kagzi.Context) (int, error){"b": oneBranch})
@@ -72,7 +74,7 @@ func inWorkflow(s string) map[string]func(kagzi.Context) error {
 			_, _, err := kagzi.Race(ctx, "r", map[string]func(kagzi.Context) (int, error){s: oneBranch})
 			return err
 		},
-		"Reserve": func(ctx kagzi.Context) error { return kagzi.Reserve[int](ctx, s) },
+		"Reserve": func(ctx kagzi.Context) error { return topic.Reserve[int](ctx, s) },
 		"RunChild": func(ctx kagzi.Context) error {
 			return last(kagzi.RunChild(ctx, s, kagzi.Define[int, int]("child"), 1))
 		},

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -83,24 +86,24 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Group: kagzi.Group(s)})
 	r.ok("a group", err)
 	r.same("the runs of a group", len(runs), 1)
-	counts, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByWorkflow, kagzi.ByQueue)
+	counts, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow, admin.ByQueue)
 	r.ok("counts", err)
 	r.same("counts", []any{len(counts), counts[0].Workflow, counts[0].Queue}, []any{1, s, s})
 	r.ok("a message", k.Client.Signal(k.Ctx, kagzi.ID(s),
 		signal.With(1).WithID(kagzi.ID(s)).WithHeaders(kagzi.Headers{s: s}), why...))
-	messages, err := k.Client.Messages(k.Ctx, keyed, kagzi.MessageFilter{Signal: sent})
+	messages, err := admin.New(k.Client).Messages(k.Ctx, keyed, admin.MessageFilter{Signal: sent})
 	r.ok("messages", err)
 	r.same("a message", []any{messages[0].Signal, messages[0].ID, messages[0].Headers},
 		[]any{sent, kagzi.ID(s), kagzi.Headers{s: s}})
 	kit.ResultOf(k, keyed)
 	r.ok("a cancel", k.Client.Cancel(k.Ctx, grouped, why...))
-	log, err := k.Client.RunLog(k.Ctx, grouped)
+	log, err := admin.New(k.Client).RunLog(k.Ctx, grouped)
 	r.ok("a log", err)
 	r.same("the log of a run", []any{log[0].Actor, log[0].Reason}, []any{s, s})
-	audit, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Actor: s, Kind: kagzi.AuditRun, Name: string(grouped.ID())})
+	audit, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Actor: s, Kind: admin.AuditRun, Name: string(grouped.ID())})
 	r.ok("the audit log", err)
 	r.same("the audit log", []any{len(audit), audit[0].Actor, audit[0].Reason, audit[0].Workflow}, []any{1, s, s, s})
-	found := kit.Only(k.T, k.Client, kagzi.WorkerFilter{Queue: s, Workflow: s, Labels: map[string]string{s: s}})
+	found := kit.Only(k.T, k.Client, admin.WorkerFilter{Queue: s, Workflow: s, Labels: map[string]string{s: s}})
 	r.same("a worker", []any{found.Queues, found.Workflows, found.Build, found.Labels},
 		[]any{[]string{s}, []string{s}, s, map[string]string{s: s}})
 	r.ok("stop", stop())
@@ -110,32 +113,32 @@ func readRuns(k *kit.Kit, r reader, s string) {
 func readSettings(k *kit.Kit, r reader, s string) {
 	c, why := k.Client, []kagzi.ChangeOption{kagzi.Actor(s), kagzi.Reason(s)}
 	r.ok("a queue",
-		c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: s, MaxRunning: 3, EachKey: kagzi.KeyLimits{MaxRunning: 1}}, why...))
-	r.ok("a key", c.SetKey(k.Ctx, s, kagzi.Key(s), kagzi.KeyLimits{MaxRunning: 2}, why...))
-	r.ok("a limit", c.SetLimit(k.Ctx, kagzi.StepLimit{Name: s, MaxRunning: 2}, why...))
-	limits, err := c.Limits(k.Ctx, "", 10)
+		admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{Queue: s, MaxRunning: 3, EachKey: admin.KeyLimits{MaxRunning: 1}}, why...))
+	r.ok("a key", admin.New(c).SetKey(k.Ctx, s, kagzi.Key(s), admin.KeyLimits{MaxRunning: 2}, why...))
+	r.ok("a limit", admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: s, MaxRunning: 2}, why...))
+	limits, err := admin.New(c).Limits(k.Ctx, "", 10)
 	r.ok("limits", err)
 	r.same("limits", []any{len(limits), limits[0].Name}, []any{1, s})
-	queues, err := c.Queues(k.Ctx)
+	queues, err := admin.New(c).Queues(k.Ctx)
 	r.ok("queues", err)
 	r.same("queues", queues[0].Queue, s)
-	keys, err := c.Keys(k.Ctx, kagzi.KeyFilter{Queue: s, Prefix: s})
+	keys, err := admin.New(c).Keys(k.Ctx, admin.KeyFilter{Queue: s, Prefix: s})
 	r.ok("keys", err)
 	r.same("keys", []any{len(keys), keys[0].Key}, []any{1, s})
-	targets := []kagzi.Target{{Queue: s}, {Workflow: s}, {Workflow: s, Queue: s}, {Queue: s, Key: s}, {Group: s}}
+	targets := []admin.Target{{Queue: s}, {Workflow: s}, {Workflow: s, Queue: s}, {Queue: s, Key: s}, {Group: s}}
 	for _, target := range targets {
-		r.ok("a pause", c.Pause(k.Ctx, target, why...))
+		r.ok("a pause", admin.New(c).Pause(k.Ctx, target, why...))
 	}
-	pauses, err := c.Pauses(k.Ctx)
+	pauses, err := admin.New(c).Pauses(k.Ctx)
 	r.ok("pauses", err)
 	r.same("pauses", []any{len(pauses), pauses[0].Reason, pauses[0].Actor}, []any{len(targets), s, s})
 	for _, target := range targets {
-		r.ok("the end of a pause", c.Unpause(k.Ctx, target, why...))
+		r.ok("the end of a pause", admin.New(c).Unpause(k.Ctx, target, why...))
 	}
-	pauses, err = c.Pauses(k.Ctx)
+	pauses, err = admin.New(c).Pauses(k.Ctx)
 	r.ok("pauses", err)
 	r.same("pauses that have ended", len(pauses), 0)
-	r.ok("a deletion", c.DeleteLimit(k.Ctx, s, why...))
+	r.ok("a deletion", admin.New(c).DeleteLimit(k.Ctx, s, why...))
 }
 
 // readSchedules has a schedule and the run that it starts.
@@ -145,14 +148,14 @@ func readSchedules(k *kit.Kit, r reader, s string) {
 		Name: s, Cron: "0 0 1 1 *",
 		Run: kagzi.Define[int, int](s).With(1, kagzi.Queue(s), kagzi.Metadata{s: s}),
 	}))
-	info, err := c.GetSchedule(k.Ctx, s)
+	info, err := admin.New(c).GetSchedule(k.Ctx, s)
 	r.ok("a schedule", err)
 	r.same("a schedule", []any{info.Name, info.Workflow, info.Queue, info.Metadata},
 		[]any{s, s, s, kagzi.Metadata{s: s}})
-	all, err := c.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Workflow: s})
+	all, err := admin.New(c).ListSchedules(k.Ctx, admin.ScheduleFilter{Workflow: s})
 	r.ok("schedules", err)
 	r.same("schedules", []any{len(all), all[0].Name}, []any{1, s})
-	id, err := c.TriggerSchedule(k.Ctx, s, kagzi.Actor(s))
+	id, err := admin.New(c).TriggerSchedule(k.Ctx, s, kagzi.Actor(s))
 	r.ok("a trigger", err)
 	runs, err := c.List(k.Ctx, kagzi.RunFilter{Schedule: s})
 	r.ok("the runs of a schedule", err)
@@ -162,33 +165,33 @@ func readSchedules(k *kit.Kit, r reader, s string) {
 
 // readEvents has a topic and a consumer.
 func readEvents(k *kit.Kit, r reader, s string) {
-	c, topic := k.Client, kagzi.DefineTopic[int](s)
-	consumer := kagzi.DefineConsumer("consumer", kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{topic}, Group: s,
+	c, about := k.Client, topic.Define[int](s)
+	consumer := topic.DefineConsumer("consumer", topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{about}, Group: s,
 		LeastWake: time.Millisecond,
 	})
-	seen := make(chan kagzi.Event[int], 10)
+	seen := make(chan topic.Event[int], 10)
 	w := kit.NewWorker(k.T, c, kagzi.WorkerConfig{Queue: "events"})
-	kagzi.Consume(w, consumer, func(ctx kagzi.Context, n int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", topic, 1)
+	topic.Consume(w, consumer, func(ctx kagzi.Context, n int) (int, error) {
+		events, err := topic.Peek(ctx, "new", about, 1)
 		if err != nil || len(events) == 0 {
 			return n, err
 		}
 		seen <- events[0]
-		return n + 1, kagzi.Reserve(ctx, "all", events...)
+		return n + 1, topic.Reserve(ctx, "all", events...)
 	})
 	stop := kit.StartWorker(k.T, w)
-	r.ok("an event", c.Publish(k.Ctx, topic.With(7).WithID(kagzi.ID(s)).Title(s)))
+	r.ok("an event", topic.New(c).Publish(k.Ctx, about.With(7).WithID(kagzi.ID(s)).Title(s)))
 	e := await.Receive(k.T, seen)
 	r.same("a consumed event", []any{e.ID, e.Title, e.Payload}, []any{kagzi.ID(s), s, 7})
-	for e, err := range kagzi.Events(k.Ctx, c, topic, 0) {
+	for e, err := range topic.Events(k.Ctx, c, about, 0) {
 		r.ok("events", err)
 		r.same("an event", []any{e.ID, e.Title}, []any{kagzi.ID(s), s})
 	}
-	topics, err := c.Topics(k.Ctx)
+	topics, err := admin.New(c).Topics(k.Ctx)
 	r.ok("topics", err)
 	r.same("topics", topics[0].Name, s)
-	consumers, err := c.Consumers(k.Ctx)
+	consumers, err := admin.New(c).Consumers(k.Ctx)
 	r.ok("consumers", err)
 	r.same("a consumer", []any{consumers[0].Group, consumers[0].Topics[0].Topic}, []any{kagzi.Group(s), s})
 	r.ok("stop", stop())

@@ -5,6 +5,10 @@ import (
 	"reflect"
 	"time"
 
+
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -17,11 +21,11 @@ type variant struct {
 var (
 	work    = kagzi.Define[int, int]("base")
 	message = kagzi.DefineSignal[int]("base")
-	topic   = kagzi.DefineTopic[int]("base")
+	about   = topic.Define[int]("base")
 )
 
-func consumer(name string, cfg kagzi.ConsumerConfig) kagzi.Consumer {
-	return kagzi.DefineConsumer(name, cfg)
+func consumer(name string, cfg topic.ConsumerConfig) topic.Consumer {
+	return topic.DefineConsumer(name, cfg)
 }
 
 // built has the values of types whose fields are not exported, by place.
@@ -38,12 +42,12 @@ func built(s string) []any {
 		{"Message.ID", message.With(1).WithID(kagzi.ID(s))},
 		{"Message.Header", message.With(1).WithHeaders(kagzi.Headers{s: "v"})},
 		{"Message.HeaderValue", message.With(1).WithHeaders(kagzi.Headers{"h": s})},
-		{"NewEvent.Topic", kagzi.DefineTopic[int](s).With(1)},
-		{"NewEvent.ID", topic.With(1).WithID(kagzi.ID(s))},
-		{"NewEvent.Title", topic.With(1).Title(s)},
-		{"Consumer.Name", consumer(s, kagzi.ConsumerConfig{})},
-		{"Consumer.Group", consumer("base", kagzi.ConsumerConfig{Group: s})},
-		{"Topic.Name", kagzi.DefineTopic[int](s)},
+		{"NewEvent.Topic", topic.Define[int](s).With(1)},
+		{"NewEvent.ID", about.With(1).WithID(kagzi.ID(s))},
+		{"NewEvent.Title", about.With(1).Title(s)},
+		{"Consumer.Name", consumer(s, topic.ConsumerConfig{})},
+		{"Consumer.Group", consumer("base", topic.ConsumerConfig{Group: s})},
+		{"Topic.Name", topic.Define[int](s)},
 	} {
 		out = append(out, n.place, n.value)
 	}
@@ -58,7 +62,7 @@ func built(s string) []any {
 // options has each option that takes a name, by place.
 func options(s string) map[string]any {
 	return map[string]any{
-		"Actor": kagzi.Actor(s), "Reason": kagzi.Reason(s), "Forget": kagzi.Forget(s), "Group": kagzi.Group(s),
+		"Actor": kagzi.Actor(s), "Reason": kagzi.Reason(s), "Forget": admin.Forget(s), "Group": kagzi.Group(s),
 		"Key": kagzi.Key(s), "ID": kagzi.ID(s), "Queue": kagzi.Queue(s),
 		"Headers": kagzi.Headers{s: "v"}, "HeaderValue": kagzi.Headers{"h": s}, "Metadata": kagzi.Metadata{s: "v"},
 		"MetadataValue": kagzi.Metadata{"m": s},
@@ -76,14 +80,14 @@ func base(t reflect.Type) reflect.Value {
 		kagzi.RunFilter{Workflow: "base"},
 		work.With(1),
 		[]kagzi.Call{work.With(1)},
-		message.With(1), topic.With(1),
-		[]kagzi.NewEvent{topic.With(1)},
-		consumer("base", kagzi.ConsumerConfig{}), kagzi.ID("base"), "base", 1, time.Now(), kagzi.Key("base"),
-		kagzi.KeyFilter{Queue: "base"},
-		kagzi.StepLimit{Name: "base", MaxRunning: 1},
-		kagzi.QueueLimits{Queue: "base"},
-		kagzi.KeyLimits{Weight: 2},
-		kagzi.Target{Queue: "base"},
+		message.With(1), about.With(1),
+		[]topic.NewEvent{about.With(1)},
+		consumer("base", topic.ConsumerConfig{}), kagzi.ID("base"), "base", 1, time.Now(), kagzi.Key("base"),
+		admin.KeyFilter{Queue: "base"},
+		admin.StepLimit{Name: "base", MaxRunning: 1},
+		admin.QueueLimits{Queue: "base"},
+		admin.KeyLimits{Weight: 2},
+		admin.Target{Queue: "base"},
 		kagzi.Schedule{Name: "base", Cron: "0 0 * * *", Run: work.With(1)},
 	} {
 		if reflect.TypeOf(v) == t {
@@ -95,8 +99,8 @@ func base(t reflect.Type) reflect.Value {
 		return reflect.ValueOf(context.Background())
 	case reflect.TypeFor[kagzi.Ref]():
 		return reflect.ValueOf(kagzi.ID("base"))
-	case reflect.TypeFor[kagzi.AnyTopic]():
-		return reflect.ValueOf(topic)
+	case reflect.TypeFor[topic.AnyTopic]():
+		return reflect.ValueOf(about)
 	}
 	return reflect.Zero(t)
 }
@@ -107,7 +111,7 @@ func variants(t reflect.Type, b reflect.Value, s string) (all []variant) {
 	list := built(s)
 	for i := 0; i < len(list); i += 2 {
 		v := reflect.ValueOf(list[i+1])
-		if v.Type() == t || t == reflect.TypeFor[kagzi.AnyTopic]() && v.Type() == reflect.TypeFor[kagzi.Topic[int]]() {
+		if v.Type() == t || t == reflect.TypeFor[topic.AnyTopic]() && v.Type() == reflect.TypeFor[topic.Topic[int]]() {
 			put(list[i].(string), list[i+1])
 		}
 	}
@@ -120,8 +124,8 @@ func variants(t reflect.Type, b reflect.Value, s string) (all []variant) {
 		put("RunID", kagzi.RunID(s))
 		put("RunInfo", kagzi.RunInfo{ID: kagzi.RunID(s)})
 		put("Started", kagzi.Started{ID: kagzi.RunID(s)})
-	case t == reflect.TypeFor[kagzi.CountBy]():
-		put("CountBy", kagzi.CountField(s))
+	case t == reflect.TypeFor[admin.CountBy]():
+		put("CountBy", admin.CountField(s))
 	case t.Kind() == reflect.String:
 		all = append(all, variant{t.Name(), reflect.ValueOf(s).Convert(t)})
 	case t.Kind() == reflect.Interface: // of options

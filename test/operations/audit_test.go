@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -21,14 +24,14 @@ import (
 type audited struct {
 	name  string
 	do    func(opts ...kagzi.ChangeOption) error
-	want  []kagzi.AuditEntry
+	want  []admin.AuditEntry
 	again bool // another call of it is another change
 }
 
 // wantAudit compares the entries of an actor.
-func wantAudit(t *testing.T, k *kit.Kit, actor, reason string, want ...kagzi.AuditEntry) {
+func wantAudit(t *testing.T, k *kit.Kit, actor, reason string, want ...admin.AuditEntry) {
 	t.Helper()
-	got, err := k.Client.Audit(k.Ctx, kagzi.AuditFilter{Actor: actor})
+	got, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Actor: actor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +46,9 @@ func wantAudit(t *testing.T, k *kit.Kit, actor, reason string, want ...kagzi.Aud
 	}
 }
 
-func changes(texts ...string) (out []kagzi.LogChange) {
+func changes(texts ...string) (out []admin.LogChange) {
 	for i := 0; i < len(texts); i += 3 {
-		out = append(out, kagzi.LogChange{Field: texts[i], From: texts[i+1], To: texts[i+2]})
+		out = append(out, admin.LogChange{Field: texts[i], From: texts[i+1], To: texts[i+2]})
 	}
 	return out
 }
@@ -64,85 +67,85 @@ func TestAuditOfDeclarations(t *testing.T) {
 			}, opts...)
 		}
 	}
-	target := kagzi.Target{Queue: "q"}
+	target := admin.Target{Queue: "q"}
 	half := func(n int) func(...kagzi.ChangeOption) error {
 		return func(opts ...kagzi.ChangeOption) error {
-			return c.Unpause(k.Ctx, target, append(opts, kagzi.Percent(n))...)
+			return admin.New(c).Unpause(k.Ctx, target, append(opts, admin.Percent(n))...)
 		}
 	}
 	for i, tt := range []audited{
 		{name: "SetQueue", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "q", MaxRunning: 5, Rate: kagzi.Rate{
+			return admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{Queue: "q", MaxRunning: 5, Rate: admin.Rate{
 				Starts: 10,
 				Per:    time.Second, Burst: 3,
-			}, EachKey: kagzi.KeyLimits{MaxRunning: 2}}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "queue", Name: "q", Changes: changes("max_running", "",
+			}, EachKey: admin.KeyLimits{MaxRunning: 2}}, opts...)
+		}, want: []admin.AuditEntry{{Action: "UPDATED", Kind: "queue", Name: "q", Changes: changes("max_running", "",
 			"5", "rate", "", "every 100ms, burst 3", "key_max_running", "", "2")}}},
 		{name: "SetQueueAgain", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetQueue(k.Ctx, kagzi.QueueLimits{
+			return admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{
 				Queue: "q", MaxRunning: 6,
-				EachKey: kagzi.KeyLimits{MaxRunning: 2}, Hold: true,
+				EachKey: admin.KeyLimits{MaxRunning: 2}, Hold: true,
 			}, opts...)
-		}, want: []kagzi.AuditEntry{{
+		}, want: []admin.AuditEntry{{
 			Action: "UPDATED", Kind: "queue", Name: "q",
 			Changes: changes("max_running", "5", "6", "rate", "every 100ms, burst 3", "", "hold", "", "true"),
 		}}},
 		{name: "SetKey", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetKey(k.Ctx, "q", "acme", kagzi.KeyLimits{Weight: 3, MaxRunning: 1}, opts...)
-		}, want: []kagzi.AuditEntry{{
+			return admin.New(c).SetKey(k.Ctx, "q", "acme", admin.KeyLimits{Weight: 3, MaxRunning: 1}, opts...)
+		}, want: []admin.AuditEntry{{
 			Action: "UPDATED", Kind: "key", Name: "acme", Queue: "q",
 			Changes: changes("max_running", "", "1", "weight", "", "3"),
 		}}},
 		{name: "SetLimit", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true}, opts...)
-		}, want: []kagzi.AuditEntry{{
+			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true}, opts...)
+		}, want: []admin.AuditEntry{{
 			Action: "CREATED", Kind: "limit", Name: "api",
 			Changes: changes("max_running", "", "3", "honor_retry_after", "", "true"),
 		}}},
 		{name: "SetLimitAgain", do: func(opts ...kagzi.ChangeOption) error {
-			return c.SetLimit(k.Ctx, kagzi.StepLimit{
+			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{
 				Name: "api", MaxRunning: 3,
-				Rate: kagzi.Rate{Starts: 1, Per: time.Minute}, HonorRetryAfter: true,
+				Rate: admin.Rate{Starts: 1, Per: time.Minute}, HonorRetryAfter: true,
 			}, opts...)
-		}, want: []kagzi.AuditEntry{{
+		}, want: []admin.AuditEntry{{
 			Action: "UPDATED", Kind: "limit", Name: "api",
 			Changes: changes("rate", "", "every 1m0s"),
 		}}},
 		{name: "DeleteLimit", do: func(opts ...kagzi.ChangeOption) error {
-			return unless(c.DeleteLimit(k.Ctx, "api", opts...), kagzi.ErrNotFound)
-		}, want: []kagzi.AuditEntry{{Action: "DELETED", Kind: "limit", Name: "api"}}},
+			return unless(admin.New(c).DeleteLimit(k.Ctx, "api", opts...), kagzi.ErrNotFound)
+		}, want: []admin.AuditEntry{{Action: "DELETED", Kind: "limit", Name: "api"}}},
 		{name: "Pause", do: func(opts ...kagzi.ChangeOption) error {
-			return c.Pause(k.Ctx, target, append(opts, kagzi.Park())...)
-		}, want: []kagzi.AuditEntry{{
+			return admin.New(c).Pause(k.Ctx, target, append(opts, admin.Park())...)
+		}, want: []admin.AuditEntry{{
 			Action: "PAUSED", Kind: "queue", Name: "q",
 			Changes: changes("park", "", "true"),
 		}}},
-		{name: "Loosen", do: half(10), want: []kagzi.AuditEntry{{
+		{name: "Loosen", do: half(10), want: []admin.AuditEntry{{
 			Action: "UNPAUSED", Kind: "queue", Name: "q",
 			Changes: changes("percent", "", "10"),
 		}}},
-		{name: "LoosenMore", do: half(50), want: []kagzi.AuditEntry{{
+		{name: "LoosenMore", do: half(50), want: []admin.AuditEntry{{
 			Action: "UNPAUSED", Kind: "queue", Name: "q",
 			Changes: changes("percent", "10", "50"),
 		}}},
 		{name: "Unpause", do: func(opts ...kagzi.ChangeOption) error {
-			return unless(c.Unpause(k.Ctx, target, opts...), kagzi.ErrNotFound)
-		}, want: []kagzi.AuditEntry{{Action: "UNPAUSED", Kind: "queue", Name: "q"}}},
+			return unless(admin.New(c).Unpause(k.Ctx, target, opts...), kagzi.ErrNotFound)
+		}, want: []admin.AuditEntry{{Action: "UNPAUSED", Kind: "queue", Name: "q"}}},
 		{name: "PauseKey", do: func(opts ...kagzi.ChangeOption) error {
-			return c.Pause(k.Ctx, kagzi.Target{Queue: "q", Key: "acme"}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "key", Name: "acme", Queue: "q"}}},
+			return admin.New(c).Pause(k.Ctx, admin.Target{Queue: "q", Key: "acme"}, opts...)
+		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "key", Name: "acme", Queue: "q"}}},
 		{name: "PauseGroup", do: func(opts ...kagzi.ChangeOption) error {
-			return c.Pause(k.Ctx, kagzi.Target{Group: "g"}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "group", Name: "g"}}},
+			return admin.New(c).Pause(k.Ctx, admin.Target{Group: "g"}, opts...)
+		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "group", Name: "g"}}},
 		{name: "PauseWorkflow", do: func(opts ...kagzi.ChangeOption) error {
-			return c.Pause(k.Ctx, kagzi.Target{Queue: "q", Workflow: "report"}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "workflow", Name: "report", Queue: "q"}}},
+			return admin.New(c).Pause(k.Ctx, admin.Target{Queue: "q", Workflow: "report"}, opts...)
+		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "workflow", Name: "report", Queue: "q"}}},
 		{name: "PauseAll", do: func(opts ...kagzi.ChangeOption) error {
-			return c.Pause(k.Ctx, kagzi.Target{All: true}, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "all"}}},
+			return admin.New(c).Pause(k.Ctx, admin.Target{All: true}, opts...)
+		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "all"}}},
 		{
 			name: "Schedule", do: schedule("@daily", map[string]any{"n": 1}),
-			want: []kagzi.AuditEntry{{Action: "CREATED", Kind: "schedule", Name: "nightly", Changes: changes(
+			want: []admin.AuditEntry{{Action: "CREATED", Kind: "schedule", Name: "nightly", Changes: changes(
 				"workflow", "", "report", "queue", "", "default", "priority", "", "3", "metadata", "",
 				`{"a":"1","b":"2"}`, "input", "", "7 bytes", "cron", "", "@daily", "catch_up", "", "100", "timeout",
 				"", "1h0m0s",
@@ -150,19 +153,19 @@ func TestAuditOfDeclarations(t *testing.T) {
 		},
 		{
 			name: "ChangeSchedule", do: schedule("@hourly", map[string]any{"n": 2}),
-			want: []kagzi.AuditEntry{{Action: "UPDATED", Kind: "schedule", Name: "nightly", Changes: changes(
+			want: []admin.AuditEntry{{Action: "UPDATED", Kind: "schedule", Name: "nightly", Changes: changes(
 				"input", "7 bytes", "other 7 bytes", "cron", "@daily", "@hourly",
 			)}},
 		},
 		{name: "PauseSchedule", do: func(opts ...kagzi.ChangeOption) error {
-			return c.PauseSchedule(k.Ctx, "nightly", opts...)
-		}, want: []kagzi.AuditEntry{{Action: "PAUSED", Kind: "schedule", Name: "nightly"}}},
+			return admin.New(c).PauseSchedule(k.Ctx, "nightly", opts...)
+		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "schedule", Name: "nightly"}}},
 		{name: "ResumeSchedule", do: func(opts ...kagzi.ChangeOption) error {
-			return c.ResumeSchedule(k.Ctx, "nightly", opts...)
-		}, want: []kagzi.AuditEntry{{Action: "RESUMED", Kind: "schedule", Name: "nightly"}}},
+			return admin.New(c).ResumeSchedule(k.Ctx, "nightly", opts...)
+		}, want: []admin.AuditEntry{{Action: "RESUMED", Kind: "schedule", Name: "nightly"}}},
 		{name: "DeleteSchedule", do: func(opts ...kagzi.ChangeOption) error {
 			return unless(c.DeleteSchedule(k.Ctx, "nightly", opts...), kagzi.ErrNotFound)
-		}, want: []kagzi.AuditEntry{{Action: "DELETED", Kind: "schedule", Name: "nightly"}}},
+		}, want: []admin.AuditEntry{{Action: "DELETED", Kind: "schedule", Name: "nightly"}}},
 	} {
 		for range 2 {
 			if err := tt.do(kagzi.Actor(tt.name), kagzi.Reason("because")); err != nil {
@@ -188,18 +191,18 @@ func unless(err, other error) error {
 func TestAuditOfChanges(t *testing.T) {
 	k := kit.New(t)
 	c := k.Client
-	mails := kagzi.DefineTopic[int]("mails")
-	reader := kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mails}})
+	mails := topic.Define[int]("mails")
+	reader := topic.DefineConsumer("reader", topic.ConsumerConfig{Topics: []topic.AnyTopic{mails}})
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: "mail"})
-	kagzi.Consume(w, reader, func(kagzi.Context, int) (int, error) { return 0, nil })
+	topic.Consume(w, reader, func(kagzi.Context, int) (int, error) { return 0, nil })
 	kit.StartWorker(t, w)
-	if err := c.Publish(k.Ctx, mails.With(7).WithID("mail-1")); err != nil {
+	if err := topic.New(c).Publish(k.Ctx, mails.With(7).WithID("mail-1")); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker registers, and its consumer", func() bool {
 		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2
 	})
-	worker, _, err := c.Workers(k.Ctx, kagzi.WorkerFilter{})
+	worker, _, err := admin.New(c).Workers(k.Ctx, admin.WorkerFilter{})
 	if err != nil || len(worker) != 1 {
 		t.Fatalf("INVALID: %v, %v", worker, err)
 	}
@@ -211,36 +214,36 @@ func TestAuditOfChanges(t *testing.T) {
 	until := time.Now().Add(-time.Hour).Truncate(time.Hour).UTC()
 	from := until.Add(-2 * time.Hour)
 	var fired, restarted kagzi.RunID
-	of := func(action string, changes ...kagzi.LogChange) []kagzi.AuditEntry {
-		return []kagzi.AuditEntry{{
+	of := func(action string, changes ...admin.LogChange) []admin.AuditEntry {
+		return []admin.AuditEntry{{
 			Action: action, Kind: "run", Name: string(run), Workflow: "order",
 			ExternalID: "order-42", Changes: changes,
 		}}
 	}
 	for _, tt := range []audited{
 		{name: "Skip", do: func(opts ...kagzi.ChangeOption) error {
-			return c.Skip(k.Ctx, reader, mails, "mail-1", opts...)
-		}, want: []kagzi.AuditEntry{{
+			return admin.New(c).Skip(k.Ctx, reader, mails, "mail-1", opts...)
+		}, want: []admin.AuditEntry{{
 			Action: "SKIPPED", Kind: "consumer", Name: "reader",
 			Changes: changes("topic", "mails", "", "event", "mail-1", ""),
 		}}},
 		{name: "Trigger", again: true, do: func(opts ...kagzi.ChangeOption) error {
-			return c.Trigger(k.Ctx, reader, opts...)
-		}, want: []kagzi.AuditEntry{{Action: "TRIGGERED", Kind: "consumer", Name: "reader"}}},
+			return topic.New(c).Trigger(k.Ctx, reader, opts...)
+		}, want: []admin.AuditEntry{{Action: "TRIGGERED", Kind: "consumer", Name: "reader"}}},
 		{name: "TriggerSchedule", again: true, do: func(opts ...kagzi.ChangeOption) (err error) {
-			fired, err = c.TriggerSchedule(k.Ctx, "nightly", opts...)
+			fired, err = admin.New(c).TriggerSchedule(k.Ctx, "nightly", opts...)
 			return err
-		}, want: []kagzi.AuditEntry{{Action: "TRIGGERED", Kind: "schedule", Name: "nightly", Other: "fired"}}},
+		}, want: []admin.AuditEntry{{Action: "TRIGGERED", Kind: "schedule", Name: "nightly", Other: "fired"}}},
 		{name: "Backfill", do: func(opts ...kagzi.ChangeOption) error {
-			_, err := c.BackfillSchedule(k.Ctx, "nightly", from, until, opts...)
+			_, err := admin.New(c).BackfillSchedule(k.Ctx, "nightly", from, until, opts...)
 			return err
-		}, want: []kagzi.AuditEntry{{Action: "BACKFILLED", Kind: "schedule", Name: "nightly", Changes: changes("from",
+		}, want: []admin.AuditEntry{{Action: "BACKFILLED", Kind: "schedule", Name: "nightly", Changes: changes("from",
 			"", from.Format(time.RFC3339), "until", "", until.Format(time.RFC3339), "runs", "", "3")}}},
 		{name: "Signal", do: func(opts ...kagzi.ChangeOption) error {
 			return c.Signal(k.Ctx, run, kagzi.DefineSignal[int]("approved").With(1).WithID("once"), opts...)
 		}, want: of("SIGNALLED", changes("signal", "", "approved")...)},
 		{
-			name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error { return c.PauseRun(k.Ctx, run, opts...) },
+			name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error { return admin.New(c).PauseRun(k.Ctx, run, opts...) },
 			want: of("PAUSED"),
 		},
 		{
@@ -248,12 +251,12 @@ func TestAuditOfChanges(t *testing.T) {
 			want: of("CANCELLED"),
 		},
 		{
-			name: "Drain", do: func(opts ...kagzi.ChangeOption) error { return c.Drain(k.Ctx, worker[0].ID, opts...) },
-			want: []kagzi.AuditEntry{{Action: "DRAINED", Kind: "worker", Name: worker[0].ID}},
+			name: "Drain", do: func(opts ...kagzi.ChangeOption) error { return admin.New(c).Drain(k.Ctx, worker[0].ID, opts...) },
+			want: []admin.AuditEntry{{Action: "DRAINED", Kind: "worker", Name: worker[0].ID}},
 		},
 		{name: "DeleteConsumer", do: func(opts ...kagzi.ChangeOption) error {
-			return unless(c.DeleteConsumer(k.Ctx, reader, opts...), kagzi.ErrNotFound)
-		}, want: []kagzi.AuditEntry{{Action: "DELETED", Kind: "consumer", Name: "reader"}}},
+			return unless(admin.New(c).DeleteConsumer(k.Ctx, reader, opts...), kagzi.ErrNotFound)
+		}, want: []admin.AuditEntry{{Action: "DELETED", Kind: "consumer", Name: "reader"}}},
 	} {
 		if err := tt.do(kagzi.Actor(tt.name), kagzi.Reason("because")); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
@@ -271,26 +274,26 @@ func TestAuditOfChanges(t *testing.T) {
 		wantAudit(t, k, tt.name, "because", tt.want...)
 	}
 	k.WantEvents(run,
-		kagzi.LogEntry{
+		admin.LogEntry{
 			Event: "SIGNALLED", Actor: "Signal", Reason: "because",
 			Changes: changes("signal", "", "approved"),
 		},
-		kagzi.LogEntry{Event: "PAUSED", Actor: "PauseRun", Reason: "because"},
-		kagzi.LogEntry{Event: "CANCELLED", Actor: "Cancel", Reason: "because"})
-	again, err := c.Restart(k.Ctx, run, kagzi.Actor("Restart"), kagzi.Reason("because"))
+		admin.LogEntry{Event: "PAUSED", Actor: "PauseRun", Reason: "because"},
+		admin.LogEntry{Event: "CANCELLED", Actor: "Cancel", Reason: "because"})
+	again, err := admin.New(c).Restart(k.Ctx, run, kagzi.Actor("Restart"), kagzi.Reason("because"))
 	if restarted = again; err != nil {
 		t.Fatal(err)
 	}
 	entry := of("RESTARTED")[0]
 	entry.Other = restarted
 	wantAudit(t, k, "Restart", "because", entry)
-	if err := c.Delete(k.Ctx, run, kagzi.Actor("Delete"), kagzi.Reason("because")); err != nil {
+	if err := admin.New(c).Delete(k.Ctx, run, kagzi.Actor("Delete"), kagzi.Reason("because")); err != nil {
 		t.Fatal(err)
 	}
 	wantAudit(t, k, "Delete", "because",
 		of("DELETED", changes("workflow", "order", "", "status", "CANCELLED", "", "id", "order-42", "")...)...)
 	// What was done with the run stays when it goes, by its ID, too.
-	entries, err := c.Audit(k.Ctx, kagzi.AuditFilter{Kind: kagzi.AuditRun, Name: "order-42"})
+	entries, err := admin.New(c).Audit(k.Ctx, admin.AuditFilter{Kind: admin.AuditRun, Name: "order-42"})
 	var actions []string
 	for _, e := range entries {
 		actions = append(actions, e.Action)
@@ -311,23 +314,23 @@ func TestAuditOfWorkers(t *testing.T) {
 		await.True(t, "the worker registers", func() bool {
 			return k.Count(`SELECT count(*) FROM kagzi.workers WHERE $1 = ANY (task_queues)`, queue) == 1
 		})
-		ids[queue] = kit.Only(t, k.Client, kagzi.WorkerFilter{Queue: queue}).ID
+		ids[queue] = kit.Only(t, k.Client, admin.WorkerFilter{Queue: queue}).ID
 	}
 	for range 2 { // the second call changes nothing
-		if _, err := k.Client.DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"),
+		if _, err := admin.New(k.Client).DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"),
 			kagzi.Reason("because")); err != nil {
 			t.Fatal(err)
 		}
-		wantAudit(t, k, "DrainQueue", "because", kagzi.AuditEntry{
+		wantAudit(t, k, "DrainQueue", "because", admin.AuditEntry{
 			Action: "DRAINED", Kind: "worker",
 			Name: ids["drained"], Queue: "drained",
 		},
-			kagzi.AuditEntry{Action: "DRAINED", Kind: "queue", Name: "drained", Changes: changes("workers", "", "1")})
-		if err := k.Client.ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"),
+			admin.AuditEntry{Action: "DRAINED", Kind: "queue", Name: "drained", Changes: changes("workers", "", "1")})
+		if err := admin.New(k.Client).ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"),
 			kagzi.Reason("because")); err != nil {
 			t.Fatal(err)
 		}
-		wantAudit(t, k, "ForceOffline", "because", kagzi.AuditEntry{
+		wantAudit(t, k, "ForceOffline", "because", admin.AuditEntry{
 			Action: "FORCED_OFFLINE", Kind: "worker",
 			Name: ids["dead"],
 		})
@@ -363,7 +366,7 @@ func TestNotAudited(t *testing.T) {
 	err := pgx.BeginFunc(k.Ctx, k.Pool, func(tx pgx.Tx) error {
 		err := errors.Join(
 			k.Client.Signal(k.Ctx, run, approved.With(2), kagzi.Actor("ann"), kagzi.InTx(tx)),
-			k.Client.Pause(k.Ctx, kagzi.Target{All: true}, kagzi.InTx(tx)),
+			admin.New(k.Client).Pause(k.Ctx, admin.Target{All: true}, kagzi.InTx(tx)),
 			k.Client.Cancel(k.Ctx, run, kagzi.InTx(tx)))
 		var n int
 		if e := tx.QueryRow(k.Ctx, `SELECT count(*) FROM kagzi.audit_log`).Scan(&n); e != nil || n != 3 {
@@ -378,8 +381,8 @@ func TestNotAudited(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 	for name, err := range map[string]error{
-		"InTx is not for limits": k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api"}, kagzi.InTx(nil)),
-		"takes no Actor":         k.Client.Publish(k.Ctx, kagzi.DefineTopic[int]("t").With(1), kagzi.Actor("ann")),
+		"InTx is not for limits": admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api"}, kagzi.InTx(nil)),
+		"takes no Actor":         topic.New(k.Client).Publish(k.Ctx, topic.Define[int]("t").With(1), kagzi.Actor("ann")),
 	} {
 		kit.MustContain(t, err, name)
 	}
@@ -389,21 +392,21 @@ func TestNotAudited(t *testing.T) {
 func TestAuditPages(t *testing.T) {
 	k := kit.New(t)
 	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})
-	if err := other.Pause(k.Ctx, kagzi.Target{Queue: "q1"}, kagzi.Actor("ann")); err != nil {
+	if err := admin.New(other).Pause(k.Ctx, admin.Target{Queue: "q1"}, kagzi.Actor("ann")); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
-		if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: fmt.Sprint("q", i)},
+		if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: fmt.Sprint("q", i)},
 			kagzi.Actor([]string{"ann", "bob"}[i%2])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := k.Client.SetKey(k.Ctx, "q1", "q1", kagzi.KeyLimits{Weight: 2}); err != nil {
+	if err := admin.New(k.Client).SetKey(k.Ctx, "q1", "q1", admin.KeyLimits{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
-	names := func(f kagzi.AuditFilter) (names []string, last string) {
+	names := func(f admin.AuditFilter) (names []string, last string) {
 		t.Helper()
-		entries, err := k.Client.Audit(k.Ctx, f)
+		entries, err := admin.New(k.Client).Audit(k.Ctx, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,14 +415,14 @@ func TestAuditPages(t *testing.T) {
 		}
 		return names, last
 	}
-	all, _ := names(kagzi.AuditFilter{})
+	all, _ := names(admin.AuditFilter{})
 	want := []string{"key q1", "queue q4", "queue q3", "queue q2", "queue q1", "queue q0"}
 	if !slices.Equal(all, want) {
 		t.Fatalf("all: %q", all)
 	}
 	var paged []string
 	for after := ""; ; {
-		page, last := names(kagzi.AuditFilter{After: after, Limit: 4})
+		page, last := names(admin.AuditFilter{After: after, Limit: 4})
 		if len(page) == 0 {
 			break
 		}
@@ -430,24 +433,24 @@ func TestAuditPages(t *testing.T) {
 	}
 	begun, ends := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for _, tt := range []struct {
-		f    kagzi.AuditFilter
+		f    admin.AuditFilter
 		want []string
 	}{
-		{kagzi.AuditFilter{Kind: kagzi.AuditQueue, Limit: 1}, want[1:2]},
-		{kagzi.AuditFilter{Name: "q1"}, []string{"key q1", "queue q1"}},
-		{kagzi.AuditFilter{Kind: kagzi.AuditKey, Name: "q1", Queue: "q1"}, want[:1]},
-		{kagzi.AuditFilter{Kind: kagzi.AuditKey, Name: "q1", Queue: "q2"}, nil},
-		{kagzi.AuditFilter{Actor: "bob"}, []string{"queue q3", "queue q1"}},
-		{kagzi.AuditFilter{Action: "updated"}, want[:1]},
-		{kagzi.AuditFilter{Since: begun, Until: ends}, want},
-		{kagzi.AuditFilter{Since: ends}, nil},
-		{kagzi.AuditFilter{Until: begun}, nil},
+		{admin.AuditFilter{Kind: admin.AuditQueue, Limit: 1}, want[1:2]},
+		{admin.AuditFilter{Name: "q1"}, []string{"key q1", "queue q1"}},
+		{admin.AuditFilter{Kind: admin.AuditKey, Name: "q1", Queue: "q1"}, want[:1]},
+		{admin.AuditFilter{Kind: admin.AuditKey, Name: "q1", Queue: "q2"}, nil},
+		{admin.AuditFilter{Actor: "bob"}, []string{"queue q3", "queue q1"}},
+		{admin.AuditFilter{Action: "updated"}, want[:1]},
+		{admin.AuditFilter{Since: begun, Until: ends}, want},
+		{admin.AuditFilter{Since: ends}, nil},
+		{admin.AuditFilter{Until: begun}, nil},
 	} {
 		if got, _ := names(tt.f); !slices.Equal(got, tt.want) {
 			t.Errorf("%+v: %q, want %q", tt.f, got, tt.want)
 		}
 	}
-	for name, f := range map[string]kagzi.AuditFilter{
+	for name, f := range map[string]admin.AuditFilter{
 		"no kind":            {Kind: "thing"},
 		"Limit is -1":        {Limit: -1},
 		"begin again":        {After: "00000000-0000-0000-0000-000000000001"},
@@ -455,11 +458,11 @@ func TestAuditPages(t *testing.T) {
 		"control character":  {Name: "a\nb"},
 		"control characters": {Actor: "a\x01b"},
 	} {
-		_, err := k.Client.Audit(k.Ctx, f)
+		_, err := admin.New(k.Client).Audit(k.Ctx, f)
 		kit.MustContain(t, err, name)
 	}
-	if _, err := k.Client.Audit(k.Ctx,
-		kagzi.AuditFilter{After: "00000000-0000-0000-0000-000000000001"}); !errors.Is(err, kagzi.ErrNotFound) {
+	if _, err := admin.New(k.Client).Audit(k.Ctx,
+		admin.AuditFilter{After: "00000000-0000-0000-0000-000000000001"}); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -17,8 +19,8 @@ func TestOverlapAfterCancel(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
-	if err := c.SetQueue(ctx, kagzi.QueueLimits{
-		Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1},
+	if err := admin.New(c).SetQueue(ctx, admin.QueueLimits{
+		Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
 		Hold: true,
 	}); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -15,14 +17,14 @@ import (
 // What branches reserve is the same in a replay. What one that has lost a Race or has failed had reserved goes back.
 func TestReserveInBranches(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
 	for i := range 6 {
-		must(t, k.Client.Publish(k.Ctx, numbers.With(i)))
+		must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(i)))
 	}
 	seen := make(chan []int, 10)
 	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
 		if last > 0 {
-			events, err := kagzi.Peek(ctx, "rest", numbers, 10)
+			events, err := topic.Peek(ctx, "rest", numbers, 10)
 			var rest []int
 			for _, e := range events {
 				rest = append(rest, e.Payload)
@@ -30,19 +32,19 @@ func TestReserveInBranches(t *testing.T) {
 			seen <- rest
 			return last, err
 		}
-		events, err := kagzi.Peek(ctx, "all", numbers, 10)
+		events, err := topic.Peek(ctx, "all", numbers, 10)
 		if err != nil {
 			return 0, err
 		}
 		fails := kagzi.Go(ctx, "fails", func(ctx kagzi.Context) (int, error) {
-			return 0, errors.Join(kagzi.Reserve(ctx, "r", events[5]), errors.New("failed"))
+			return 0, errors.Join(topic.Reserve(ctx, "r", events[5]), errors.New("failed"))
 		})
 		if _, err := fails.Result(ctx); err == nil {
 			return 0, errors.New("the branch has not failed")
 		}
 		winner, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
 			"loser": func(ctx kagzi.Context) (int, error) {
-				if err := kagzi.Reserve(ctx, "r", events[1]); err != nil {
+				if err := topic.Reserve(ctx, "r", events[1]); err != nil {
 					return 0, err
 				}
 				return 0, kagzi.Sleep(ctx, "long", time.Hour)
@@ -51,7 +53,7 @@ func TestReserveInBranches(t *testing.T) {
 				if err := kagzi.Sleep(ctx, "short", time.Second); err != nil {
 					return 0, err
 				}
-				return 1, kagzi.Reserve(ctx, "r", events[3])
+				return 1, topic.Reserve(ctx, "r", events[3])
 			},
 		})
 		if err != nil || winner != "winner" {
@@ -60,7 +62,7 @@ func TestReserveInBranches(t *testing.T) {
 		if err := kagzi.Sleep(ctx, "pause", time.Second); err != nil { // suspends the run
 			return 0, err
 		}
-		more, err := kagzi.Peek(ctx, "more", numbers, 10)
+		more, err := topic.Peek(ctx, "more", numbers, 10)
 		if err != nil {
 			return 0, err
 		}
@@ -74,7 +76,7 @@ func TestReserveInBranches(t *testing.T) {
 	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 1, 2, 4, 5}) {
 		t.Errorf("saw %v", got)
 	}
-	must(t, k.Client.Trigger(k.Ctx, c))
+	must(t, topic.New(k.Client).Trigger(k.Ctx, c))
 	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 1, 2, 4, 5}) {
 		t.Errorf("saw %v", got)
 	}
@@ -83,16 +85,16 @@ func TestReserveInBranches(t *testing.T) {
 // A client starts the consumer's workflow by its name: no run of it may see events beside that of the consumer.
 func TestStartOfConsumersWorkflow(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
-	must(t, k.Client.Publish(k.Ctx, numbers.With(7)))
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(7)))
 	took, held := make(chan int, 10), make(chan struct{})
 	defer close(held)
 	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		events, err := topic.Peek(ctx, "new", numbers, 10)
 		if err != nil {
 			return 0, err
 		}
-		if err := kagzi.Reserve(ctx, "all", events...); err != nil {
+		if err := topic.Reserve(ctx, "all", events...); err != nil {
 			return 0, err
 		}
 		for _, e := range events {
@@ -118,28 +120,28 @@ func TestStartOfConsumersWorkflow(t *testing.T) {
 // The history of a consumer's run is verified as that of others.
 func TestReplayOfConsumer(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
-	must(t, k.Client.Publish(k.Ctx, numbers.With(7)))
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(7)))
 	runs := make(chan kagzi.RunID, 10)
 	fn := func(ctx kagzi.Context, last int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		events, err := topic.Peek(ctx, "new", numbers, 10)
 		if err != nil {
 			return 0, err
 		}
-		if err := kagzi.Reserve(ctx, "all", events...); err != nil {
+		if err := topic.Reserve(ctx, "all", events...); err != nil {
 			return 0, err
 		}
 		select {
 		case runs <- ctx.RunID():
 		default:
 		}
-		return len(events) + last, kagzi.WakeAt(ctx, ctx.Now().Add(time.Hour))
+		return len(events) + last, topic.WakeAt(ctx, ctx.Now().Add(time.Hour))
 	}
 	serveConsumer(k, c, fn)
 	id := await.Receive(t, runs)
 	k.WaitStatus(id, kagzi.StatusCompleted)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
-	kagzi.Consume(w, c, fn)
+	topic.Consume(w, c, fn)
 	must(t, w.Replay(k.Ctx, id))
 }
 
@@ -147,23 +149,23 @@ func TestReplayOfConsumer(t *testing.T) {
 // other's.
 func TestPeekAtAnotherTopic(t *testing.T) {
 	k := kit.New(t)
-	others := kagzi.DefineTopic[int]("others")
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers, others}})
-	must(t, k.Client.Publish(k.Ctx, others.With(1)))
-	must(t, k.Client.Publish(k.Ctx, numbers.With(2)))
+	others := topic.Define[int]("others")
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers, others}})
+	must(t, topic.New(k.Client).Publish(k.Ctx, others.With(1)))
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(2)))
 	ids := make(chan kagzi.RunID, 10)
-	topic := numbers // only the consumer uses it
+	about := numbers // only the consumer uses it
 	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", topic, 10)
+		events, err := topic.Peek(ctx, "new", about, 10)
 		if err != nil {
 			return 0, err
 		}
-		topic = others
+		about = others
 		ids <- ctx.RunID()
 		if err := kagzi.Sleep(ctx, "pause", time.Second); err != nil {
 			return 0, err
 		}
-		return 0, kagzi.Reserve(ctx, "all", events...)
+		return 0, topic.Reserve(ctx, "all", events...)
 	})
 	info := k.WaitStatus(await.Receive(t, ids), kagzi.StatusFailed)
 	kit.MustContain(t, errors.New(info.Error), "numbers", "others")

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -13,21 +15,21 @@ import (
 // does not know the topic. A worker of the new program gets the event nevertheless.
 func TestOldProgramDoesNotKnowATopic(t *testing.T) {
 	k := kit.New(t)
-	words := kagzi.DefineTopic[string]("words")
+	words := topic.Define[string]("words")
 	ran := make(chan string, 100)
-	program := func(name string, topics []kagzi.AnyTopic) (stop func() error) {
-		c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: topics, LeastWake: 500 * time.Millisecond})
+	program := func(name string, topics []topic.AnyTopic) (stop func() error) {
+		c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: topics, LeastWake: 500 * time.Millisecond})
 		stop = serveConsumer(k, c, func(ctx kagzi.Context, n int) (int, error) {
 			saw := name
 			if len(topics) > 1 {
-				events, err := kagzi.Peek(ctx, "new", words, 10)
+				events, err := topic.Peek(ctx, "new", words, 10)
 				if err != nil {
 					return n, err
 				}
 				for _, e := range events {
 					saw += " " + e.Payload
 				}
-				if err := kagzi.Reserve(ctx, "new", events...); err != nil {
+				if err := topic.Reserve(ctx, "new", events...); err != nil {
 					return n, err
 				}
 			}
@@ -46,12 +48,12 @@ func TestOldProgramDoesNotKnowATopic(t *testing.T) {
 			got = await.Receive(t, ran)
 		}
 	}
-	stopOld := program("old", []kagzi.AnyTopic{numbers})
+	stopOld := program("old", []topic.AnyTopic{numbers})
 	until("old")
-	must(t, program("new", []kagzi.AnyTopic{numbers, words})())
-	must(t, k.Client.Publish(k.Ctx, words.With("x")))
+	must(t, program("new", []topic.AnyTopic{numbers, words})())
+	must(t, topic.New(k.Client).Publish(k.Ctx, words.With("x")))
 	until("old")
 	must(t, stopOld())
-	program("new", []kagzi.AnyTopic{numbers, words})
+	program("new", []topic.AnyTopic{numbers, words})
 	until("new x")
 }

@@ -6,36 +6,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // serveConsumer starts a worker with the function of a consumer.
-func serveConsumer[S any](k *kit.Kit, c kagzi.Consumer, fn func(kagzi.Context, S) (S, error)) (stop func() error) {
+func serveConsumer[S any](k *kit.Kit, c topic.Consumer, fn func(kagzi.Context, S) (S, error)) (stop func() error) {
 	k.T.Helper()
 	w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
-	kagzi.Consume(w, c, fn)
+	topic.Consume(w, c, fn)
 	return kit.StartWorker(k.T, w)
 }
 
 // A consumer gets each event once, in order, and its state.
 func TestConsumer(t *testing.T) {
 	k := kit.New(t)
-	sum := kagzi.DefineConsumer("sum", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	sum := topic.DefineConsumer("sum", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
 	type state struct{ Sum, Runs int }
 	states := make(chan state, 1000)
 	var want int
 	publish := func(n int) {
 		t.Helper()
-		must(t, k.Client.Publish(k.Ctx, numbers.With(n)))
+		must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(n)))
 		want += n
 	}
 	for i := range 10 {
 		publish(i)
 	}
 	serveConsumer(k, sum, func(ctx kagzi.Context, last state) (state, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 3)
+		events, err := topic.Peek(ctx, "new", numbers, 3)
 		if err != nil {
 			return last, err
 		}
@@ -43,7 +46,7 @@ func TestConsumer(t *testing.T) {
 			last.Sum += e.Payload
 		}
 		last.Runs++
-		err = kagzi.Reserve(ctx, "all", events...)
+		err = topic.Reserve(ctx, "all", events...)
 		states <- last
 		return last, err
 	})
@@ -64,22 +67,22 @@ func TestConsumer(t *testing.T) {
 // Peek of a run returns the rest once it has reserved some, and a replay the same.
 func TestPeekAndReserve(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
 	for i := range 5 {
-		must(t, k.Client.Publish(k.Ctx, numbers.With(i)))
+		must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(i)))
 	}
 	seen := make(chan []int, 10)
 	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
 		var all []int
 		for range 3 {
-			events, err := kagzi.Peek(ctx, "some", numbers, 2)
+			events, err := topic.Peek(ctx, "some", numbers, 2)
 			if err != nil {
 				return 0, err
 			}
 			for _, e := range events {
 				all = append(all, e.Payload)
 			}
-			if err := kagzi.Reserve(ctx, "take", events...); err != nil {
+			if err := topic.Reserve(ctx, "take", events...); err != nil {
 				return 0, err
 			}
 		}
@@ -92,7 +95,7 @@ func TestPeekAndReserve(t *testing.T) {
 	if got := await.Receive(t, seen); !slices.Equal(got, []int{0, 1, 2, 3, 4}) {
 		t.Errorf("saw %v", got)
 	}
-	must(t, k.Client.Publish(k.Ctx, numbers.With(5)))
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(5)))
 	if got := await.Receive(t, seen); !slices.Equal(got, []int{5}) {
 		t.Errorf("saw %v", got)
 	}
@@ -101,24 +104,24 @@ func TestPeekAndReserve(t *testing.T) {
 // A consumer that reserves nothing runs once for each event, however many are pending.
 func TestConsumerNeverSpins(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
-	var many []kagzi.NewEvent
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
+	var many []topic.NewEvent
 	for i := range 1000 {
 		many = append(many, numbers.With(i))
 	}
-	must(t, k.Client.PublishMany(k.Ctx, many))
+	must(t, topic.New(k.Client).PublishMany(k.Ctx, many))
 	runs := make(chan int, 1000)
 	stop := serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
-		_, err := kagzi.Peek(ctx, "new", numbers, 100)
+		_, err := topic.Peek(ctx, "new", numbers, 100)
 		runs <- last
 		return last + 1, err
 	})
 	await.Receive(t, runs)
 	for range 3 {
-		must(t, k.Client.Publish(k.Ctx, numbers.With(0)))
+		must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(0)))
 		await.Receive(t, runs)
 	}
-	must(t, k.Client.Trigger(k.Ctx, c))
+	must(t, topic.New(k.Client).Trigger(k.Ctx, c))
 	if n := await.Receive(t, runs); n != 4 {
 		t.Errorf("%d runs before the last, want 4", n)
 	}
@@ -135,18 +138,18 @@ func TestConsumerNeverSpins(t *testing.T) {
 // A failure pauses the consumer until an operator ends the pause. It has kept its state and its events.
 func TestConsumerThatFails(t *testing.T) {
 	k := kit.New(t)
-	c := kagzi.DefineConsumer("c", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}, Group: "g"})
-	must(t, k.Client.Publish(k.Ctx, numbers.With(7)))
+	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}, Group: "g"})
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(7)))
 	outcomes := make(chan error, 2)
 	outcomes <- errors.New("out of order")
 	outcomes <- nil
 	done := make(chan int, 1)
 	serveConsumer(k, c, func(ctx kagzi.Context, last int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+		events, err := topic.Peek(ctx, "new", numbers, 10)
 		if err != nil {
 			return 0, err
 		}
-		if err := kagzi.Reserve(ctx, "all", events...); err != nil || len(events) == 0 {
+		if err := topic.Reserve(ctx, "all", events...); err != nil || len(events) == 0 {
 			return last, err
 		}
 		if err := <-outcomes; err != nil {
@@ -155,16 +158,16 @@ func TestConsumerThatFails(t *testing.T) {
 		done <- last + events[0].Payload
 		return last, nil
 	})
-	var pauses []kagzi.Pause
+	var pauses []admin.Pause
 	await.True(t, "the group is paused", func() bool {
 		var err error
-		pauses, err = k.Client.Pauses(k.Ctx)
+		pauses, err = admin.New(k.Client).Pauses(k.Ctx)
 		return err == nil && len(pauses) == 1
 	})
-	if pauses[0].Target != (kagzi.Target{Group: c.Group()}) {
+	if pauses[0].Target != (admin.Target{Group: c.Group()}) {
 		t.Errorf("paused: %+v", pauses[0])
 	}
-	must(t, k.Client.Unpause(k.Ctx, pauses[0].Target))
+	must(t, admin.New(k.Client).Unpause(k.Ctx, pauses[0].Target))
 	if got := await.Receive(t, done); got != 7 {
 		t.Errorf("got %d", got)
 	}
@@ -173,13 +176,13 @@ func TestConsumerThatFails(t *testing.T) {
 // A run that publishes wakes the consumer, although no worker polls.
 func TestARunWakesAConsumer(t *testing.T) {
 	k := kit.New(t)
-	all := kagzi.DefineConsumer("all", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	all := topic.DefineConsumer("all", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
 	seen := make(chan int, 100)
 	w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.NotifiedOnly)
-	kagzi.Consume(w, all, func(ctx kagzi.Context, _ int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 10)
+	topic.Consume(w, all, func(ctx kagzi.Context, _ int) (int, error) {
+		events, err := topic.Peek(ctx, "new", numbers, 10)
 		if err == nil {
-			err = kagzi.Reserve(ctx, "all", events...)
+			err = topic.Reserve(ctx, "all", events...)
 		}
 		for _, e := range events {
 			seen <- e.Payload
@@ -198,7 +201,7 @@ func TestARunWakesAConsumer(t *testing.T) {
 	})
 	wf := kagzi.Define[int, int]("wf")
 	kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) {
-		return n, kagzi.Publish(ctx, "tell", numbers.With(n))
+		return n, topic.Publish(ctx, "tell", numbers.With(n))
 	})
 	for n := range 3 {
 		kit.ResultOf(k, kit.Begin(k, wf, n+1))

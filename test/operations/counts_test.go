@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -104,8 +106,8 @@ func TestCountsByStep(t *testing.T) {
 
 	for where := range runs {
 		want := ended[where] + waiting[where]
-		got, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"where": where}}, kagzi.ByStep)
-		if err != nil || len(got) != 1 || got[0] != (kagzi.RunCount{Step: want, Runs: 1}) {
+		got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"where": where}}, admin.ByStep)
+		if err != nil || len(got) != 1 || got[0] != (admin.RunCount{Step: want, Runs: 1}) {
 			t.Errorf("%s: %+v, %v, want step %q", where, got, err, want)
 		}
 	}
@@ -153,7 +155,7 @@ func TestCountsByStep(t *testing.T) {
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: listed %q, %v, want %q", says, got, err, tt.want)
 		}
-		counts, err := k.Client.Counts(k.Ctx, tt.f)
+		counts, err := admin.New(k.Client).Counts(k.Ctx, tt.f)
 		if err != nil || len(counts) != 1 || counts[0].Runs != len(tt.want) {
 			t.Errorf("%s: counted %+v, %v, want %d", says, counts, err, len(tt.want))
 		}
@@ -166,16 +168,16 @@ func TestCountsByStep(t *testing.T) {
 		kagzi.RunFilter{Workflow: "at", WaitingOn: "retry"},
 		"retry",
 	}} {
-		bulk, err := k.Client.CancelAll(k.Ctx, tt.f, kagzi.DryRun())
+		bulk, err := admin.New(k.Client).CancelAll(k.Ctx, tt.f, admin.DryRun())
 		if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs[tt.want].ID()}) {
 			t.Errorf("%+v would change %v, %v", tt.f, bulk, err)
 		}
 	}
-	bulk, err := k.Client.ResumeAll(k.Ctx, kagzi.RunFilter{Kind: kind.NotFound}, kagzi.DryRun())
+	bulk, err := admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Kind: kind.NotFound}, admin.DryRun())
 	if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs["after"].ID()}) {
 		t.Errorf("by kind: %+v, %v", bulk, err)
 	}
-	bulk, err = k.Client.RestartAll(k.Ctx, kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, kagzi.DryRun())
+	bulk, err = admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, admin.DryRun())
 	if err != nil || bulk.Matched != 0 {
 		t.Errorf("an end in the future: %+v, %v", bulk, err)
 	}
@@ -195,50 +197,50 @@ func TestCounts(t *testing.T) {
 		WHERE finished_at IS NOT NULL`, hour)
 	pending, cancelled := kagzi.StatusPending, kagzi.StatusCancelled
 	for name, tt := range map[string]struct {
-		by   []kagzi.CountBy
-		want []kagzi.RunCount
+		by   []admin.CountBy
+		want []admin.RunCount
 	}{
-		"All": {nil, []kagzi.RunCount{{Runs: 7}}},
-		"Workflows": {[]kagzi.CountBy{kagzi.ByWorkflow}, []kagzi.RunCount{
+		"All": {nil, []admin.RunCount{{Runs: 7}}},
+		"Workflows": {[]admin.CountBy{admin.ByWorkflow}, []admin.RunCount{
 			{Workflow: "a", Runs: 3},
 			{Workflow: "b", Runs: 2},
 			{Workflow: "c", Runs: 2},
 		}},
-		"Statuses": {[]kagzi.CountBy{kagzi.ByStatus, kagzi.ByKind}, []kagzi.RunCount{
+		"Statuses": {[]admin.CountBy{admin.ByStatus, admin.ByKind}, []admin.RunCount{
 			{Status: pending, Runs: 6},
 			{Status: cancelled, Kind: kind.Cancelled, Runs: 1},
 		}},
 		"Queues": {
-			[]kagzi.CountBy{kagzi.ByQueue, kagzi.ByStatus},
-			[]kagzi.RunCount{
+			[]admin.CountBy{admin.ByQueue, admin.ByStatus},
+			[]admin.RunCount{
 				{Queue: "q0", Status: pending, Runs: 3},
 				{Queue: "q1", Status: pending, Runs: 3},
 				{Queue: "default", Status: cancelled, Runs: 1},
 			},
 		},
-		"Hours": {[]kagzi.CountBy{kagzi.ByStarted(time.Hour)}, []kagzi.RunCount{
+		"Hours": {[]admin.CountBy{admin.ByStarted(time.Hour)}, []admin.RunCount{
 			{Started: hour.Add(time.Hour), Runs: 4},
 			{Started: hour, Runs: 3},
 		}},
 		"Days": {
-			[]kagzi.CountBy{kagzi.ByEnded(24 * time.Hour)},
-			[]kagzi.RunCount{{Runs: 6}, {Ended: hour.Add(14 * time.Hour), Runs: 1}},
+			[]admin.CountBy{admin.ByEnded(24 * time.Hour)},
+			[]admin.RunCount{{Runs: 6}, {Ended: hour.Add(14 * time.Hour), Runs: 1}},
 		},
 	} {
-		got, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, tt.by...)
+		got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, tt.by...)
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, tt.want)
 		}
 	}
-	for says, by := range map[string][]kagzi.CountBy{
-		"a CountBy is nil": {nil}, "by workflow twice": {kagzi.ByWorkflow, kagzi.ByStatus, kagzi.ByWorkflow},
-		"by ByEnded twice":                 {kagzi.ByEnded(time.Hour), kagzi.ByEnded(time.Minute)},
-		`by "version": use kagzi.ByStatus`: {kagzi.CountField("version")},
-		"the length of ByStarted is 0":     {kagzi.ByStarted(0)},
-		"the length of ByEnded is -1h":     {kagzi.ByEnded(-time.Hour)},
-		"did you mean 5*time.Second":       {kagzi.ByEnded(5)},
+	for says, by := range map[string][]admin.CountBy{
+		"a CountBy is nil": {nil}, "by workflow twice": {admin.ByWorkflow, admin.ByStatus, admin.ByWorkflow},
+		"by ByEnded twice":                 {admin.ByEnded(time.Hour), admin.ByEnded(time.Minute)},
+		`by "version": use kagzi.ByStatus`: {admin.CountField("version")},
+		"the length of ByStarted is 0":     {admin.ByStarted(0)},
+		"the length of ByEnded is -1h":     {admin.ByEnded(-time.Hour)},
+		"did you mean 5*time.Second":       {admin.ByEnded(5)},
 	} {
-		_, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, by...)
+		_, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, by...)
 		kit.MustContain(t, err, "counts", says)
 		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%v is of kind %s", err, kagzi.KindOf(err))
@@ -253,7 +255,7 @@ func TestCounts(t *testing.T) {
 		"ErrorText":   {ErrorText: "a\x00b"}, "IDs has 0 run IDs": {IDs: []kagzi.RunID{}},
 		"is no run ID": {IDs: []kagzi.RunID{"x"}}, "give 1 to 10000": {IDs: make([]kagzi.RunID, 10_001)},
 	} {
-		_, err := k.Client.Counts(k.Ctx, f)
+		_, err := admin.New(k.Client).Counts(k.Ctx, f)
 		kit.MustContain(t, err, "counts", strings.TrimSuffix(says, " w"))
 	}
 }
@@ -264,9 +266,9 @@ func TestCountsOfTooMuch(t *testing.T) {
 	k.Exec(`INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		SELECT gen_random_uuid(), 'default', 'default', 'type-' || g, 'PENDING', 'infinity'
 			FROM generate_series(1, 10001) AS g`)
-	_, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByWorkflow)
+	_, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow)
 	kit.MustContain(t, err, "more than 10000 groups", "narrow the filter")
-	if got, err := k.Client.Counts(k.Ctx, kagzi.RunFilter{}, kagzi.ByStatus); err != nil || got[0].Runs != 10_001 {
+	if got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByStatus); err != nil || got[0].Runs != 10_001 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -72,22 +74,22 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		kit.CommitTx(t, tx)
 		changing.Wait()
 	}
-	slowly(func() error { return c.Resume(k.Ctx, run) })
+	slowly(func() error { return admin.New(c).Resume(k.Ctx, run) })
 	slowly(func() error {
-		return c.Update(k.Ctx, run, kagzi.Queue("other"), kagzi.Metadata{"tenant": "it's \\ odd"})
+		return admin.New(c).Update(k.Ctx, run, kagzi.Queue("other"), kagzi.Metadata{"tenant": "it's \\ odd"})
 	})
 	slowly(func() error {
-		all, err := c.UpdateAll(k.Ctx, kagzi.RunFilter{Queue: "other"}, kagzi.Priority(1))
+		all, err := admin.New(c).UpdateAll(k.Ctx, kagzi.RunFilter{Queue: "other"}, kagzi.Priority(1))
 		if len(all.Changed) != 1 {
 			t.Errorf("%+v", all)
 		}
 		return err
 	})
-	k.WantEvents(run, kagzi.LogEntry{Event: "RESUMED"}, kagzi.LogEntry{Event: "UPDATED", Changes: []kagzi.LogChange{
+	k.WantEvents(run, admin.LogEntry{Event: "RESUMED"}, admin.LogEntry{Event: "UPDATED", Changes: []admin.LogChange{
 		{Field: "queue", From: "default", To: "other"},
 		{Field: "metadata", From: `{"stage": "done", "tenant": "acme"}`, To: `{"tenant": "it's \\ odd"}`},
-	}}, kagzi.LogEntry{Event: "UPDATED", Changes: []kagzi.LogChange{{Field: "priority", From: "3", To: "1"}}})
-	slowly(func() error { return c.Terminate(k.Ctx, run) })
+	}}, admin.LogEntry{Event: "UPDATED", Changes: []admin.LogChange{{Field: "priority", From: "3", To: "1"}}})
+	slowly(func() error { return admin.New(c).Terminate(k.Ctx, run) })
 
 	k.Exec(`
 		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
@@ -100,9 +102,9 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 	t.Cleanup(func() { dbtest.Exec(t, db.Pool, `DROP FUNCTION slow() CASCADE`) })
 	dbtest.Exec(t, db.Pool, `CREATE TRIGGER slow AFTER DELETE ON kagzi.step_runs
 		FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
-	slowly(func() error { return c.Delete(k.Ctx, run) })
+	slowly(func() error { return admin.New(c).Delete(k.Ctx, run) })
 	slowly(func() error {
-		all, err := c.DeleteAll(k.Ctx, kagzi.RunFilter{ID: "b"})
+		all, err := admin.New(c).DeleteAll(k.Ctx, kagzi.RunFilter{ID: "b"})
 		if len(all.Changed) != 1 {
 			t.Errorf("%+v", all)
 		}
@@ -112,8 +114,8 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		FROM kagzi.step_runs)`); n > 0 {
 		t.Errorf("%d rows are left", n)
 	}
-	_, stats := c.Stats(k.Ctx)
-	_, counts := c.Counts(k.Ctx, kagzi.RunFilter{})
+	_, stats := admin.New(c).Stats(k.Ctx)
+	_, counts := admin.New(c).Counts(k.Ctx, kagzi.RunFilter{})
 	if err := errors.Join(stats, counts); err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -70,7 +72,7 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
 	kagzi.Handle(w, kit.Nothing, func(kagzi.Context, int) (string, error) { return "", nil })
 	wants("Worker.Run", w.Run(ctx))
-	report, err := c.Health(ctx)
+	report, err := admin.New(c).Health(ctx)
 	if err != nil || report.Status != health.Unhealthy || !strings.Contains(report.Check("schema").Detail, "not UTF8") {
 		t.Errorf("Health has %+v, %v", report, err)
 	}

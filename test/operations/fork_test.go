@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
@@ -99,9 +101,9 @@ func (y *tally) journey(ctx kagzi.Context, in string) (string, error) {
 
 var journeyWf = kagzi.Define[string, string]("journey", kit.NoRetry)
 
-func fork(k *kit.Kit, ref kagzi.Ref, step string, opts ...kagzi.RestartOption) *kagzi.Run[string] {
+func fork(k *kit.Kit, ref kagzi.Ref, step string, opts ...admin.RestartOption) *kagzi.Run[string] {
 	k.T.Helper()
-	id, err := k.Client.Fork(k.Ctx, ref, step, opts...)
+	id, err := admin.New(k.Client).Fork(k.Ctx, ref, step, opts...)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -202,7 +204,7 @@ func TestForkAfterARepair(t *testing.T) {
 	if got := kit.ResultOf(k, again); got != kit.Link(kit.Link("in", "pay"), "ship") || len(y.of(again.ID())) != 1 {
 		t.Errorf("got %s, executed %q", got, y.of(again.ID()))
 	}
-	for id, want := range map[kagzi.RunID][]kagzi.LogEntry{
+	for id, want := range map[kagzi.RunID][]admin.LogEntry{
 		old.ID(): {{Event: "FORKED", Other: run.ID(), Step: "ship", Reason: "the lorry is back"}},
 		run.ID(): {
 			{Event: "FORKED", Other: old.ID(), Step: "ship", Reason: "the lorry is back"},
@@ -229,7 +231,7 @@ func TestForkWithANewInputAndVersion(t *testing.T) {
 	kit.StartWorker(t, w)
 	old := kit.Begin(k, journeyWf, "in", kagzi.Version(1))
 	kit.ResultOf(k, old)
-	run := fork(k, old.ID(), "second", kagzi.Version(2), kagzi.NewInput("other"))
+	run := fork(k, old.ID(), "second", kagzi.Version(2), admin.NewInput("other"))
 	if got := kit.ResultOf(k, run); got != kit.Link(kit.Link("in", "first")+"other", "second") {
 		t.Errorf("got %s", got)
 	}
@@ -322,18 +324,18 @@ func TestForkWithinGroupsThatWereDecided(t *testing.T) {
 			}
 			hold.Store("free", true)
 			// A fork from behind the decision keeps it; a fork from before decides again.
-			if run := fork(k, old.ID(), "end", kagzi.NewInput("free")); kit.ResultOf(k, run) != "late" &&
+			if run := fork(k, old.ID(), "end", admin.NewInput("free")); kit.ResultOf(k, run) != "late" &&
 				name != "Won" || !slices.Equal(y.of(run.ID()), []string{"end"}) {
 				t.Errorf("from the end: executed %q", y.of(run.ID()))
 			}
-			if run := fork(k, old.ID(), "g/a/before", kagzi.NewInput("free")); kit.ResultOf(k, run) != "in time" ||
+			if run := fork(k, old.ID(), "g/a/before", admin.NewInput("free")); kit.ResultOf(k, run) != "in time" ||
 				len(y.of(run.ID())) != 3 {
 				t.Errorf("from before: executed %q", y.of(run.ID()))
 			}
 			if name == "TimedOut" {
 				return
 			}
-			if run := fork(k, old.ID(), "g/a/after", kagzi.NewInput("free")); kit.ResultOf(k, run) != "in time" ||
+			if run := fork(k, old.ID(), "g/a/after", admin.NewInput("free")); kit.ResultOf(k, run) != "in time" ||
 				!slices.Equal(y.of(run.ID()), []string{"end", "g/a/after"}) {
 				t.Errorf("from after: executed %q", y.of(run.ID()))
 			}
@@ -377,27 +379,27 @@ func TestForkRefuses(t *testing.T) {
 		"AnUnknownRun":      {k.Client, kagzi.ID("x"), "pay", kagzi.ErrNotFound, "run not found"},
 		"AnothersRun":       {other, old.ID(), "pay", kagzi.ErrNotFound, "run not found"},
 	} {
-		if id, err := tt.c.Fork(k.Ctx, tt.ref, tt.step); !errors.Is(err, tt.want) ||
+		if id, err := admin.New(tt.c).Fork(k.Ctx, tt.ref, tt.step); !errors.Is(err, tt.want) ||
 			!strings.Contains(err.Error(), tt.says) || id != "" {
 			t.Errorf("%s: %q, %v", name, id, err)
 		}
 	}
-	_, err := k.Client.Fork(k.Ctx, old.ID(), "ship")
+	_, err := admin.New(k.Client).Fork(k.Ctx, old.ID(), "ship")
 	kit.MustContain(t, err, "fork "+string(old.ID()), `"ship"`, "Client.Steps")
-	_, err = k.Client.Fork(k.Ctx, old.ID(), "")
+	_, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), "")
 	kit.MustContain(t, err, "the step is empty", "Client.Restart")
 	for _, own := range []string{"#other", "ship/0/#patched:change", "ship/0/pack#compensation"} {
-		_, err = k.Client.Fork(k.Ctx, old.ID(), own)
+		_, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), own)
 		kit.MustContain(t, err, "is a record of Kagzi's own")
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET outcome = '{}' WHERE run_id = $1`, string(old.ID()))
-	if _, err = k.Client.Fork(k.Ctx, old.ID(), "pay"); !errors.Is(err, kagzi.ErrCompensated) {
+	if _, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), "pay"); !errors.Is(err, kagzi.ErrCompensated) {
 		t.Errorf("a compensated run: %v", err)
 	}
 	if after := rows(); after != before {
 		t.Errorf("refused forks left %d rows", after-before)
 	}
-	if _, err := k.Client.Restart(k.Ctx, old.ID()); err != nil {
+	if _, err := admin.New(k.Client).Restart(k.Ctx, old.ID()); err != nil {
 		t.Errorf("a compensated run: %v", err)
 	}
 }
@@ -466,7 +468,7 @@ func TestForkAtOneOfSeveralWaits(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	fork, err := k.Client.Fork(k.Ctx, run.ID(), "mail#3")
+	fork, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "mail#3")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -129,10 +131,10 @@ func TestHungStep(t *testing.T) {
 	if step.Status != kagzi.StatusRunning || !step.HungSince.Equal(got.Since) {
 		t.Errorf("the step: %+v; want it RUNNING and hung since %v", step, got.Since)
 	}
-	if local := h.worker.LocalWorkers(); len(local) != 1 || local[0].Hung != 1 {
+	if local := admin.New(h.worker).LocalWorkers(); len(local) != 1 || local[0].Hung != 1 {
 		t.Errorf("local workers: %+v", local)
 	}
-	report, err := h.Client.Health(h.Ctx)
+	report, err := admin.New(h.Client).Health(h.Ctx)
 	check := report.Check("hung")
 	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 1 {
 		t.Errorf("health: %+v, %v", report, err)
@@ -155,7 +157,7 @@ func TestHungStep(t *testing.T) {
 	if step := h.Steps(h.run)["charge"][0]; !step.HungSince.IsZero() {
 		t.Errorf("the step has ended: %+v", step)
 	}
-	if report, _ := h.Client.Health(h.Ctx); report.Check("hung").Detail != "" || report.Workers.Hung != 0 {
+	if report, _ := admin.New(h.Client).Health(h.Ctx); report.Check("hung").Detail != "" || report.Workers.Hung != 0 {
 		t.Errorf("health: %+v", report)
 	}
 }
@@ -190,7 +192,7 @@ func TestHungWorkflow(t *testing.T) {
 		}
 		h.logged.WantLine(t, "level=WARN", "a workflow function blocks outside of steps", string(h.run.ID()), "stack=",
 			"blocksTheWorkflow")
-		report, err := h.Client.Health(h.Ctx)
+		report, err := admin.New(h.Client).Health(h.Ctx)
 		if check := report.Check("hung"); err != nil ||
 			!strings.Contains(check.Detail, `the function of workflow "wf"`) ||
 			!strings.Contains(check.Detail, "A workflow function must block in steps") {
@@ -238,8 +240,8 @@ func TestHungAfterCancel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
-			if err := k.Client.SetQueue(k.Ctx,
-				kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 1}}); err != nil {
+			if err := admin.New(k.Client).SetQueue(k.Ctx,
+				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			h := &hung{Kit: k, goOn: make(chan struct{})}
@@ -300,7 +302,7 @@ func TestHungCodeOfNobody(t *testing.T) {
 		await.Receive(t, begun)
 		h.Cancel(h.run)
 		h.leaves("run was cancelled")
-		worker := kit.Only(t, h.Client, kagzi.WorkerFilter{}).ID
+		worker := kit.Only(t, h.Client, admin.WorkerFilter{}).ID
 		if info := h.InfoOf(h.run); info.Status != kagzi.StatusCancelled || len(info.Hung) != 1 ||
 			info.Hung[0].Step != "charge" || info.Hung[0].Worker != worker {
 			t.Errorf("the run: %+v", info)
@@ -347,7 +349,7 @@ func (h *hung) leaves(because string) {
 	h.T.Helper()
 	var check health.Check
 	await.True(h.T, "a function hangs without a slot", func() bool {
-		report, err := h.Client.Health(h.Ctx)
+		report, err := admin.New(h.Client).Health(h.Ctx)
 		if err != nil {
 			h.T.Fatal(err)
 		}
@@ -520,7 +522,7 @@ func TestHungSlotsAreNamedForTheBacklog(t *testing.T) {
 	second := kit.Begin(k, wf, 2)
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 hour' WHERE run_id = $1`,
 		string(second.ID()))
-	report, err := k.Client.Health(k.Ctx)
+	report, err := admin.New(k.Client).Health(k.Ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

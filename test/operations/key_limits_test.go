@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -42,16 +44,16 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
-	for _, q := range []kagzi.QueueLimits{
-		{Queue: "a", MaxRunning: 5, EachKey: kagzi.KeyLimits{MaxRunning: 2}},
-		{Queue: "b", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true},
-		{Queue: "c", EachKey: kagzi.KeyLimits{MaxRunning: 1}},
+	for _, q := range []admin.QueueLimits{
+		{Queue: "a", MaxRunning: 5, EachKey: admin.KeyLimits{MaxRunning: 2}},
+		{Queue: "b", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true},
+		{Queue: "c", EachKey: admin.KeyLimits{MaxRunning: 1}},
 	} {
-		if err := c.SetQueue(ctx, q); err != nil {
+		if err := admin.New(c).SetQueue(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.SetKey(ctx, "a", "key 0", kagzi.KeyLimits{MaxRunning: 3, Weight: 2}); err != nil {
+	if err := admin.New(c).SetKey(ctx, "a", "key 0", admin.KeyLimits{MaxRunning: 3, Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
 	type input struct{ Queue, Key, Group string }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -18,32 +20,32 @@ func TestLargestLimit(t *testing.T) {
 	})
 	k.Signal(run.ID(), kagzi.DefineSignal[int]("s").With(1))
 	k.Schedule(kagzi.Schedule{Name: "s", Cron: "@daily"})
-	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
+	if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker registers", func() bool {
-		workers, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{})
+		workers, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
 		return len(workers) == 1 || err != nil
 	})
 	for _, most := range []int{math.MaxInt, math.MaxInt32} {
 		for name, list := range map[string]func() (int, error){
 			"List": func() (int, error) { return length(k.Client.List(k.Ctx, kagzi.RunFilter{Limit: most})) },
 			"Audit": func() (int, error) {
-				return length(k.Client.Audit(k.Ctx, kagzi.AuditFilter{Limit: most, Kind: kagzi.AuditLimit}))
+				return length(admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Limit: most, Kind: admin.AuditLimit}))
 			},
 			"Messages": func() (int, error) {
-				return length(k.Client.Messages(k.Ctx, run.ID(), kagzi.MessageFilter{Limit: most}))
+				return length(admin.New(k.Client).Messages(k.Ctx, run.ID(), admin.MessageFilter{Limit: most}))
 			},
 			"ListSchedules": func() (int, error) {
-				return length(k.Client.ListSchedules(k.Ctx, kagzi.ScheduleFilter{Limit: most}))
+				return length(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{Limit: most}))
 			},
-			"Limits": func() (int, error) { return length(k.Client.Limits(k.Ctx, "", most)) },
+			"Limits": func() (int, error) { return length(admin.New(k.Client).Limits(k.Ctx, "", most)) },
 			"Workers": func() (int, error) {
-				workers, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Limit: most})
+				workers, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{Limit: most})
 				return len(workers), err
 			},
 			"CancelAll": func() (int, error) {
-				out, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "report", Limit: most}, kagzi.DryRun())
+				out, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "report", Limit: most}, admin.DryRun())
 				return len(out.Changed), err
 			},
 		} {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -17,9 +19,9 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-func messagesOf(k *kit.Kit, run kagzi.Ref, f kagzi.MessageFilter) []kagzi.MessageInfo {
+func messagesOf(k *kit.Kit, run kagzi.Ref, f admin.MessageFilter) []admin.MessageInfo {
 	k.T.Helper()
-	out, err := k.Client.Messages(k.Ctx, run, f)
+	out, err := admin.New(k.Client).Messages(k.Ctx, run, f)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -47,7 +49,7 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 	kit.StartWorker(t, w)
 
 	run := kit.Begin(k, reader, 1)
-	if got := messagesOf(k, run, kagzi.MessageFilter{}); len(got) != 0 {
+	if got := messagesOf(k, run, admin.MessageFilter{}); len(got) != 0 {
 		t.Errorf("a run without messages has %+v", got)
 	}
 	if err := k.Client.Signal(k.Ctx, run, kit.Approved.With("by hand").WithID("click-1").
@@ -59,11 +61,11 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != "from a step" {
 		t.Fatalf("the run returned %q", got)
 	}
-	got := messagesOf(k, run, kagzi.MessageFilter{})
+	got := messagesOf(k, run, admin.MessageFilter{})
 	if len(got) != 2 {
 		t.Fatalf("messages %+v", got)
 	}
-	for i, want := range []kagzi.MessageInfo{
+	for i, want := range []admin.MessageInfo{
 		{
 			Signal: "approved", ID: "click-1", Payload: []byte(`"by hand"`), Headers: kagzi.Headers{"user": "ada"},
 			ReadBy: "approved",
@@ -87,12 +89,12 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 	}
 
 	// A fork has the messages, and what reads them again does so later.
-	fork, err := k.Client.Fork(k.Ctx, run, "branch/approved")
+	fork, err := admin.New(k.Client).Fork(k.Ctx, run, "branch/approved")
 	if err != nil {
 		t.Fatal(err)
 	}
 	kit.ResultOf(k, kit.Find(t, k.Client, reader, fork))
-	again := messagesOf(k, fork, kagzi.MessageFilter{})
+	again := messagesOf(k, fork, admin.MessageFilter{})
 	if len(again) != 2 || again[0].ReadAt != got[0].ReadAt || !again[1].ReadAt.After(got[1].ReadAt) ||
 		again[1].SentBy != got[1].SentBy {
 		t.Errorf("the fork has %+v, the run %+v", again, got)
@@ -114,7 +116,7 @@ func TestMessagesInPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	paged := func(f kagzi.MessageFilter) (all []string) {
+	paged := func(f admin.MessageFilter) (all []string) {
 		for {
 			page := messagesOf(k, run, f)
 			if len(page) > f.Limit {
@@ -135,23 +137,23 @@ func TestMessagesInPages(t *testing.T) {
 		want[i] = strings.ReplaceAll(want[i], "_", " ")
 	}
 	for _, limit := range []int{1, 3, 7, 20} {
-		if got := paged(kagzi.MessageFilter{Limit: limit}); !slices.Equal(got, want) {
+		if got := paged(admin.MessageFilter{Limit: limit}); !slices.Equal(got, want) {
 			t.Errorf("pages of %d:\ngot  %q\nwant %q", limit, got, want)
 		}
-		if got := paged(kagzi.MessageFilter{Limit: limit, Signal: "item/a"}); !slices.Equal(got, want[10:15]) {
+		if got := paged(admin.MessageFilter{Limit: limit, Signal: "item/a"}); !slices.Equal(got, want[10:15]) {
 			t.Errorf("pages of %d of one signal: %q", limit, got)
 		}
 	}
 	dbtest.Exec(t, k.Pool, `UPDATE kagzi.signals SET consumed_by = 'item', consumed_at = now() WHERE name LIKE 'item%'
 		AND payload <> '9'`)
-	if got := paged(kagzi.MessageFilter{Limit: 2, Unread: true}); !slices.Equal(got,
+	if got := paged(admin.MessageFilter{Limit: 2, Unread: true}); !slices.Equal(got,
 		slices.Concat(want[:5], want[12:13], want[15:])) {
 		t.Errorf("unread: %q", got)
 	}
-	if got := paged(kagzi.MessageFilter{Limit: 2, Unread: true, Signal: "item/a"}); !slices.Equal(got, want[12:13]) {
+	if got := paged(admin.MessageFilter{Limit: 2, Unread: true, Signal: "item/a"}); !slices.Equal(got, want[12:13]) {
 		t.Errorf("unread of one signal: %q", got)
 	}
-	if got := paged(kagzi.MessageFilter{Limit: 2, Signal: "other"}); len(got) != 0 {
+	if got := paged(admin.MessageFilter{Limit: 2, Signal: "other"}); len(got) != 0 {
 		t.Errorf("of a signal that nobody sent: %q", got)
 	}
 }
@@ -166,26 +168,26 @@ func TestMessagesRefusesWrongCalls(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		run  kagzi.Ref
-		f    kagzi.MessageFilter
+		f    admin.MessageFilter
 		says string
 	}{
-		"limit":                  {run, kagzi.MessageFilter{Limit: -1}, "Limit is -1"},
-		"signal":                 {run, kagzi.MessageFilter{Signal: "a\x00"}, "signal"},
-		"after":                  {run, kagzi.MessageFilter{After: "nothing"}, `After "nothing" is no message`},
-		"after of another run":   {run, kagzi.MessageFilter{After: "of another"}, "is no message"},
-		"after of another name":  {other, kagzi.MessageFilter{Signal: "x", After: "of another"}, "is no message"},
-		"after that is too long": {run, kagzi.MessageFilter{After: kagzi.ID(strings.Repeat("x", 256))}, "message ID"},
+		"limit":                  {run, admin.MessageFilter{Limit: -1}, "Limit is -1"},
+		"signal":                 {run, admin.MessageFilter{Signal: "a\x00"}, "signal"},
+		"after":                  {run, admin.MessageFilter{After: "nothing"}, `After "nothing" is no message`},
+		"after of another run":   {run, admin.MessageFilter{After: "of another"}, "is no message"},
+		"after of another name":  {other, admin.MessageFilter{Signal: "x", After: "of another"}, "is no message"},
+		"after that is too long": {run, admin.MessageFilter{After: kagzi.ID(strings.Repeat("x", 256))}, "message ID"},
 	} {
-		_, err := k.Client.Messages(k.Ctx, tt.run, tt.f)
+		_, err := admin.New(k.Client).Messages(k.Ctx, tt.run, tt.f)
 		if err == nil || !strings.Contains(err.Error(), tt.says) || kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%s: %v of kind %s", name, err, kagzi.KindOf(err))
 		}
 	}
-	for _, f := range []kagzi.MessageFilter{{}, {After: "x"}, {Signal: "x"}} {
-		if _, err := k.Client.Messages(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err, kagzi.ErrNotFound) {
+	for _, f := range []admin.MessageFilter{{}, {After: "x"}, {Signal: "x"}} {
+		if _, err := admin.New(k.Client).Messages(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%+v of no run: %v", f, err)
 		}
-		if _, err := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"}).Messages(k.Ctx, other.ID(),
+		if _, err := admin.New(kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})).Messages(k.Ctx, other.ID(),
 			f); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%+v in another namespace: %v", f, err)
 		}

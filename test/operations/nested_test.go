@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/await"
@@ -47,7 +49,7 @@ func TestStepsThatHoldTheSlotsOfTheRunsTheyWaitFor(t *testing.T) {
 	if hung := k.InfoOf(later).Hung; hung != nil {
 		t.Errorf("the step whose run is not due hangs: %+v", hung)
 	}
-	report, err := k.Client.Health(k.Ctx)
+	report, err := admin.New(k.Client).Health(k.Ctx)
 	check := report.Check("nested")
 	if err != nil || check.Status != health.Degraded || report.Workers.Hung != 0 ||
 		report.Check("hung").Status != health.Healthy {
@@ -113,7 +115,7 @@ func TestStepsThatWaitBesideOtherRuns(t *testing.T) {
 	})
 	close(blocks)
 	await.True(t, "two passes have found the other run", func() bool { return len(k.InfoOf(busy).Hung) == 1 })
-	report, err := k.Client.Health(k.Ctx)
+	report, err := admin.New(k.Client).Health(k.Ctx)
 	if hung := k.InfoOf(nested).Hung; err != nil || hung != nil || report.Check("nested").Status != health.Healthy {
 		t.Errorf("the step that waits hangs: %+v, %+v, %v", hung, report, err)
 	}

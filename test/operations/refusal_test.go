@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -75,7 +77,7 @@ func TestRefusedRecordsHoldUpNobodyElse(t *testing.T) {
 			if tt.says != "" {
 				logged.WantLine(t, "the database refuses an operation of the worker",
 					"flush what some runs have recorded", tt.says)
-				report, err := c.Health(ctx)
+				report, err := admin.New(c).Health(ctx)
 				if check := report.Check("work"); err != nil || check.Status != health.Degraded ||
 					!strings.Contains(check.Detail, "cannot flush what some runs have recorded") {
 					t.Errorf("Health has %+v, %v", check, err)
@@ -133,7 +135,7 @@ func TestNothingCanBeRecorded(t *testing.T) {
 	await.Receive(t, all)
 	begun, before := time.Now(), flushes.Load()
 	logged.WantLine(t, "the database refuses an operation of the worker", "what=flush", "53100")
-	report, err := c.Health(ctx)
+	report, err := admin.New(c).Health(ctx)
 	if check := report.Check("work"); err != nil || check.Status != health.Degraded ||
 		!strings.Contains(check.Detail, "cannot flush for") {
 		t.Errorf("Health has %+v, %v", check, err)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -31,13 +34,13 @@ func (*lockedSealer) HashKey() []byte                  { return nil }
 // same way. A further attempt of the run, which forgets the failure, tries it again.
 func TestRefusedOperationIsRecorded(t *testing.T) {
 	t.Parallel()
-	told, child := kagzi.DefineTopic[string]("told"), kagzi.Define[string, int]("child", kagzi.Queue("elsewhere"))
+	told, child := topic.Define[string]("told"), kagzi.Define[string, int]("child", kagzi.Queue("elsewhere"))
 	large := strings.Repeat("x", 1000)
 	start := func(ctx kagzi.Context) error {
 		_, err := kagzi.StartChild(ctx, "refused", child, large)
 		return err
 	}
-	publish := func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "refused", told.With(large)) }
+	publish := func(ctx kagzi.Context) error { return topic.Publish(ctx, "refused", told.With(large)) }
 	isLarge := func(err error) bool {
 		return errors.Is(err, kagzi.ErrPayloadTooLarge) && errors.Is(err, kind.BadRequest)
 	}
@@ -169,7 +172,7 @@ func deep[T any](ctx kagzi.Context, n int, fn func(kagzi.Context) (T, error)) (T
 func TestLongestPath(t *testing.T) {
 	t.Parallel()
 	const longest = 2000
-	told, child, undo := kagzi.DefineTopic[string]("told"), kagzi.Define[int, int]("child"),
+	told, child, undo := topic.Define[string]("told"), kagzi.Define[int, int]("child"),
 		kagzi.Define[int, int]("undo")
 	branch := func(kagzi.Context) error { return nil }
 	called := func(calls *atomic.Int64) func(context.Context) (int, error) { return kit.Once(calls, 1) }
@@ -191,7 +194,7 @@ func TestLongestPath(t *testing.T) {
 			return kagzi.Sleep(ctx, name, time.Millisecond)
 		}},
 		"Publish": {10, func(ctx kagzi.Context, _ *atomic.Int64) error {
-			return kagzi.Publish(ctx, name, told.With("x"))
+			return topic.Publish(ctx, name, told.With("x"))
 		}},
 		"SetMetadata": {10, func(ctx kagzi.Context, _ *atomic.Int64) error {
 			return kagzi.SetMetadata(ctx, name, kagzi.Metadata{"k": "v"})
@@ -240,7 +243,7 @@ func TestLongestPath(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			k := kit.NewWith(t, kagzi.ClientConfig{Namespace: strings.Repeat("n", 255)})
-			if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
+			if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
 				t.Fatal(err)
 			}
 			var calls atomic.Int64
@@ -275,7 +278,7 @@ func TestRefusedPlaceOfALimit(t *testing.T) {
 	t.Parallel()
 	k, _ := loggedKit(t)
 	refuse(t, k, "limit_places", "INSERT", `NEW.step_id LIKE 'refused%'`)
-	if err := k.Client.SetLimit(k.Ctx, kagzi.StepLimit{Name: "api", MaxRunning: 3}); err != nil {
+	if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3}); err != nil {
 		t.Fatal(err)
 	}
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/await"
@@ -23,7 +26,7 @@ func refuseAtCommit(t *testing.T, k *kit.Kit, table, event, condition string) {
 func wantHealthToName(t *testing.T, k *kit.Kit, what string) {
 	t.Helper()
 	await.True(t, "Health says "+what, func() bool {
-		report, err := k.Client.Health(k.Ctx)
+		report, err := admin.New(k.Client).Health(k.Ctx)
 		must(t, err)
 		for _, c := range report.Checks {
 			if c.Name == "work" && c.Status == health.Degraded && strings.Contains(c.Detail, what) {
@@ -59,17 +62,17 @@ func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 			return []kagzi.StartOption{kagzi.Group([]string{"bad", "good"}[min(i, 1)])}
 		}},
 		"OfALimitedQueue": {prepare: func(k *kit.Kit) {
-			must(k.T, k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "default", MaxRunning: 1}))
+			must(k.T, admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 1}))
 		}},
 		"OfKeysOfALimitedQueue": {prepare: func(k *kit.Kit) {
-			must(k.T, k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{
+			must(k.T, admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{
 				Queue: "default", MaxRunning: 2,
-				EachKey: kagzi.KeyLimits{MaxRunning: 1},
+				EachKey: admin.KeyLimits{MaxRunning: 1},
 			}))
 		}, opts: func(i int) []kagzi.StartOption {
 			return []kagzi.StartOption{kagzi.Key([]string{"bad", "good"}[i%2])}
 		}},
-		"Paused": {prepare: func(k *kit.Kit) { must(k.T, k.Client.Pause(k.Ctx, kagzi.Target{Queue: "other"})) }},
+		"Paused": {prepare: func(k *kit.Kit) { must(k.T, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "other"})) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,21 +167,21 @@ func TestRefusedConsumerHoldsUpNoOther(t *testing.T) {
 				for _, name := range []string{"bad", "good"} {
 					events := make(chan int, 100)
 					seen[name] = events
-					c := kagzi.DefineConsumer(name, kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}, Group: of})
-					kagzi.Consume(w, c, func(ctx kagzi.Context, n int) (int, error) {
-						peeked, err := kagzi.Peek(ctx, "p", numbers, 10)
+					c := topic.DefineConsumer(name, topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}, Group: of})
+					topic.Consume(w, c, func(ctx kagzi.Context, n int) (int, error) {
+						peeked, err := topic.Peek(ctx, "p", numbers, 10)
 						for _, e := range peeked {
 							events <- e.Payload
 						}
 						if err != nil {
 							return n, err
 						}
-						return n, kagzi.Reserve(ctx, "r", peeked...)
+						return n, topic.Reserve(ctx, "r", peeked...)
 					})
 				}
 				kit.StartWorker(t, w)
 				for i := range 3 {
-					must(t, k.Client.Publish(k.Ctx, numbers.With(i)))
+					must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(i)))
 					for _, opts := range [][]kagzi.StartOption{nil, {kagzi.Key("k")}, {kagzi.Group("g")}} {
 						kit.ResultOf(k, kit.Begin(k, wf, i, opts...))
 					}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -35,9 +37,9 @@ func loggedKit(t *testing.T) (*kit.Kit, *testlog.Buffer) {
 // and nothing that follows the write is written.
 func TestNothingFollowsARefusedWrite(t *testing.T) {
 	t.Parallel()
-	told, child := kagzi.DefineTopic[string]("told"), kagzi.Define[int, int]("child", kagzi.Queue("elsewhere"))
+	told, child := topic.Define[string]("told"), kagzi.Define[int, int]("child", kagzi.Queue("elsewhere"))
 	calls := map[string]func(kagzi.Context) error{
-		"Publish": func(ctx kagzi.Context) error { return kagzi.Publish(ctx, "refused", told.With("event")) },
+		"Publish": func(ctx kagzi.Context) error { return topic.Publish(ctx, "refused", told.With("event")) },
 		"SetMetadata": func(ctx kagzi.Context) error {
 			return kagzi.SetMetadata(ctx, "refused", kagzi.Metadata{"k": "v"})
 		},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -50,7 +52,7 @@ func TestRegistryCountsAfterStop(t *testing.T) {
 	t.Parallel()
 	for name, drains := range map[string]func(c *kagzi.Client, id string, stop func()) error{
 		"Context": func(_ *kagzi.Client, _ string, stop func()) error { stop(); return nil },
-		"Drain":   func(c *kagzi.Client, id string, _ func()) error { return c.Drain(t.Context(), id) },
+		"Drain":   func(c *kagzi.Client, id string, _ func()) error { return admin.New(c).Drain(t.Context(), id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,19 +71,19 @@ func TestRegistryCountsAfterStop(t *testing.T) {
 				}
 				await.Receive(t, begun)
 			}
-			id := kit.Only(t, c, kagzi.WorkerFilter{}).ID
+			id := kit.Only(t, c, admin.WorkerFilter{}).ID
 			if err := drains(c, id, stop); err != nil {
 				t.Fatal(err)
 			}
 			await.True(t, "the worker drains", func() bool {
-				got, err := c.Worker(t.Context(), id)
+				got, err := admin.New(c).Worker(t.Context(), id)
 				return err == nil && got.Status == "DRAINING"
 			})
 			close(open)
 			if err := await.Receive(t, done); err != nil {
 				t.Fatal(err)
 			}
-			got, err := c.Worker(t.Context(), id)
+			got, err := admin.New(c).Worker(t.Context(), id)
 			// also attempts that a busy machine has made fail
 			steps := dbtest.QueryOne[int64](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
 				WHERE finished_at IS NOT NULL`)
@@ -113,22 +115,22 @@ func TestRegistryCountsOfAWorkerDeclaredDead(t *testing.T) {
 		}
 	}
 	work()
-	old := kit.Only(t, c, kagzi.WorkerFilter{}).ID
+	old := kit.Only(t, c, admin.WorkerFilter{}).ID
 	await.True(t, "a heartbeat counts the first run", func() bool {
-		got, err := c.Worker(t.Context(), old)
+		got, err := admin.New(c).Worker(t.Context(), old)
 		return err == nil && got.Completed == 1
 	})
-	if err := c.ForceOffline(t.Context(), old); err != nil {
+	if err := admin.New(c).ForceOffline(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker is registered anew", func() bool {
-		_, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"ONLINE"}})
+		_, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
 		return err == nil && total == 1
 	})
 	work()
 	work()
 	stop()
-	page, _, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
+	page, _, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{})
 	if err != nil || len(page) != 2 || page[0].Completed != 2 || page[0].Steps != 4 || page[1].Completed != 1 ||
 		page[1].Steps != 2 {
 		t.Errorf("%+v, %v", page, err)
@@ -161,7 +163,7 @@ func TestRegistryCountsAStepOnceWhoseRecordWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	if got := kit.Only(t, k.Client, kagzi.WorkerFilter{}); got.Steps != 1 || got.Completed != 1 {
+	if got := kit.Only(t, k.Client, admin.WorkerFilter{}); got.Steps != 1 || got.Completed != 1 {
 		t.Errorf("%+v, want one step", got)
 	}
 }

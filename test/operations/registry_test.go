@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -36,10 +38,10 @@ func TestRegistry(t *testing.T) {
 	kagzi.Handle(second, kit.Nothing, func(_ kagzi.Context, n int) (string, error) { return strconv.Itoa(n), nil })
 	kit.StartLocal(t, second)
 	await.True(t, "both are registered", func() bool {
-		_, total, err := c.Workers(t.Context(), kagzi.WorkerFilter{})
+		_, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{})
 		return err == nil && total == 2
 	})
-	for name, f := range map[string]kagzi.WorkerFilter{
+	for name, f := range map[string]admin.WorkerFilter{
 		"Queue": {Queue: "shop"}, "Workflow": {Workflow: "gate"}, "Labels": {Labels: map[string]string{"zone": "a"}},
 		"All": {
 			Queue: "shop", Workflow: "gate", Labels: map[string]string{"zone": "a", "rack": "4"},
@@ -53,24 +55,24 @@ func TestRegistry(t *testing.T) {
 			got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if again, err := c.Worker(t.Context(), got.ID); err != nil || again.ID != got.ID || again.Build != got.Build {
+		if again, err := admin.New(c).Worker(t.Context(), got.ID); err != nil || again.ID != got.ID || again.Build != got.Build {
 			t.Errorf("%+v, %v", again, err)
 		}
 	}
-	for name, f := range map[string]kagzi.WorkerFilter{
+	for name, f := range map[string]admin.WorkerFilter{
 		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}},
 		"Status": {Status: []string{"DRAINING"}},
 	} {
-		if page, total, err := c.Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
+		if page, total, err := admin.New(c).Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
 			t.Errorf("%s: %+v, %d, %v", name, page, total, err)
 		}
 	}
-	id := kit.Only(t, c, kagzi.WorkerFilter{Queue: "shop"}).ID
+	id := kit.Only(t, c, admin.WorkerFilter{Queue: "shop"}).ID
 	stop()
-	if got, err := c.Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" || got.StoppedAt.IsZero() {
+	if got, err := admin.New(c).Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" || got.StoppedAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	events, err := c.WorkerLog(t.Context(), id)
+	events, err := admin.New(c).WorkerLog(t.Context(), id)
 	var kinds []string
 	for _, e := range events {
 		kinds = append(kinds, e.Event)
@@ -90,42 +92,42 @@ func TestRegistryRefuses(t *testing.T) {
 	defer pool.Close()
 	c := kit.NewClient(t, pool)
 	ctx := t.Context()
-	list := func(f kagzi.WorkerFilter) error { _, _, err := c.Workers(ctx, f); return err }
+	list := func(f admin.WorkerFilter) error { _, _, err := admin.New(c).Workers(ctx, f); return err }
 	for want, err := range map[string]error{
-		`kagzi: list workers: Limit is -1: give a positive number`: list(kagzi.WorkerFilter{
+		`kagzi: list workers: Limit is -1: give a positive number`: list(admin.WorkerFilter{
 			Limit: -1,
 		}),
-		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`: list(kagzi.WorkerFilter{
+		`kagzi: list workers: a worker has no status "online": give ONLINE, DR`: list(admin.WorkerFilter{
 			Status: []string{"online"},
 		}),
-		`kagzi: list workers: worker not found: "x" is not a worker ID`: list(kagzi.WorkerFilter{
+		`kagzi: list workers: worker not found: "x" is not a worker ID`: list(admin.WorkerFilter{
 			After: "x",
 		}),
-		`kagzi: list workers: queue "a\x00" contains the control character U+0000`: list(kagzi.WorkerFilter{
+		`kagzi: list workers: queue "a\x00" contains the control character U+0000`: list(admin.WorkerFilter{
 			Queue: "a\x00",
 		}),
-		`kagzi: list workers: workflow name "a\n" contains the control character`: list(kagzi.WorkerFilter{
+		`kagzi: list workers: workflow name "a\n" contains the control character`: list(admin.WorkerFilter{
 			Workflow: "a\n",
 		}),
-		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:         c.Drain(ctx, "7"),
-		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`: c.ForceOffline(ctx, "7"),
-		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: c.Drain(ctx, uuid.Nil.String(),
+		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:         admin.New(c).Drain(ctx, "7"),
+		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`: admin.New(c).ForceOffline(ctx, "7"),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: admin.New(c).Drain(ctx, uuid.Nil.String(),
 			kagzi.InTx(nil)),
-		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`: c.ForceOffline(ctx, "8",
+		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`: admin.New(c).ForceOffline(ctx, "8",
 			kagzi.InTx(nil)),
 		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error {
-			_, err := c.DrainQueue(ctx, "")
+			_, err := admin.New(c).DrainQueue(ctx, "")
 			return err
 		}(),
 		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`: func() error {
-			_, err := c.Worker(ctx, "")
+			_, err := admin.New(c).Worker(ctx, "")
 			return err
 		}(),
 		`kagzi: log of worker 9: worker not found: "9" is not a worker ID`: func() error {
-			_, err := c.WorkerLog(ctx, "9")
+			_, err := admin.New(c).WorkerLog(ctx, "9")
 			return err
 		}(),
-		`kagzi: list workers: Metadata key is empty: give each value a name`: list(kagzi.WorkerFilter{
+		`kagzi: list workers: Metadata key is empty: give each value a name`: list(admin.WorkerFilter{
 			Labels: map[string]string{"": "x"},
 		}),
 		`kagzi: Grace is -1ns: give at least 1.5s, or set NoGrace (a `: func() error {
@@ -137,7 +139,7 @@ func TestRegistryRefuses(t *testing.T) {
 			t.Errorf("got %v, want %s…", err, want)
 		}
 	}
-	if err := c.Drain(ctx, "7"); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := admin.New(c).Drain(ctx, "7"); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
 }
@@ -146,21 +148,21 @@ func TestUnknownWorkers(t *testing.T) {
 	t.Parallel()
 	c := kit.NewClient(t, dbtest.Pool(t))
 	id := uuid.NewString()
-	_, gotErr := c.Worker(t.Context(), id)
-	_, eventsErr := c.WorkerLog(t.Context(), id)
-	_, _, pageErr := c.Workers(t.Context(), kagzi.WorkerFilter{After: id})
+	_, gotErr := admin.New(c).Worker(t.Context(), id)
+	_, eventsErr := admin.New(c).WorkerLog(t.Context(), id)
+	_, _, pageErr := admin.New(c).Workers(t.Context(), admin.WorkerFilter{After: id})
 	for what, err := range map[string]error{
-		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": c.Drain(t.Context(), id),
-		"ForceOffline": c.ForceOffline(t.Context(), id),
+		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": admin.New(c).Drain(t.Context(), id),
+		"ForceOffline": admin.New(c).ForceOffline(t.Context(), id),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", what, err)
 		}
 	}
-	if n, err := c.DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {
+	if n, err := admin.New(c).DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	_, err := kit.NewClient(t, dbtest.Pool(t, dbtest.Empty())).DrainQueue(t.Context(), "q")
+	_, err := admin.New(kit.NewClient(t, dbtest.Pool(t, dbtest.Empty()))).DrainQueue(t.Context(), "q")
 	if err == nil || !strings.Contains(err.Error(), "Migrate") {
 		t.Errorf("without the schema: %v", err)
 	}
@@ -171,9 +173,9 @@ func TestUnknownWorkers(t *testing.T) {
 func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(c *kagzi.Client, pool *pgxpool.Pool, id string) error{
-		"Worker": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error { return c.Drain(t.Context(), id) },
+		"Worker": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error { return admin.New(c).Drain(t.Context(), id) },
 		"Queue": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error {
-			n, err := c.DrainQueue(t.Context(), "default")
+			n, err := admin.New(c).DrainQueue(t.Context(), "default")
 			if n != 1 {
 				t.Errorf("%d workers are to drain, want 1", n)
 			}
@@ -184,7 +186,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(c.Drain(t.Context(), id, kagzi.InTx(tx)), tx.Commit(t.Context()))
+			return errors.Join(admin.New(c).Drain(t.Context(), id, kagzi.InTx(tx)), tx.Commit(t.Context()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,11 +203,11 @@ func TestDrainFromAnywhere(t *testing.T) {
 				await.Receive(t, g.Begun)
 			}
 			kit.WaitListening(t, db.Pool, 1)
-			id := kit.Only(t, far, kagzi.WorkerFilter{}).ID
+			id := kit.Only(t, far, admin.WorkerFilter{}).ID
 			if err := ask(far, db.Pool, id); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != "DRAINING" {
+			if got, err := admin.New(far).Worker(t.Context(), id); err != nil || got.Status != "DRAINING" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 			await.True(t, "the worker drains", func() bool { return logged.Has("worker was asked to drain") })
@@ -215,15 +217,15 @@ func TestDrainFromAnywhere(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			events, err := far.WorkerLog(t.Context(), id)
+			events, err := admin.New(far).WorkerLog(t.Context(), id)
 			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Client.Drain" ||
 				events[2].Event != "STOPPED" {
 				t.Errorf("events %+v, %v", events, err)
 			}
-			if err := far.Drain(t.Context(), id); err != nil {
+			if err := admin.New(far).Drain(t.Context(), id); err != nil {
 				t.Errorf("of one that is offline: %v", err)
 			}
-			if got, err := far.Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" {
+			if got, err := admin.New(far).Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 		})
@@ -237,10 +239,10 @@ func TestDrainFromAnywhere(t *testing.T) {
 		done := kit.RunWorker(t, w)
 		far := kit.NewClient(t, db.Pool)
 		await.True(t, "the worker is registered", func() bool {
-			_, total, err := far.Workers(t.Context(), kagzi.WorkerFilter{})
+			_, total, err := admin.New(far).Workers(t.Context(), admin.WorkerFilter{})
 			return err == nil && total == 1
 		})
-		if n, err := far.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
+		if n, err := admin.New(far).DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
 		if err := await.Receive(t, done); err != nil {
@@ -261,7 +263,7 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 			far := kit.NewClient(t, dbtest.OpenPool(t, db.DSN, dbtest.Conns(5)))
 			g, runs, _ := kit.Gated(t, c, kit.RareHeartbeats, 2)
 			kit.WaitListening(t, db.Pool, 1)
-			id := kit.Only(t, far, kagzi.WorkerFilter{}).ID
+			id := kit.Only(t, far, admin.WorkerFilter{}).ID
 			cfg := kit.RareHeartbeats
 			cfg.PollInterval = time.Hour
 			w := kit.NewWorker(t, far, cfg)
@@ -275,19 +277,19 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 				tx := dbtest.Begin(t, db.Pool)
 				opts, commit = append(opts, kagzi.InTx(tx)), func() error { return tx.Commit(t.Context()) }
 			}
-			if err := errors.Join(far.ForceOffline(t.Context(), id, opts...), commit()); err != nil {
+			if err := errors.Join(admin.New(far).ForceOffline(t.Context(), id, opts...), commit()); err != nil {
 				t.Fatal(err)
 			}
 			g.LosesLeases(t, len(runs))
 			close(g.Open)
 			close(h.Open)
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			events, err := far.WorkerLog(t.Context(), id)
+			events, err := admin.New(far).WorkerLog(t.Context(), id)
 			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			await.True(t, "the worker is registered anew", func() bool {
-				_, total, err := far.Workers(t.Context(), kagzi.WorkerFilter{Status: []string{"ONLINE"}})
+				_, total, err := admin.New(far).Workers(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
 				return err == nil && total == 2
 			})
 			logged.WantLine(t, "declared dead", "worker="+id, "new_worker=", "runs=2", `reason="forced offline"`)
@@ -334,11 +336,11 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			await.Receive(t, h.Begun)
 			id := dead.ID.String()
 			if !inTx {
-				if err := c.ForceOffline(t.Context(), id); err != nil {
+				if err := admin.New(c).ForceOffline(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
 			} else if err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
-				return c.ForceOffline(t.Context(), id, kagzi.InTx(tx))
+				return admin.New(c).ForceOffline(t.Context(), id, kagzi.InTx(tx))
 			}); err != nil {
 				t.Fatal(err)
 			}

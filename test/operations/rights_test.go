@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -62,13 +64,13 @@ func TestMissingRightsAreExplained(t *testing.T) {
 	call("list", kit.Second(c.List(ctx, kagzi.RunFilter{})))
 	call("steps of x", kit.Second(c.Steps(ctx, id)))
 	call("cancel x", c.Cancel(ctx, id))
-	call("resume x", c.Resume(ctx, id))
-	call("restart x", kit.Second(c.Restart(ctx, id)))
+	call("resume x", admin.New(c).Resume(ctx, id))
+	call("restart x", kit.Second(admin.New(c).Restart(ctx, id)))
 	call("signal x with \"n\"", c.Signal(ctx, id, kagzi.DefineSignal[int]("n").With(1)))
-	call("list schedules", kit.Second(c.ListSchedules(ctx, kagzi.ScheduleFilter{})))
+	call("list schedules", kit.Second(admin.New(c).ListSchedules(ctx, admin.ScheduleFilter{})))
 	call("schedule \"s\"", c.Schedule(ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: wf.With(1)}))
-	call("drain queue \"q\"", kit.Second(c.DrainQueue(ctx, "q")))
-	call("cancel all", kit.Second(c.CancelAll(ctx, kagzi.RunFilter{ID: id})))
+	call("drain queue \"q\"", kit.Second(admin.New(c).DrainQueue(ctx, "q")))
+	call("cancel all", kit.Second(admin.New(c).CancelAll(ctx, kagzi.RunFilter{ID: id})))
 	dbtest.Exec(t, db.Pool, `GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA kagzi TO `+role+
 		`; GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA kagzi TO `+role)
 	dbtest.Exec(t, db.Pool, `REVOKE INSERT ON kagzi.workflow_runs FROM `+role)

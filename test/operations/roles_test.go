@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -52,7 +55,7 @@ func (c *cast) refused(by *kagzi.Client, call string, err error) {
 }
 
 var (
-	sums     = kagzi.DefineConsumer("sums", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{numbers}})
+	sums     = topic.DefineConsumer("sums", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})
 	approval = kagzi.DefineSignal[int]("approval")
 	asked    = kagzi.Define[int, int]("asked", kit.NoRetry)
 	batched  = kagzi.Define[[]int, int]("batched")
@@ -71,9 +74,9 @@ func (c *cast) serve() {
 		}, kagzi.Limit("asks"))
 		return n, err
 	})
-	kagzi.Consume(w, sums, func(ctx kagzi.Context, sum int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", numbers, 10)
-		return sum, errors.Join(err, kagzi.Reserve(ctx, "new", events...))
+	topic.Consume(w, sums, func(ctx kagzi.Context, sum int) (int, error) {
+		events, err := topic.Peek(ctx, "new", numbers, 10)
+		return sum, errors.Join(err, topic.Reserve(ctx, "new", events...))
 	})
 	kit.StartWorker(c.t, w)
 }
@@ -103,36 +106,36 @@ func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf
 	return []callOf{
 		{"Get", func() error { return kit.Second(by.Get(ctx, id)) }},
 		{"List", func() error { return kit.Second(by.List(ctx, kagzi.RunFilter{Payloads: true})) }},
-		{"Counts", func() error { return kit.Second(by.Counts(ctx, kagzi.RunFilter{}, kagzi.ByStep)) }},
+		{"Counts", func() error { return kit.Second(admin.New(by).Counts(ctx, kagzi.RunFilter{}, admin.ByStep)) }},
 		{"Steps", func() error { return kit.Second(by.Steps(ctx, id)) }},
-		{"RunLog", func() error { return kit.Second(by.RunLog(ctx, id)) }},
+		{"RunLog", func() error { return kit.Second(admin.New(by).RunLog(ctx, id)) }},
 		{"CheckSealer", func() error { return by.CheckSealer(ctx) }},
-		{"Messages", func() error { return kit.Second(by.Messages(ctx, id, kagzi.MessageFilter{})) }},
-		{"Consumers", func() error { return kit.Second(by.Consumers(ctx)) }},
-		{"Topics", func() error { return kit.Second(by.Topics(ctx)) }},
-		{"GetSchedule", func() error { return kit.Second(by.GetSchedule(ctx, "daily")) }},
-		{"ListSchedules", func() error { return kit.Second(by.ListSchedules(ctx, kagzi.ScheduleFilter{})) }},
-		{"NextFires", func() error { return kit.Second(by.NextFires(ctx, "daily", 2)) }},
-		{"Keys", func() error { return kit.Second(by.Keys(ctx, kagzi.KeyFilter{Queue: "default"})) }},
-		{"Queues", func() error { return kit.Second(by.Queues(ctx)) }},
-		{"Limits", func() error { return kit.Second(by.Limits(ctx, "", 10)) }},
-		{"Pauses", func() error { return kit.Second(by.Pauses(ctx)) }},
-		{"Audit", func() error { return kit.Second(by.Audit(ctx, kagzi.AuditFilter{})) }},
-		{"Latencies", func() error { return kit.Second(by.Latencies(ctx)) }},
-		{"Stats", func() error { return kit.Second(by.Stats(ctx)) }},
-		{"Stranded", func() error { return kit.Second(by.Stranded(ctx)) }},
-		{"Workers", func() error { _, _, err := by.Workers(ctx, kagzi.WorkerFilter{}); return err }},
-		{"Worker", func() error { return kit.Second(by.Worker(ctx, worker)) }},
-		{"WorkerLog", func() error { return kit.Second(by.WorkerLog(ctx, worker)) }},
+		{"Messages", func() error { return kit.Second(admin.New(by).Messages(ctx, id, admin.MessageFilter{})) }},
+		{"Consumers", func() error { return kit.Second(admin.New(by).Consumers(ctx)) }},
+		{"Topics", func() error { return kit.Second(admin.New(by).Topics(ctx)) }},
+		{"GetSchedule", func() error { return kit.Second(admin.New(by).GetSchedule(ctx, "daily")) }},
+		{"ListSchedules", func() error { return kit.Second(admin.New(by).ListSchedules(ctx, admin.ScheduleFilter{})) }},
+		{"NextFires", func() error { return kit.Second(admin.New(by).NextFires(ctx, "daily", 2)) }},
+		{"Keys", func() error { return kit.Second(admin.New(by).Keys(ctx, admin.KeyFilter{Queue: "default"})) }},
+		{"Queues", func() error { return kit.Second(admin.New(by).Queues(ctx)) }},
+		{"Limits", func() error { return kit.Second(admin.New(by).Limits(ctx, "", 10)) }},
+		{"Pauses", func() error { return kit.Second(admin.New(by).Pauses(ctx)) }},
+		{"Audit", func() error { return kit.Second(admin.New(by).Audit(ctx, admin.AuditFilter{})) }},
+		{"Latencies", func() error { return kit.Second(admin.New(by).Latencies(ctx)) }},
+		{"Stats", func() error { return kit.Second(admin.New(by).Stats(ctx)) }},
+		{"Stranded", func() error { return kit.Second(admin.New(by).Stranded(ctx)) }},
+		{"Workers", func() error { _, _, err := admin.New(by).Workers(ctx, admin.WorkerFilter{}); return err }},
+		{"Worker", func() error { return kit.Second(admin.New(by).Worker(ctx, worker)) }},
+		{"WorkerLog", func() error { return kit.Second(admin.New(by).WorkerLog(ctx, worker)) }},
 		{"Events", func() error {
-			for _, err := range kagzi.Events(ctx, by, numbers, 0) {
+			for _, err := range topic.Events(ctx, by, numbers, 0) {
 				return err
 			}
 			return nil
 		}},
 		{"Find", func() error { return kit.Second(kagzi.Find(ctx, by, asked, id)) }},
 		{"Health", func() error {
-			report, err := by.Health(ctx)
+			report, err := admin.New(by).Health(ctx)
 			if check := report.Check("writable"); err == nil && check.Status != health.Healthy {
 				err = errors.New(check.Detail)
 			}
@@ -147,14 +150,14 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 	later := func(id string) kagzi.Call { return asked.With(1, kagzi.ID(id), kagzi.Delay(time.Hour), kagzi.Key("k")) }
 	id := kagzi.ID("later")
 	only := func(id kagzi.ID) kagzi.RunFilter { return kagzi.RunFilter{ID: id} }
-	bulk := func(_ kagzi.BulkResult, err error) error { return err }
+	bulk := func(_ admin.BulkResult, err error) error { return err }
 	daily := kagzi.Schedule{Name: "daily", Every: 24 * time.Hour, Run: asked.With(1)}
 	return []callOf{
 		{"SetQueue", func() error {
-			return by.SetQueue(ctx, kagzi.QueueLimits{Queue: "default", EachKey: kagzi.KeyLimits{MaxRunning: 2}})
+			return admin.New(by).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 2}})
 		}},
-		{"SetKey", func() error { return by.SetKey(ctx, "default", "k", kagzi.KeyLimits{MaxRunning: 1}) }},
-		{"SetLimit", func() error { return by.SetLimit(ctx, kagzi.StepLimit{Name: "asks", MaxRunning: 7}) }},
+		{"SetKey", func() error { return admin.New(by).SetKey(ctx, "default", "k", admin.KeyLimits{MaxRunning: 1}) }},
+		{"SetLimit", func() error { return admin.New(by).SetLimit(ctx, admin.StepLimit{Name: "asks", MaxRunning: 7}) }},
 		{"Start", func() error {
 			return kit.Second(kagzi.Start(ctx, by, asked, 1, id, kagzi.Delay(time.Hour), kagzi.Key("k")))
 		}},
@@ -170,45 +173,47 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 		{"Signal", func() error { return by.Signal(ctx, id, approval.With(1).WithID("m")) }},
 		{"RedeliverMessage", func() error {
 			dbtest.Exec(c.t, c.db.Pool, `UPDATE kagzi.signals SET set_aside_at = now(), set_aside = 'no number'`)
-			return by.RedeliverMessage(ctx, id, "m")
+			return admin.New(by).RedeliverMessage(ctx, id, "m")
 		}},
-		{"DropMessage", func() error { return by.DropMessage(ctx, id, "m") }},
-		{"Update", func() error { return by.Update(ctx, id, kagzi.Priority(1), kagzi.Metadata{"a": "b"}) }},
-		{"UpdateAll", func() error { return bulk(by.UpdateAll(ctx, only("a"), kagzi.Queue("other"))) }},
-		{"PauseRun", func() error { return by.PauseRun(ctx, id) }},
-		{"UnpauseRun", func() error { return by.UnpauseRun(ctx, id) }},
-		{"UnpauseRuns", func() error { return bulk(by.UnpauseRuns(ctx, only("later"))) }},
-		{"Pause", func() error { return by.Pause(ctx, kagzi.Target{Queue: "other"}) }},
-		{"Unpause", func() error { return by.Unpause(ctx, kagzi.Target{Queue: "other"}) }},
+		{"DropMessage", func() error { return admin.New(by).DropMessage(ctx, id, "m") }},
+		{"Update", func() error { return admin.New(by).Update(ctx, id, kagzi.Priority(1), kagzi.Metadata{"a": "b"}) }},
+		{"UpdateAll", func() error { return bulk(admin.New(by).UpdateAll(ctx, only("a"), kagzi.Queue("other"))) }},
+		{"PauseRun", func() error { return admin.New(by).PauseRun(ctx, id) }},
+		{"UnpauseRun", func() error { return admin.New(by).UnpauseRun(ctx, id) }},
+		{"UnpauseRuns", func() error { return bulk(admin.New(by).UnpauseRuns(ctx, only("later"))) }},
+		{"Pause", func() error { return admin.New(by).Pause(ctx, admin.Target{Queue: "other"}) }},
+		{"Unpause", func() error { return admin.New(by).Unpause(ctx, admin.Target{Queue: "other"}) }},
 		{"Cancel", func() error { return by.Cancel(ctx, kagzi.ID("a")) }},
-		{"CancelAll", func() error { return bulk(by.CancelAll(ctx, only("b"))) }},
-		{"Terminate", func() error { return by.Terminate(ctx, kagzi.ID("c")) }},
-		{"TerminateAll", func() error { return bulk(by.TerminateAll(ctx, only("d"))) }},
-		{"Resume", func() error { return by.Resume(ctx, failed) }},
-		{"ResumeAll", func() error { return bulk(by.ResumeAll(ctx, only("a"))) }},
-		{"Restart", func() error { return kit.Second(by.Restart(ctx, done)) }},
-		{"RestartAll", func() error { return bulk(by.RestartAll(ctx, only("c"))) }},
-		{"Fork", func() error { return kit.Second(by.Fork(ctx, done, "ask")) }},
-		{"ForkAll", func() error { return bulk(by.ForkAll(ctx, kagzi.RunFilter{IDs: []kagzi.RunID{done}}, "ask")) }},
-		{"Publish", func() error { return by.Publish(ctx, numbers.With(1).WithID("bad")) }},
-		{"PublishMany", func() error {
-			return by.PublishMany(ctx, []kagzi.NewEvent{numbers.With(2), numbers.With(3)})
+		{"CancelAll", func() error { return bulk(admin.New(by).CancelAll(ctx, only("b"))) }},
+		{"Terminate", func() error { return admin.New(by).Terminate(ctx, kagzi.ID("c")) }},
+		{"TerminateAll", func() error { return bulk(admin.New(by).TerminateAll(ctx, only("d"))) }},
+		{"Resume", func() error { return admin.New(by).Resume(ctx, failed) }},
+		{"ResumeAll", func() error { return bulk(admin.New(by).ResumeAll(ctx, only("a"))) }},
+		{"Restart", func() error { return kit.Second(admin.New(by).Restart(ctx, done)) }},
+		{"RestartAll", func() error { return bulk(admin.New(by).RestartAll(ctx, only("c"))) }},
+		{"Fork", func() error { return kit.Second(admin.New(by).Fork(ctx, done, "ask")) }},
+		{"ForkAll", func() error {
+			return bulk(admin.New(by).ForkAll(ctx, kagzi.RunFilter{IDs: []kagzi.RunID{done}}, "ask"))
 		}},
-		{"Trigger", func() error { return by.Trigger(ctx, sums) }},
-		{"Skip", func() error { return by.Skip(ctx, sums, numbers, "bad") }},
+		{"Publish", func() error { return topic.New(by).Publish(ctx, numbers.With(1).WithID("bad")) }},
+		{"PublishMany", func() error {
+			return topic.New(by).PublishMany(ctx, []topic.NewEvent{numbers.With(2), numbers.With(3)})
+		}},
+		{"Trigger", func() error { return topic.New(by).Trigger(ctx, sums) }},
+		{"Skip", func() error { return admin.New(by).Skip(ctx, sums, numbers, "bad") }},
 		{"Schedule", func() error { return by.Schedule(ctx, daily) }},
-		{"PauseSchedule", func() error { return by.PauseSchedule(ctx, "daily") }},
-		{"ResumeSchedule", func() error { return by.ResumeSchedule(ctx, "daily") }},
-		{"TriggerSchedule", func() error { return kit.Second(by.TriggerSchedule(ctx, "daily")) }},
+		{"PauseSchedule", func() error { return admin.New(by).PauseSchedule(ctx, "daily") }},
+		{"ResumeSchedule", func() error { return admin.New(by).ResumeSchedule(ctx, "daily") }},
+		{"TriggerSchedule", func() error { return kit.Second(admin.New(by).TriggerSchedule(ctx, "daily")) }},
 		{"BackfillSchedule", func() error {
-			return kit.Second(by.BackfillSchedule(ctx, "daily", time.Now().Add(-50*time.Hour),
+			return kit.Second(admin.New(by).BackfillSchedule(ctx, "daily", time.Now().Add(-50*time.Hour),
 				time.Now().Add(-time.Hour)))
 		}},
-		{"Delete", func() error { return by.Delete(ctx, done) }},
-		{"DeleteAll", func() error { return bulk(by.DeleteAll(ctx, only("d"))) }},
-		{"Drain", func() error { return by.Drain(ctx, worker) }},
-		{"DrainQueue", func() error { return kit.Second(by.DrainQueue(ctx, "default")) }},
-		{"ForceOffline", func() error { return by.ForceOffline(ctx, worker) }},
+		{"Delete", func() error { return admin.New(by).Delete(ctx, done) }},
+		{"DeleteAll", func() error { return bulk(admin.New(by).DeleteAll(ctx, only("d"))) }},
+		{"Drain", func() error { return admin.New(by).Drain(ctx, worker) }},
+		{"DrainQueue", func() error { return kit.Second(admin.New(by).DrainQueue(ctx, "default")) }},
+		{"ForceOffline", func() error { return admin.New(by).ForceOffline(ctx, worker) }},
 	}
 }
 
@@ -216,8 +221,8 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 func (c *cast) removing(by *kagzi.Client) []callOf {
 	ctx := kit.Context(c.t)
 	return []callOf{
-		{"DeleteLimit", func() error { return by.DeleteLimit(ctx, "asks") }},
-		{"DeleteConsumer", func() error { return by.DeleteConsumer(ctx, sums) }},
+		{"DeleteLimit", func() error { return admin.New(by).DeleteLimit(ctx, "asks") }},
+		{"DeleteConsumer", func() error { return admin.New(by).DeleteConsumer(ctx, sums) }},
 		{"DeleteSchedule", func() error { return by.DeleteSchedule(ctx, "daily") }},
 	}
 }
@@ -230,10 +235,10 @@ var withoutDatabase = []string{"Liveness", "Readiness", "LocalWorkers", "Namespa
 func TestEveryCallHasTheRightsOfItsRole(t *testing.T) {
 	t.Parallel()
 	c := newCast(t)
-	must(t, c.worker.SetLimit(kit.Context(t), kagzi.StepLimit{Name: "asks", MaxRunning: 5}))
+	must(t, admin.New(c.worker).SetLimit(kit.Context(t), admin.StepLimit{Name: "asks", MaxRunning: 5}))
 	c.serve()
 	done, failed := c.ended(1), c.ended(-1)
-	worker := kit.Only(t, c.worker, kagzi.WorkerFilter{})
+	worker := kit.Only(t, c.worker, admin.WorkerFilter{})
 	called := map[string]bool{}
 	for _, name := range withoutDatabase {
 		called[name] = true
@@ -278,7 +283,7 @@ func TestOnlyAWorkersUserExecutes(t *testing.T) {
 		c.refused(by, "Worker.Run", w.Run(kit.Context(t)))
 		c.refused(by, "Coordinator.Run", kit.NewCoordinator(t, by, kagzi.CoordinatorConfig{}).Run(kit.Context(t)))
 	}
-	report, err := c.client.Health(kit.Context(t))
+	report, err := admin.New(c.client).Health(kit.Context(t))
 	if check := report.Check("writable"); err != nil || check.Status != health.Unhealthy ||
 		!strings.Contains(check.Detail, "kagzi.consumers") && !strings.Contains(check.Detail, "the tables") {
 		t.Errorf("a client's user that has tried to be a worker is %s: %s, %v", check.Status, check.Detail, err)

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -21,7 +24,7 @@ func telling(t *testing.T) *kit.Kit { return kit.NewWith(t, kagzi.ClientConfig{R
 func runEvents(k *kit.Kit, id kagzi.RunID) string {
 	k.T.Helper()
 	var all []string
-	for e, err := range kagzi.Events(k.Ctx, k.Client, kagzi.RunsTopic, 0) {
+	for e, err := range topic.Events(k.Ctx, k.Client, topic.Runs, 0) {
 		if err != nil {
 			k.T.Fatal(err)
 		}
@@ -90,8 +93,8 @@ func TestRunEvents(t *testing.T) {
 	wantRunEvents(k, run.ID(), "wf PENDING COMPLETED")
 	wantRunEvents(k, k.ChildOf(run.ID(), "c").ID, "child PENDING COMPLETED")
 	for verb, start := range map[string]func() (kagzi.RunID, error){
-		"restart": func() (kagzi.RunID, error) { return other.Restart(k.Ctx, run.ID()) },
-		"fork":    func() (kagzi.RunID, error) { return other.Fork(k.Ctx, run.ID(), "c") },
+		"restart": func() (kagzi.RunID, error) { return admin.New(other).Restart(k.Ctx, run.ID()) },
+		"fork":    func() (kagzi.RunID, error) { return admin.New(other).Fork(k.Ctx, run.ID(), "c") },
 	} {
 		id, err := start()
 		must(t, err)
@@ -104,12 +107,12 @@ func TestRunEvents(t *testing.T) {
 	run = kit.Begin(k, wf, "fails", kagzi.ID("an ID"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	resumed.Store(true)
-	must(t, other.Resume(k.Ctx, run.ID()))
+	must(t, admin.New(other).Resume(k.Ctx, run.ID()))
 	kit.ResultOf(k, run)
 	resumed.Store(false)
 	wantRunEvents(k, run.ID(), "wf PENDING FAILED/unknown COMPLETED")
 
-	for _, end := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{other.Cancel, other.Terminate} {
+	for _, end := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{other.Cancel, admin.New(other).Terminate} {
 		run = kit.Begin(k, wf, "sleeps")
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap")
 		must(t, end(k.Ctx, run.ID()))
@@ -138,7 +141,7 @@ func TestRunEventsOfTheCoordinator(t *testing.T) {
 		Name: "s", Every: time.Hour,
 		Run: wf.With(1, kagzi.Timeout(time.Second)),
 	}))
-	id, err := k.Client.TriggerSchedule(k.Ctx, "s")
+	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")
 	must(t, err)
 	wantRunEvents(k, id, "wf PENDING")
 	k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '1 hour'`)
@@ -192,11 +195,11 @@ func TestNoRunEvents(t *testing.T) {
 	if n := k.Count(`SELECT count(*) FROM kagzi.events`); n != 0 {
 		t.Errorf("%d events", n)
 	}
-	own := kagzi.DefineTopic[int]("kagzi.mine")
-	for _, e := range []kagzi.NewEvent{own.With(1), kagzi.RunsTopic.With(kagzi.RunEvent{})} {
-		kit.MustContain(t, k.Client.Publish(k.Ctx, e), `names that begin with "kagzi."`)
+	own := topic.Define[int]("kagzi.mine")
+	for _, e := range []topic.NewEvent{own.With(1), topic.Runs.With(topic.RunEvent{})} {
+		kit.MustContain(t, topic.New(k.Client).Publish(k.Ctx, e), `names that begin with "kagzi."`)
 	}
-	for _, err := range kagzi.Events(k.Ctx, k.Client, own, 0) {
+	for _, err := range topic.Events(k.Ctx, k.Client, own, 0) {
 		kit.MustContain(t, err, `names that begin with "kagzi."`)
 	}
 }
@@ -206,15 +209,15 @@ func TestAConsumerOfRunEvents(t *testing.T) {
 	k := telling(t)
 	wf := kagzi.Define[int, int]("wf")
 	kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) { return n, nil })
-	feed := kagzi.DefineConsumer("feed", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{kagzi.RunsTopic}, Queue: "feed"})
+	feed := topic.DefineConsumer("feed", topic.ConsumerConfig{Topics: []topic.AnyTopic{topic.Runs}, Queue: "feed"})
 	cfg := kit.NotifiedOnly
 	cfg.Queue = "feed"
 	w := kit.NewWorker(t, kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{RunEvents: true}), cfg)
 	seen := make(chan kagzi.Status, 100)
-	kagzi.Consume(w, feed, func(ctx kagzi.Context, _ int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", kagzi.RunsTopic, 10)
+	topic.Consume(w, feed, func(ctx kagzi.Context, _ int) (int, error) {
+		events, err := topic.Peek(ctx, "new", topic.Runs, 10)
 		if err == nil {
-			err = kagzi.Reserve(ctx, "all", events...)
+			err = topic.Reserve(ctx, "all", events...)
 		}
 		for _, e := range events {
 			if err == nil {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -13,7 +15,7 @@ func TestRunOfASilentWorker(t *testing.T) {
 	k := kit.New(t)
 	stop := kit.Serve(k, kit.Noop, func(_ kagzi.Context, n int) (int, error) { return n, nil })
 	kit.ResultOf(k, kit.Begin(k, kit.Noop, 1))
-	worker := kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID
+	worker := kit.Only(t, k.Client, admin.WorkerFilter{}).ID
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}

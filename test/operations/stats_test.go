@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -42,20 +44,20 @@ func TestStats(t *testing.T) {
 	if _, err := kagzi.Start(t.Context(), c, counted, "complete", kagzi.Queue("nobody's")); err != nil {
 		t.Fatal(err)
 	}
-	stats := func() kagzi.Stats {
-		st, err := c.Stats(t.Context())
+	stats := func() admin.Stats {
+		st, err := admin.New(c).Stats(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st
 	}
-	of := func(st kagzi.Stats, queue string) kagzi.WorkflowStats {
+	of := func(st admin.Stats, queue string) admin.WorkflowStats {
 		for _, w := range st.Workflows {
 			if w.Queue == queue && w.Workflow == "counted" {
 				return w
 			}
 		}
-		return kagzi.WorkflowStats{}
+		return admin.WorkflowStats{}
 	}
 	await.True(t, "the runs are counted", func() bool {
 		st := stats()
@@ -67,7 +69,7 @@ func TestStats(t *testing.T) {
 	await.True(t, "a heartbeat reports the slots", func() bool {
 		st := stats()
 		return st.Workers.Live == 1 && st.Workers.Active == 3 && st.Workers.Most == 3 &&
-			slices.Equal(st.Queues, []kagzi.QueueStats{
+			slices.Equal(st.Queues, []admin.QueueStats{
 				{Queue: "default", Workers: 1, Slots: 3, Used: 3}, {Queue: "other", Workers: 1, Slots: 3, Used: 3},
 			})
 	})
@@ -97,7 +99,7 @@ func TestStatsOutliveTheirCaller(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	errs := make(chan error, 2)
 	ask := func(ctx context.Context) {
-		_, err := c.Stats(ctx)
+		_, err := admin.New(c).Stats(ctx)
 		errs <- err
 	}
 	go ask(ctx)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -17,7 +19,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-var numbers = kagzi.DefineTopic[int]("numbers")
+var numbers = topic.Define[int]("numbers")
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -27,8 +29,8 @@ func must(t *testing.T, err error) {
 }
 
 // eventsOf returns the payloads of the topic's events.
-func eventsOf[T any](k *kit.Kit, topic kagzi.Topic[T], after int64) (all []T) {
-	for e, err := range kagzi.Events(k.Ctx, k.Client, topic, after) {
+func eventsOf[T any](k *kit.Kit, about topic.Topic[T], after int64) (all []T) {
+	for e, err := range topic.Events(k.Ctx, k.Client, about, after) {
 		if err != nil {
 			k.T.Fatal(err)
 		}
@@ -39,18 +41,18 @@ func eventsOf[T any](k *kit.Kit, topic kagzi.Topic[T], after int64) (all []T) {
 
 func TestPublishedEventsAreRead(t *testing.T) {
 	k := kit.New(t)
-	var many []kagzi.NewEvent
+	var many []topic.NewEvent
 	for i := range 1200 {
 		many = append(many, numbers.With(i))
 	}
-	must(t, k.Client.PublishMany(k.Ctx, many))
-	must(t, k.Client.PublishMany(k.Ctx, nil))
+	must(t, topic.New(k.Client).PublishMany(k.Ctx, many))
+	must(t, topic.New(k.Client).PublishMany(k.Ctx, nil))
 	for i, n := range eventsOf(k, numbers, 0) {
 		if n != i {
 			t.Fatalf("event %d is %d", i, n)
 		}
 	}
-	for e, err := range kagzi.Events(k.Ctx, k.Client, numbers, 0) {
+	for e, err := range topic.Events(k.Ctx, k.Client, numbers, 0) {
 		if err != nil || e.ID == "" || e.PublishedAt.IsZero() || e.Position < 1 {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -64,34 +66,34 @@ func TestPublishedEventsAreRead(t *testing.T) {
 func TestBadEventsAreRefused(t *testing.T) {
 	k := kit.NewWith(t, kagzi.ClientConfig{MaxPayload: 100})
 	long := strings.Repeat("x", 256)
-	for want, e := range map[string]kagzi.NewEvent{
+	for want, e := range map[string]topic.NewEvent{
 		"the NewEvent is empty: make one with Topic.With": {},
-		"topic is empty":               kagzi.DefineTopic[int]("").With(1),
-		"topic \"xxx":                  kagzi.DefineTopic[int](long).With(1),
+		"topic is empty":               topic.Define[int]("").With(1),
+		"topic \"xxx":                  topic.Define[int](long).With(1),
 		"the event's ID is empty":      numbers.With(1).WithID(""),
 		"event ID \"a\\nb\" contains":  numbers.With(1).WithID("a\nb"),
 		"title of an event \"xxx":      numbers.With(1).Title(long),
-		"payload too large":            kagzi.DefineTopic[string]("t").With(long),
-		"a chan int cannot be encoded": kagzi.DefineTopic[chan int]("t").With(nil),
+		"payload too large":            topic.Define[string]("t").With(long),
+		"a chan int cannot be encoded": topic.Define[chan int]("t").With(nil),
 	} {
-		if err := k.Client.Publish(k.Ctx, e); err == nil || !strings.Contains(err.Error(), want) ||
+		if err := topic.New(k.Client).Publish(k.Ctx, e); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), "kagzi: ") {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	err := k.Client.PublishMany(k.Ctx, []kagzi.NewEvent{numbers.With(1), {}})
+	err := topic.New(k.Client).PublishMany(k.Ctx, []topic.NewEvent{numbers.With(1), {}})
 	kit.MustContain(t, err, "publish 2 events", "event 1", "the NewEvent is empty")
-	var many []kagzi.NewEvent
+	var many []topic.NewEvent
 	for i := range 1001 {
-		many = append(many, kagzi.DefineTopic[int](fmt.Sprint("topic ", i)).With(i))
+		many = append(many, topic.Define[int](fmt.Sprint("topic ", i)).With(i))
 	}
-	must(t, k.Client.PublishMany(k.Ctx, many[1:]))
-	kit.MustContain(t, k.Client.PublishMany(k.Ctx, many), "of more than 1000 topics", "make several calls")
+	must(t, topic.New(k.Client).PublishMany(k.Ctx, many[1:]))
+	kit.MustContain(t, topic.New(k.Client).PublishMany(k.Ctx, many), "of more than 1000 topics", "make several calls")
 	dbtest.Exec(t, k.Pool, `DELETE FROM kagzi.events`)
-	if err := k.Client.Publish(k.Ctx, numbers.With(1), kagzi.Reason("x")); err == nil {
+	if err := topic.New(k.Client).Publish(k.Ctx, numbers.With(1), kagzi.Reason("x")); err == nil {
 		t.Error("an option of other calls was accepted")
 	}
-	for _, err := range kagzi.Events(k.Ctx, k.Client, kagzi.DefineTopic[int](""), 0) {
+	for _, err := range topic.Events(k.Ctx, k.Client, topic.Define[int](""), 0) {
 		kit.MustContain(t, err, "topic is empty")
 	}
 	if n := k.Count(`SELECT count(*) FROM kagzi.events`); n != 0 {
@@ -102,12 +104,12 @@ func TestBadEventsAreRefused(t *testing.T) {
 // An event of another type comes with an error, and the reader may go on behind it.
 func TestEventThatDoesNotDecode(t *testing.T) {
 	k := kit.New(t)
-	words := kagzi.DefineTopic[json.RawMessage]("numbers")
+	words := topic.Define[json.RawMessage]("numbers")
 	for i, raw := range []string{`1`, `"two"`, `3`} {
-		must(t, k.Client.Publish(k.Ctx, words.With(json.RawMessage(raw)).WithID(kagzi.ID(fmt.Sprint(i)))))
+		must(t, topic.New(k.Client).Publish(k.Ctx, words.With(json.RawMessage(raw)).WithID(kagzi.ID(fmt.Sprint(i)))))
 	}
 	var got []string
-	for e, err := range kagzi.Events(k.Ctx, k.Client, numbers, 0) {
+	for e, err := range topic.Events(k.Ctx, k.Client, numbers, 0) {
 		got = append(got, fmt.Sprint(e.Payload, err != nil))
 		if err != nil {
 			kit.MustContain(t, err, `event "1" of topic "numbers" does not decode into int`)
@@ -131,7 +133,7 @@ func TestPublishMeetsAnOpenTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	must(t, k.Client.Publish(k.Ctx, numbers.With(1).WithID("one"), kagzi.InTx(tx)))
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(1).WithID("one"), kagzi.InTx(tx)))
 	other, err := k.Pool.Begin(k.Ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +142,7 @@ func TestPublishMeetsAnOpenTransaction(t *testing.T) {
 	if _, err := other.Exec(k.Ctx, `SET LOCAL lock_timeout = '10ms'`); err != nil {
 		t.Fatal(err)
 	}
-	err = k.Client.Publish(k.Ctx, numbers.With(2).WithID("one"), kagzi.InTx(other))
+	err = topic.New(k.Client).Publish(k.Ctx, numbers.With(2).WithID("one"), kagzi.InTx(other))
 	kit.MustContain(t, err, "one of the event IDs is held by another transaction", "nothing was published")
 
 	strict, err := k.Pool.BeginTx(k.Ctx, pgx.TxOptions{IsoLevel: pgx.Serializable})
@@ -148,7 +150,7 @@ func TestPublishMeetsAnOpenTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = strict.Rollback(context.Background()) }()
-	if err := k.Client.Publish(k.Ctx, numbers.With(3), kagzi.InTx(strict)); kagzi.KindOf(err) != kind.BadRequest {
+	if err := topic.New(k.Client).Publish(k.Ctx, numbers.With(3), kagzi.InTx(strict)); kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("in a stricter transaction: %v", err)
 	}
 }
@@ -156,7 +158,7 @@ func TestPublishMeetsAnOpenTransaction(t *testing.T) {
 // A coordinator removes old events, and a publisher that takes long only delays it.
 func TestCoordinatorRemovesOldEvents(t *testing.T) {
 	k := kit.New(t)
-	must(t, k.Client.Publish(k.Ctx, numbers.With(1)))
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(1)))
 	co := kit.NewCoordinator(t, k.Client, kagzi.CoordinatorConfig{KeepEvents: time.Hour})
 	pass := func() {
 		hooks := &testhook.Hooks{Passes: func(p testhook.Passes) {
@@ -178,14 +180,14 @@ func TestCoordinatorRemovesOldEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, k.Client.Publish(k.Ctx, numbers.With(2), kagzi.InTx(tx)))
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(2), kagzi.InTx(tx)))
 	pass()
 	if n := k.Count(`SELECT count(*) FROM kagzi.event_parts`); n != 1 {
 		t.Errorf("%d partitions: one was opened while somebody published", n)
 	}
 	must(t, tx.Commit(k.Ctx))
 	pass()
-	must(t, k.Client.Publish(k.Ctx, numbers.With(3)))
+	must(t, topic.New(k.Client).Publish(k.Ctx, numbers.With(3)))
 	older()
 	pass()
 	if got := eventsOf(k, numbers, 0); fmt.Sprint(got) != "[3]" {

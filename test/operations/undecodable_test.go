@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -17,7 +19,7 @@ func TestHealthOfMessages(t *testing.T) {
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) { return kagzi.WaitSignal(ctx, kit.Approved) })
 	check := func() (found *health.Check) {
 		t.Helper()
-		report, err := k.Client.Health(k.Ctx)
+		report, err := admin.New(k.Client).Health(k.Ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

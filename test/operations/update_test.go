@@ -9,14 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-func mustUpdate(k *kit.Kit, ref kagzi.Ref, opts ...kagzi.UpdateOption) {
+func mustUpdate(k *kit.Kit, ref kagzi.Ref, opts ...admin.UpdateOption) {
 	k.T.Helper()
-	if err := k.Client.Update(k.Ctx, ref, opts...); err != nil {
+	if err := admin.New(k.Client).Update(k.Ctx, ref, opts...); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -28,9 +31,9 @@ func TestUpdateWakesTheWorkersOfTheQueue(t *testing.T) {
 	run := kit.Begin(k, kit.Noop, 1, kagzi.Queue("slow"))
 	mustUpdate(k, run, kagzi.Queue("fast"), kagzi.Reason("the slow workers are down"), kagzi.Actor("ada"))
 	kit.ResultOf(k, run)
-	k.WantEvents(run, kagzi.LogEntry{
+	k.WantEvents(run, admin.LogEntry{
 		Event: "UPDATED", Reason: "the slow workers are down", Actor: "ada",
-		Changes: []kagzi.LogChange{{Field: "queue", From: "slow", To: "fast"}},
+		Changes: []admin.LogChange{{Field: "queue", From: "slow", To: "fast"}},
 	})
 
 	tx := k.CallersTx()
@@ -52,7 +55,7 @@ func TestUpdateOfTimes(t *testing.T) {
 	if info := k.InfoOf(run); !info.AvailableAt.Equal(at) || !info.DeadlineAt.Equal(at.Add(time.Hour)) {
 		t.Errorf("it is due at %v, and ends at %v", info.AvailableAt, info.DeadlineAt)
 	}
-	log, err := k.Client.RunLog(k.Ctx, run)
+	log, err := admin.New(k.Client).RunLog(k.Ctx, run)
 	if err != nil || len(log) != 1 || log[0].Changes[0].Field != "available_at" ||
 		log[0].Changes[0].To != at.Format(time.RFC3339Nano) {
 		t.Errorf("%+v, %v", log, err)
@@ -65,7 +68,7 @@ func TestUpdateOfTimes(t *testing.T) {
 	})
 	sleeping := kit.Begin(k, sleeper, 1, kagzi.Metadata{"tenant": "acme"})
 	k.WaitStatus(sleeping, kagzi.StatusSleeping)
-	err = k.Client.Update(k.Ctx, sleeping, kagzi.Delay(0))
+	err = admin.New(k.Client).Update(k.Ctx, sleeping, kagzi.Delay(0))
 	if kit.MustContain(t, err, "update", "signal approved", "leave At and Delay out"); !errors.Is(err,
 		kagzi.ErrNotWaiting) {
 		t.Error(err)
@@ -119,23 +122,23 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	kit.Serve(k, wf, fn)
 	run := kit.Begin(k, wf, 1)
 	await.Receive(t, entered)
-	err := k.Client.Update(k.Ctx, run, kagzi.Queue("other"))
+	err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Queue("other"))
 	if kit.MustContain(t, err, "update", "Client.PauseRun"); !errors.Is(err, kagzi.ErrNotWaiting) {
 		t.Error(err)
 	}
-	if err := k.Client.PauseRun(k.Ctx, run); err != nil {
+	if err := admin.New(k.Client).PauseRun(k.Ctx, run); err != nil {
 		t.Fatal(err)
 	}
 	close(goOn)
 	k.WaitStatus(run, kagzi.StatusPending)
 	over.Store(true)
 	mustUpdate(k, run, kagzi.Queue("other"))
-	if err := k.Client.UnpauseRun(k.Ctx, run); err != nil {
+	if err := admin.New(k.Client).UnpauseRun(k.Ctx, run); err != nil {
 		t.Fatal(err)
 	}
 	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "other"}, wf, fn)
 	kit.ResultOf(k, run)
-	if err := k.Client.Update(k.Ctx, run, kagzi.Priority(1)); !errors.Is(err, kagzi.ErrRunFinished) {
+	if err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Priority(1)); !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Error(err)
 	}
 }
@@ -143,7 +146,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 // A run that sleeps and keeps the slot of its group does not exceed the limit of the queue to which it is moved.
 func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
 	k := kit.New(t)
-	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{Queue: "narrow", MaxRunning: 1}); err != nil {
+	if err := admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: "narrow", MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	entered, goOn := make(chan struct{}), make(chan struct{})
@@ -162,12 +165,12 @@ func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
 	await.Receive(t, entered)
 	run := kit.Begin(k, sleeper, 1, kagzi.Group("g"))
 	k.WaitStatus(run, kagzi.StatusSleeping)
-	err := k.Client.Update(k.Ctx, run, kagzi.Queue("narrow"))
+	err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Queue("narrow"))
 	if kit.MustContain(t, err, "update", `queue "narrow"`, "move it when one is free"); !errors.Is(err,
 		kagzi.ErrNotWaiting) {
 		t.Error(err)
 	}
-	bulk, err := k.Client.UpdateAll(k.Ctx, kagzi.RunFilter{Workflow: "sleeper"}, kagzi.Queue("narrow"))
+	bulk, err := admin.New(k.Client).UpdateAll(k.Ctx, kagzi.RunFilter{Workflow: "sleeper"}, kagzi.Queue("narrow"))
 	if err != nil || len(bulk.Changed) != 0 || !errors.Is(bulk.Skipped[run.ID()], kagzi.ErrNotWaiting) {
 		t.Errorf("%+v, %v", bulk, err)
 	}
@@ -196,35 +199,35 @@ func TestUpdateOfVersions(t *testing.T) {
 	if got := []int{kit.ResultOf(k, a), kit.ResultOf(k, b)}; !slices.Equal(got, []int{2, 3}) {
 		t.Errorf("versions %v", got)
 	}
-	k.WantEvents(b, kagzi.LogEntry{Event: "UPDATED", Changes: []kagzi.LogChange{{Field: "version", From: "1"}}})
+	k.WantEvents(b, admin.LogEntry{Event: "UPDATED", Changes: []admin.LogChange{{Field: "version", From: "1"}}})
 }
 
 // A run of a consumer waits for its next attempt. It goes on in another queue, and the next ones are in the consumer's.
 func TestUpdateOfAConsumersRun(t *testing.T) {
 	k := kit.New(t)
-	topic := kagzi.DefineTopic[int]("orders")
+	about := topic.Define[int]("orders")
 	down := true
-	counter := kagzi.DefineConsumer("counter", kagzi.ConsumerConfig{
-		Topics:      []kagzi.AnyTopic{topic},
+	counter := topic.DefineConsumer("counter", topic.ConsumerConfig{
+		Topics:      []topic.AnyTopic{about},
 		RetryPolicy: kagzi.RetryPolicy{MaxAttempts: 2, Backoff: time.Hour},
 	})
 	consume := func(ctx kagzi.Context, state int) (int, error) {
 		if down {
 			return 0, errors.New("down")
 		}
-		events, err := kagzi.Peek(ctx, "take", topic, 10)
+		events, err := topic.Peek(ctx, "take", about, 10)
 		if err != nil {
 			return state, err
 		}
-		return state + len(events), kagzi.Reserve(ctx, "take", events...)
+		return state + len(events), topic.Reserve(ctx, "take", events...)
 	}
 	serve := func(queue string) (stop func() error) {
 		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: queue})
-		kagzi.Consume(w, counter, consume)
+		topic.Consume(w, counter, consume)
 		return kit.StartWorker(t, w)
 	}
 	stop := serve("default")
-	if err := k.Client.Publish(k.Ctx, topic.With(1)); err != nil {
+	if err := topic.New(k.Client).Publish(k.Ctx, about.With(1)); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "a run", func() bool { return k.Count(`SELECT count(*) FROM kagzi.workflow_runs`) > 0 })
@@ -244,23 +247,23 @@ func TestUpdateAll(t *testing.T) {
 		kit.Begin(k, kit.Noop, i, kagzi.Queue("q"), kagzi.Metadata{"tenant": []string{"a", "b"}[i%2]})
 	}
 	f := kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a"}}
-	dry, err := k.Client.UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.DryRun())
+	dry, err := admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Queue("other"), admin.DryRun())
 	if err != nil || len(dry.Changed) != 3 ||
 		k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 0 {
 		t.Errorf("%+v, %v", dry, err)
 	}
-	got, err := k.Client.UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.Actor("ada"))
+	got, err := admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.Actor("ada"))
 	if err != nil || !slices.Equal(got.Changed, dry.Changed) ||
 		k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'SLEEPING' WHERE run_id = $1`, string(got.Changed[0]))
-	got, err = k.Client.UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour)) // those that sleep are not among them
+	got, err = admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour)) // those that sleep are not among them
 	if err != nil || got.Matched != 2 || len(got.Changed) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	f.Status = []kagzi.Status{kagzi.StatusSleeping}
-	got, err = k.Client.UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour))
+	got, err = admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour))
 	if err != nil || len(got.Skipped) != 1 || !errors.Is(got.Skipped[dry.Changed[0]], kagzi.ErrNotWaiting) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -269,7 +272,7 @@ func TestUpdateAll(t *testing.T) {
 func TestBadUpdatesAreRefusedBeforeAnySQL(t *testing.T) {
 	t.Parallel()
 	c := kit.NewClient(t, kit.Unreachable(t))
-	for says, opts := range map[string][]kagzi.UpdateOption{
+	for says, opts := range map[string][]admin.UpdateOption{
 		"there is nothing to change": {kagzi.Reason("why"), kagzi.Actor("who")},
 		"the queue's name is empty":  {kagzi.Queue("")},
 		"Priority is 5":              {kagzi.Priority(5)},
@@ -279,14 +282,14 @@ func TestBadUpdatesAreRefusedBeforeAnySQL(t *testing.T) {
 		"Metadata":                   {kagzi.Metadata{"k": strings.Repeat("x", 20<<10)}},
 		"begin a transaction":        {kagzi.Queue("q"), kagzi.InTx(nil)},
 		"nil option":                 {nil},
-		"DryRun is for the verbs":    {kagzi.Queue("q"), kagzi.DryRun()},
+		"DryRun is for the verbs":    {kagzi.Queue("q"), admin.DryRun()},
 	} {
-		err := c.Update(t.Context(), kagzi.ID("x"), opts...)
+		err := admin.New(c).Update(t.Context(), kagzi.ID("x"), opts...)
 		kit.MustContain(t, err, "kagzi: update x: ", says)
 	}
-	_, err := c.UpdateAll(t.Context(), kagzi.RunFilter{}, kagzi.Queue("q"))
+	_, err := admin.New(c).UpdateAll(t.Context(), kagzi.RunFilter{}, kagzi.Queue("q"))
 	kit.MustContain(t, err, "kagzi: update all: ")
-	_, err = c.UpdateAll(t.Context(), kagzi.RunFilter{Queue: "q"})
+	_, err = admin.New(c).UpdateAll(t.Context(), kagzi.RunFilter{Queue: "q"})
 	kit.MustContain(t, err, "kagzi: update all: ", "there is nothing to change")
 }
 
@@ -301,16 +304,16 @@ func TestActorsOfVerbs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(k.Client.PauseRun(k.Ctx, run, who))
-	must(k.Client.UnpauseRun(k.Ctx, run, who))
-	must(k.Client.Update(k.Ctx, run, kagzi.Priority(1), who))
+	must(admin.New(k.Client).PauseRun(k.Ctx, run, who))
+	must(admin.New(k.Client).UnpauseRun(k.Ctx, run, who))
+	must(admin.New(k.Client).Update(k.Ctx, run, kagzi.Priority(1), who))
 	must(k.Client.Cancel(k.Ctx, run, who))
-	must(k.Client.Resume(k.Ctx, run, who))
-	must(k.Client.Terminate(k.Ctx, run, who))
-	as, err := k.Client.Restart(k.Ctx, run, who, kagzi.ID("y"))
+	must(admin.New(k.Client).Resume(k.Ctx, run, who))
+	must(admin.New(k.Client).Terminate(k.Ctx, run, who))
+	as, err := admin.New(k.Client).Restart(k.Ctx, run, who, kagzi.ID("y"))
 	must(err)
 	for _, id := range []kagzi.RunID{run.ID(), as} {
-		log, err := k.Client.RunLog(k.Ctx, id)
+		log, err := admin.New(k.Client).RunLog(k.Ctx, id)
 		must(err)
 		for _, e := range log {
 			if e.Actor != "ada" {
@@ -321,9 +324,9 @@ func TestActorsOfVerbs(t *testing.T) {
 			t.Errorf("%d events, want %d", len(log), want)
 		}
 	}
-	bulk, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, who)
+	bulk, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, who)
 	must(err)
-	if log, err := k.Client.RunLog(k.Ctx, bulk.Changed[0]); err != nil || log[1].Actor != "ada" {
+	if log, err := admin.New(k.Client).RunLog(k.Ctx, bulk.Changed[0]); err != nil || log[1].Actor != "ada" {
 		t.Errorf("%+v, %v", log, err)
 	}
 	_, err = kagzi.Start(k.Ctx, k.Client, kit.Noop, 1)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -113,8 +115,8 @@ func (s *storm) verb(r *rand.Rand) error {
 	var tx pgx.Tx
 	begin := []kagzi.StartOption{id}
 	var change []kagzi.ChangeOption
-	var restart []kagzi.RestartOption
-	update := [][]kagzi.UpdateOption{
+	var restart []admin.RestartOption
+	update := [][]admin.UpdateOption{
 		{kagzi.Priority(1 + r.IntN(4)), kagzi.Metadata{"n": strconv.Itoa(n)}},
 		{kagzi.Delay(time.Duration(n) * time.Millisecond)},
 	}[r.IntN(2)]
@@ -132,19 +134,19 @@ func (s *storm) verb(r *rand.Rand) error {
 	case 0:
 		err = s.c.Cancel(s.ctx, id, change...)
 	case 1:
-		err = s.c.Terminate(s.ctx, id, change...)
+		err = admin.New(s.c).Terminate(s.ctx, id, change...)
 	case 2, 3:
-		err = s.c.Resume(s.ctx, id, change...)
+		err = admin.New(s.c).Resume(s.ctx, id, change...)
 	case 4:
-		_, err = s.c.Restart(s.ctx, id, restart...)
+		_, err = admin.New(s.c).Restart(s.ctx, id, restart...)
 	case 5:
-		_, err = s.c.Fork(s.ctx, id, []string{"first", "tx", "last"}[r.IntN(3)], restart...)
+		_, err = admin.New(s.c).Fork(s.ctx, id, []string{"first", "tx", "last"}[r.IntN(3)], restart...)
 	case 6, 7:
 		err = s.c.Signal(s.ctx, id, calm.With(n), change...)
 	case 8:
-		err = s.c.Delete(s.ctx, id, change...)
+		err = admin.New(s.c).Delete(s.ctx, id, change...)
 	case 9, 10:
-		err = s.c.Update(s.ctx, id, update...)
+		err = admin.New(s.c).Update(s.ctx, id, update...)
 	case 11:
 		_, err = kagzi.Start(s.ctx, s.c, stormed, n, append(begin, []kagzi.StartOption{
 			kagzi.ReplaceActive,

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -46,7 +48,7 @@ func TestRestartOfEachStatus(t *testing.T) {
 		old := ended(k, status, id, kagzi.Queue("q"), kagzi.Priority(1), kagzi.Metadata{"a": "b"},
 			kagzi.Timeout(time.Hour), kagzi.RetryPolicy{MaxAttempts: 1, Backoff: time.Minute})
 		before := k.InfoOf(old)
-		as, err := k.Client.Restart(k.Ctx, id, kagzi.Reason("once\x00more"))
+		as, err := admin.New(k.Client).Restart(k.Ctx, id, kagzi.Reason("once\x00more"))
 		if err != nil {
 			t.Fatalf("%s: %v", status, err)
 		}
@@ -69,22 +71,22 @@ func TestRestartOfEachStatus(t *testing.T) {
 		if same != 1 {
 			t.Errorf("%s: another policy or hash", status)
 		}
-		events := []kagzi.LogEntry{{Event: "RESTARTED", Other: as, Reason: "once\uFFFDmore"}}
+		events := []admin.LogEntry{{Event: "RESTARTED", Other: as, Reason: "once\uFFFDmore"}}
 		if status == kagzi.StatusCancelled {
-			events = slices.Insert(events, 0, kagzi.LogEntry{Event: "CANCELLED"})
+			events = slices.Insert(events, 0, admin.LogEntry{Event: "CANCELLED"})
 		}
 		k.WantEvents(old, events...)
-		k.WantEvents(as, kagzi.LogEntry{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
+		k.WantEvents(as, admin.LogEntry{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
 
 		// Another run has its ID now. The restart succeeds under another ID.
-		if _, err := k.Client.Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) ||
+		if _, err := admin.New(k.Client).Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) ||
 			!strings.Contains(err.Error(), string(as)) {
 			t.Errorf("%s: a taken ID: %v", status, err)
 		}
-		if _, err := k.Client.Restart(k.Ctx, as); !errors.Is(err, kagzi.ErrRunActive) {
+		if _, err := admin.New(k.Client).Restart(k.Ctx, as); !errors.Is(err, kagzi.ErrRunActive) {
 			t.Errorf("%s: an active run: %v", status, err)
 		}
-		second, err := k.Client.Restart(k.Ctx, old, kagzi.ID(id+"-2"), kagzi.NewInput(7), kagzi.Version(3))
+		second, err := admin.New(k.Client).Restart(k.Ctx, old, kagzi.ID(id+"-2"), admin.NewInput(7), kagzi.Version(3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,14 +105,14 @@ func TestRestartKeepsTheTimeout(t *testing.T) {
 	k := kit.New(t)
 	restarted := func(id kagzi.RunID) kagzi.RunInfo {
 		t.Helper()
-		as, err := k.Client.Restart(k.Ctx, id)
+		as, err := admin.New(k.Client).Restart(k.Ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k.InfoOf(as)
 	}
 	old := kit.Begin(k, kit.Noop, 1, kagzi.Timeout(time.Hour), kagzi.Delay(time.Minute)).ID()
-	for _, err := range []error{k.Client.Cancel(k.Ctx, old), k.Client.Resume(k.Ctx, old), k.Client.Cancel(k.Ctx, old)} {
+	for _, err := range []error{k.Client.Cancel(k.Ctx, old), admin.New(k.Client).Resume(k.Ctx, old), k.Client.Cancel(k.Ctx, old)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +141,7 @@ func TestRestartOfAScheduledRun(t *testing.T) {
 		t.Fatal("nothing was fired")
 	}
 	k.Cancel(runs[0].ID)
-	as, err := k.Client.Restart(k.Ctx, runs[0].ID)
+	as, err := admin.New(k.Client).Restart(k.Ctx, runs[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,26 +163,26 @@ func TestVerbsInTx(t *testing.T) {
 	all := func(tx pgx.Tx) (runs []kagzi.RunID) {
 		t.Helper()
 		in := kagzi.InTx(tx)
-		if err := k.Client.Resume(k.Ctx, failedRun, in, kagzi.Reason("a")); err != nil {
+		if err := admin.New(k.Client).Resume(k.Ctx, failedRun, in, kagzi.Reason("a")); err != nil {
 			t.Error(err)
 		}
 		for what, refused := range map[string]error{
-			"resume an active run":   k.Client.Resume(k.Ctx, failedRun, in),
-			"resume a completed run": k.Client.Resume(k.Ctx, done, in),
-			"resume an unknown run":  k.Client.Resume(k.Ctx, kagzi.ID("y"), in),
-			"restart an active run":  func() error { _, err := k.Client.Restart(k.Ctx, waiting, in); return err }(),
+			"resume an active run":   admin.New(k.Client).Resume(k.Ctx, failedRun, in),
+			"resume a completed run": admin.New(k.Client).Resume(k.Ctx, done, in),
+			"resume an unknown run":  admin.New(k.Client).Resume(k.Ctx, kagzi.ID("y"), in),
+			"restart an active run":  func() error { _, err := admin.New(k.Client).Restart(k.Ctx, waiting, in); return err }(),
 			"restart with a taken ID": func() error {
-				_, err := k.Client.Restart(k.Ctx, done, kagzi.ID("x"), in)
+				_, err := admin.New(k.Client).Restart(k.Ctx, done, kagzi.ID("x"), in)
 				return err
 			}(),
-			"fork from no step": func() error { _, err := k.Client.Fork(k.Ctx, done, "pay", in); return err }(),
+			"fork from no step": func() error { _, err := admin.New(k.Client).Fork(k.Ctx, done, "pay", in); return err }(),
 		} {
 			if refused == nil {
 				t.Errorf("%s: no error", what)
 			}
 		}
 		for _, id := range []kagzi.RunID{done, free} {
-			as, err := k.Client.Restart(k.Ctx, id, in)
+			as, err := admin.New(k.Client).Restart(k.Ctx, id, in)
 			if err != nil {
 				t.Error(err)
 			}
@@ -215,7 +217,7 @@ func TestVerbsInTx(t *testing.T) {
 	kit.CommitTx(t, tx)
 	k.WaitStatus(runs[0], kagzi.StatusCompleted)
 	k.WaitStatus(runs[1], kagzi.StatusCompleted)
-	k.WantEvents(failedRun, kagzi.LogEntry{Event: "RESUMED", Reason: "a"})
+	k.WantEvents(failedRun, admin.LogEntry{Event: "RESUMED", Reason: "a"})
 }
 
 func TestReasons(t *testing.T) {
@@ -223,36 +225,36 @@ func TestReasons(t *testing.T) {
 	id := ended(k, kagzi.StatusCancelled)
 	k.Resume(id, kagzi.Reason(strings.Repeat("é", 1000)+"\xff"))
 	k.Cancel(id, kagzi.Reason("why not"))
-	events, err := k.Client.RunLog(k.Ctx, id)
+	events, err := admin.New(k.Client).RunLog(k.Ctx, id)
 	if err != nil || len(events) != 3 || len(events[1].Reason) > 1<<10 ||
 		!strings.Contains(events[1].Reason, "truncated, 2001 bytes") || events[2].Reason != "why not" {
 		t.Errorf("%+v, %v", events, err)
 	}
 	for _, err := range []error{
-		k.Client.Resume(k.Ctx, id, nil), k.Client.Resume(k.Ctx, id, kagzi.InTx(nil)),
+		admin.New(k.Client).Resume(k.Ctx, id, nil), admin.New(k.Client).Resume(k.Ctx, id, kagzi.InTx(nil)),
 		k.Client.Cancel(k.Ctx, id, nil),
 	} {
 		if err == nil {
 			t.Error("no error")
 		}
 	}
-	for says, opt := range map[string]kagzi.RestartOption{
+	for says, opt := range map[string]admin.RestartOption{
 		"nil option": nil, "InTx(nil)": kagzi.InTx(nil), "Version is 0": kagzi.Version(0), "ID is empty": kagzi.ID(""),
-		"cannot be encoded": kagzi.NewInput(func() {}), "NewInput(nil)": kagzi.NewInput(nil),
+		"cannot be encoded": admin.NewInput(func() {}), "NewInput(nil)": admin.NewInput(nil),
 	} {
-		_, err := k.Client.Restart(k.Ctx, id, opt)
+		_, err := admin.New(k.Client).Restart(k.Ctx, id, opt)
 		kit.MustContain(t, err, "restart "+string(id), says)
 	}
-	err = k.Client.Resume(k.Ctx, ended(k, kagzi.StatusCompleted))
+	err = admin.New(k.Client).Resume(k.Ctx, ended(k, kagzi.StatusCompleted))
 	if !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Errorf("resumed a run that completed: %v", err)
 	}
 	kit.MustContain(t, err, "the run completed", "Restart starts another")
-	if _, err := k.Client.Restart(k.Ctx, id, kagzi.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err,
+	if _, err := admin.New(k.Client).Restart(k.Ctx, id, admin.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err,
 		kagzi.ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
-	if _, err := k.Client.RunLog(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
+	if _, err := admin.New(k.Client).RunLog(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }
@@ -282,7 +284,7 @@ func TestBulkInPages(t *testing.T) {
 		want[n-1-i] = s.ID
 	}
 	batch := kagzi.RunFilter{Metadata: kagzi.Metadata{"batch": "a"}}
-	check := func(what string, b kagzi.BulkResult, err error, runs []kagzi.RunID) {
+	check := func(what string, b admin.BulkResult, err error, runs []kagzi.RunID) {
 		t.Helper()
 		if err != nil || b.Matched != len(runs) || !slices.Equal(b.Changed, runs) || len(b.Skipped) > 0 {
 			t.Fatalf("%s: %d matched, %d changed, %d skipped, %v; want %d", what, b.Matched, len(b.Changed),
@@ -293,21 +295,21 @@ func TestBulkInPages(t *testing.T) {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE namespace_id = 'default' AND status = $1`,
 			string(status))
 	}
-	b, err := k.Client.CancelAll(k.Ctx, batch, kagzi.DryRun())
+	b, err := admin.New(k.Client).CancelAll(k.Ctx, batch, admin.DryRun())
 	check("dry run of cancel", b, err, want)
 	if got := statuses(kagzi.StatusPending); got != n+1 {
 		t.Fatalf("a dry run left %d of %d runs pending", got, n+1)
 	}
-	b, err = k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page + 5})
+	b, err = admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page + 5})
 	check("cancel with a limit", b, err, want[:page+5])
-	b, err = k.Client.CancelAll(k.Ctx, batch)
+	b, err = admin.New(k.Client).CancelAll(k.Ctx, batch)
 	check("cancel the rest", b, err, want[page+5:])
-	b, err = k.Client.ResumeAll(k.Ctx, batch, kagzi.Reason("sorry"), kagzi.DryRun())
+	b, err = admin.New(k.Client).ResumeAll(k.Ctx, batch, kagzi.Reason("sorry"), admin.DryRun())
 	check("dry run of resume", b, err, want)
-	b, err = k.Client.ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page}, kagzi.Reason("sorry"))
+	b, err = admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page}, kagzi.Reason("sorry"))
 	check("resume", b, err, want[:page])
-	k.WantEvents(want[1], kagzi.LogEntry{Event: "CANCELLED"}, kagzi.LogEntry{Event: "RESUMED", Reason: "sorry"})
-	b, err = k.Client.RestartAll(k.Ctx, batch, kagzi.Version(2))
+	k.WantEvents(want[1], admin.LogEntry{Event: "CANCELLED"}, admin.LogEntry{Event: "RESUMED", Reason: "sorry"})
+	b, err = admin.New(k.Client).RestartAll(k.Ctx, batch, kagzi.Version(2))
 	check("restart the rest", b, err, want[page:])
 	for _, old := range b.Changed {
 		if info := k.InfoOf(b.New[old]); info.Origin != old || info.Version != 2 {
@@ -336,7 +338,7 @@ func TestBulkSkips(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	check := func(what string, b kagzi.BulkResult, err error, runs []kagzi.RunID, skipped map[kagzi.RunID]error) {
+	check := func(what string, b admin.BulkResult, err error, runs []kagzi.RunID, skipped map[kagzi.RunID]error) {
 		t.Helper()
 		if err != nil || !slices.Equal(b.Changed, runs) || len(b.Skipped) != len(skipped) || b.Matched != len(runs)+
 			len(skipped) {
@@ -353,21 +355,21 @@ func TestBulkSkips(t *testing.T) {
 	}
 	same := kagzi.RunFilter{Workflow: "noop", Status: terminal}
 	refused := map[kagzi.RunID]error{older: kagzi.ErrIDConflict, done: kagzi.ErrRunFinished}
-	b, err := k.Client.ResumeAll(k.Ctx, same, kagzi.DryRun())
+	b, err := admin.New(k.Client).ResumeAll(k.Ctx, same, admin.DryRun())
 	check("dry run", b, err, []kagzi.RunID{newer}, refused)
 	kit.MustContain(t, b.Skipped[older], "a newer run with the same ID is changed first, and then holds the ID")
-	b, err = k.Client.ResumeAll(k.Ctx, same)
+	b, err = admin.New(k.Client).ResumeAll(k.Ctx, same)
 	check("resume", b, err, []kagzi.RunID{newer}, refused)
-	b, err = k.Client.CancelAll(k.Ctx,
+	b, err = admin.New(k.Client).CancelAll(k.Ctx,
 		kagzi.RunFilter{Workflow: "noop", Status: append([]kagzi.Status{
 			kagzi.StatusPending, kagzi.StatusRunning,
 			kagzi.StatusSleeping,
-		}, terminal...)}, kagzi.DryRun())
+		}, terminal...)}, admin.DryRun())
 	check("cancel", b, err, []kagzi.RunID{newer}, map[kagzi.RunID]error{
 		older: kagzi.ErrRunFinished,
 		done:  kagzi.ErrRunFinished,
 	})
-	b, err = k.Client.ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last", kagzi.DryRun())
+	b, err = admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last", admin.DryRun())
 	check("fork", b, err, []kagzi.RunID{forked}, map[kagzi.RunID]error{
 		older: kagzi.ErrNotFound,
 		done:  kagzi.ErrNotFound,
@@ -375,7 +377,7 @@ func TestBulkSkips(t *testing.T) {
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 4 {
 		t.Errorf("a dry run left %d runs, want 4", n)
 	}
-	b, err = k.Client.ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "journey"}, "last")
+	b, err = admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "journey"}, "last")
 	if err != nil || !slices.Equal(b.Changed, []kagzi.RunID{forked}) || len(b.New) != 1 || len(b.Skipped) > 0 {
 		t.Fatalf("fork: %+v, %v", b, err)
 	}
@@ -396,13 +398,13 @@ func TestBulkInTx(t *testing.T) {
 	} {
 		tx := k.CallersTx()
 		mine := kit.Begin(k, kit.Noop, 1, kagzi.ID("y"), kagzi.InTx(tx)).ID() // only the transaction sees it
-		for _, opts := range [][]kagzi.ChangeOption{{kagzi.InTx(tx), kagzi.DryRun()}, {kagzi.InTx(tx)}} {
-			got, err := k.Client.ResumeAll(k.Ctx, filter, opts...)
+		for _, opts := range [][]kagzi.ChangeOption{{kagzi.InTx(tx), admin.DryRun()}, {kagzi.InTx(tx)}} {
+			got, err := admin.New(k.Client).ResumeAll(k.Ctx, filter, opts...)
 			if err != nil || !slices.Equal(got.Changed, []kagzi.RunID{b, a}) || len(got.Skipped) != 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if got, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, kagzi.InTx(tx)); err != nil ||
+		if got, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, kagzi.InTx(tx)); err != nil ||
 			!slices.Equal(got.Changed, []kagzi.RunID{mine}) {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -425,24 +427,26 @@ func TestBulkStops(t *testing.T) {
 		ended(k, kagzi.StatusCancelled)
 	}
 	cancelled := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCancelled}}
-	for says, call := range map[string]func() (kagzi.BulkResult, error){
-		"the filter is empty": func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, kagzi.RunFilter{}) },
-		"only has After or Limit": func() (kagzi.BulkResult, error) {
-			return k.Client.ResumeAll(k.Ctx, kagzi.RunFilter{Limit: 5, After: "x"})
+	for says, call := range map[string]func() (admin.BulkResult, error){
+		"the filter is empty": func() (admin.BulkResult, error) { return admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{}) },
+		"only has After or Limit": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Limit: 5, After: "x"})
 		},
-		"Limit is -1": func() (kagzi.BulkResult, error) {
-			return k.Client.RestartAll(k.Ctx, kagzi.RunFilter{Limit: -1, Workflow: "noop"})
+		"Limit is -1": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{Limit: -1, Workflow: "noop"})
 		},
-		"the step is empty": func() (kagzi.BulkResult, error) { return k.Client.ForkAll(k.Ctx, cancelled, "") },
-		"Version is -1": func() (kagzi.BulkResult, error) {
-			return k.Client.ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1))
+		"the step is empty": func() (admin.BulkResult, error) { return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "") },
+		"Version is -1": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1))
 		},
-		"nil option": func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, cancelled, nil) },
-		"InTx(nil)":  func() (kagzi.BulkResult, error) { return k.Client.CancelAll(k.Ctx, cancelled, kagzi.InTx(nil)) },
-		context.Canceled.Error(): func() (kagzi.BulkResult, error) {
+		"nil option": func() (admin.BulkResult, error) { return admin.New(k.Client).CancelAll(k.Ctx, cancelled, nil) },
+		"InTx(nil)": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).CancelAll(k.Ctx, cancelled, kagzi.InTx(nil))
+		},
+		context.Canceled.Error(): func() (admin.BulkResult, error) {
 			ctx, cancel := context.WithCancel(k.Ctx)
 			cancel()
-			return k.Client.ResumeAll(ctx, cancelled)
+			return admin.New(k.Client).ResumeAll(ctx, cancelled)
 		},
 	} {
 		b, err := call()
@@ -457,7 +461,7 @@ func TestBulkStops(t *testing.T) {
 			THEN RAISE 'enough'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	defer k.Exec(`DROP FUNCTION refuse CASCADE`)
-	b, err := k.Client.ResumeAll(k.Ctx, cancelled)
+	b, err := admin.New(k.Client).ResumeAll(k.Ctx, cancelled)
 	kit.MustContain(t, err, "resume all", "enough")
 	if len(b.Changed) != 1 || len(b.Skipped) != 0 || b.Matched != 2 {
 		t.Errorf("%+v", b)
@@ -465,7 +469,7 @@ func TestBulkStops(t *testing.T) {
 	// A caller's transaction can continue.
 	tx := k.CallersTx()
 	defer func() { _ = tx.Rollback(k.Ctx) }()
-	_, err = k.Client.ResumeAll(k.Ctx, cancelled, kagzi.InTx(tx))
+	_, err = admin.New(k.Client).ResumeAll(k.Ctx, cancelled, kagzi.InTx(tx))
 	kit.MustContain(t, err, "enough")
 	if _, err := tx.Exec(k.Ctx, `SELECT 1`); err != nil {
 		t.Errorf("the caller's transaction is aborted: %v", err)

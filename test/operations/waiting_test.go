@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -16,14 +18,14 @@ import (
 func TestWhatADueRunWaitsFor(t *testing.T) {
 	k := kit.New(t)
 	c, ctx := k.Client, k.Ctx
-	for _, q := range []kagzi.QueueLimits{
-		{Queue: "keyed", EachKey: kagzi.KeyLimits{MaxRunning: 2}},
+	for _, q := range []admin.QueueLimits{
+		{Queue: "keyed", EachKey: admin.KeyLimits{MaxRunning: 2}},
 		{Queue: "small", MaxRunning: 1},
-		{Queue: "slow", Rate: kagzi.Rate{Starts: 1, Per: time.Hour}},
-		{Queue: "slow keys", EachKey: kagzi.KeyLimits{Rate: kagzi.Rate{Starts: 1, Per: time.Hour}}},
-		{Queue: "sequence", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true},
+		{Queue: "slow", Rate: admin.Rate{Starts: 1, Per: time.Hour}},
+		{Queue: "slow keys", EachKey: admin.KeyLimits{Rate: admin.Rate{Starts: 1, Per: time.Hour}}},
+		{Queue: "sequence", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true},
 	} {
-		if err := c.SetQueue(ctx, q); err != nil {
+		if err := admin.New(c).SetQueue(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,13 +78,13 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	want("", kagzi.Queue("nobody"), kagzi.Key("a"))
 	want("", kagzi.Queue("small"), kagzi.Delay(time.Hour))
 
-	for _, target := range []kagzi.Target{
+	for _, target := range []admin.Target{
 		{Queue: "paused"},
 		{Workflow: "paused"},
 		{Queue: "nobody", Key: "b"},
 		{Group: "paused"},
 	} {
-		if err := c.Pause(ctx, target); err != nil {
+		if err := admin.New(c).Pause(ctx, target); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +93,7 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	want("pause of group paused", kagzi.Queue("nobody"), kagzi.Group("paused"))
 	other := kit.Begin(k, kagzi.Define[int, int]("paused"), 1, kagzi.Queue("nobody"))
 	wants[other.ID()] = "pause of workflow paused"
-	if err := c.PauseRun(ctx, want("pause", kagzi.Queue("nobody"))); err != nil {
+	if err := admin.New(c).PauseRun(ctx, want("pause", kagzi.Queue("nobody"))); err != nil {
 		t.Fatal(err)
 	}
 	check := func() {
@@ -104,7 +106,7 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 		}
 	}
 	check()
-	if err := c.Pause(ctx, kagzi.Target{All: true}); err != nil {
+	if err := admin.New(c).Pause(ctx, admin.Target{All: true}); err != nil {
 		t.Fatal(err)
 	}
 	wants = map[kagzi.RunID]string{}
@@ -120,9 +122,9 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 // A run that holds its slot until its end waits for no slot.
 func TestWhatAHolderWaitsFor(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
-	if err := k.Client.SetQueue(k.Ctx, kagzi.QueueLimits{
+	if err := admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{
 		Queue: "default", MaxRunning: 1,
-		EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true,
+		EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true,
 	}); err != nil {
 		t.Fatal(err)
 	}

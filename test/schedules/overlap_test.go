@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -20,7 +22,7 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 			return k.Client.Schedule(k.Ctx, s)
 		},
 		"Pause": func(k *kit.Kit, s kagzi.Schedule) error {
-			return errors.Join(k.Client.PauseSchedule(k.Ctx, s.Name), k.Client.ResumeSchedule(k.Ctx, s.Name))
+			return errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, s.Name), admin.New(k.Client).ResumeSchedule(k.Ctx, s.Name))
 		},
 		"LessJitter": func(k *kit.Kit, s kagzi.Schedule) error {
 			s.Jitter = 0
@@ -130,7 +132,7 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*kit.Kit) error{
 		"Deleted": func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") },
-		"Paused":  func(k *kit.Kit) error { return k.Client.PauseSchedule(k.Ctx, "s") },
+		"Paused":  func(k *kit.Kit) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") },
 		"NewPolicy": func(k *kit.Kit) error {
 			return k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Report.With("")})
 		},
@@ -263,7 +265,7 @@ func TestPausedSchedule(t *testing.T) {
 			co := k.Coordinator()
 			k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, CatchUp: 4, SkipPaused: skip})
 			for range 2 {
-				if err := k.Client.PauseSchedule(k.Ctx, "s"); err != nil {
+				if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -277,7 +279,7 @@ func TestPausedSchedule(t *testing.T) {
 				t.Error("a change has resumed the schedule")
 			}
 			for range 2 {
-				if err := k.Client.ResumeSchedule(k.Ctx, "s"); err != nil {
+				if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -297,7 +299,7 @@ func TestPauseFiresWhatIsDue(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, SkipPaused: true})
 	k.Missed("s", time.Hour)
-	if err := errors.Join(k.Client.PauseSchedule(k.Ctx, "s"), k.Client.ResumeSchedule(k.Ctx, "s")); err != nil {
+	if err := errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, "s"), admin.New(k.Client).ResumeSchedule(k.Ctx, "s")); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(k.Fired("s")); n != 1 {

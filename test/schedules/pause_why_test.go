@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -15,7 +17,7 @@ func TestWhoPausedASchedule(t *testing.T) {
 	s := kagzi.Schedule{Name: "s", Every: time.Hour, Run: kagzi.Define[int, int]("wf").With(1)}
 	change := func() error { return k.Client.Schedule(k.Ctx, s) }
 	pause := func(opts ...kagzi.ChangeOption) func() error {
-		return func() error { return k.Client.PauseSchedule(k.Ctx, "s", opts...) }
+		return func() error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s", opts...) }
 	}
 	var since time.Time
 	for i, step := range []struct {
@@ -28,13 +30,13 @@ func TestWhoPausedASchedule(t *testing.T) {
 		{pause(), true, "ada", ""},
 		{pause(kagzi.Reason("moves")), true, "ada", "moves"},
 		{change, true, "ada", "moves"},
-		{func() error { return k.Client.ResumeSchedule(k.Ctx, "s") }, false, "", ""},
+		{func() error { return admin.New(k.Client).ResumeSchedule(k.Ctx, "s") }, false, "", ""},
 		{pause(), true, "", ""},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
-		info, err := k.Client.GetSchedule(k.Ctx, "s")
+		info, err := admin.New(k.Client).GetSchedule(k.Ctx, "s")
 		if err != nil {
 			t.Fatal(err)
 		}

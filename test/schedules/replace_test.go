@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,7 +44,7 @@ func replacing(k *kit.Kit, s kagzi.Schedule) {
 // trigger starts a run of a schedule beside its ticks.
 func trigger(k *kit.Kit, name string) {
 	k.T.Helper()
-	if _, err := k.Client.TriggerSchedule(k.Ctx, name); err != nil {
+	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -119,7 +121,7 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 			k.Exec(`UPDATE kagzi.schedules SET cursor_at = now(), next_at = now() + interval '1 hour' WHERE NOT paused`)
 			return nil
 		}, "PENDING"},
-		"Paused":  {func(k *kit.Kit) error { return k.Client.PauseSchedule(k.Ctx, "s") }, "PENDING"},
+		"Paused":  {func(k *kit.Kit) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") }, "PENDING"},
 		"Deleted": {func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") }, "PENDING"},
 		"NewPolicy": {func(k *kit.Kit) error {
 			return k.Client.Schedule(k.Ctx, kagzi.Schedule{
@@ -168,7 +170,7 @@ func TestRefusedReplacementCancelsNothing(t *testing.T) {
 func TestChangeWhileReplacing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*kit.Kit) error{
-		"Pause":  func(k *kit.Kit) error { return k.Client.PauseSchedule(k.Ctx, "s") },
+		"Pause":  func(k *kit.Kit) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") },
 		"Delete": func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,14 +260,14 @@ func TestPauseOfBrokenScheduleStays(t *testing.T) {
 	if info := k.Info("s"); !info.Paused || info.Error == "" {
 		t.Fatalf("not paused by Kagzi: %+v", info)
 	}
-	if err := k.Client.PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	k.Schedule(s)
 	if info := k.Info("s"); !info.Paused || info.Error != "" {
 		t.Errorf("the repair has resumed what somebody paused: %+v", info)
 	}
-	if err := k.Client.ResumeSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s"); err != nil {
 		t.Error(err)
 	}
 }
@@ -276,7 +278,7 @@ func TestPausedScheduleKeepsItsTicksThroughAChange(t *testing.T) {
 	co := k.Coordinator()
 	start := k.Now().Add(-1000*time.Hour - 30*time.Minute)
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Start: start})
-	if err := k.Client.PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	k.Missed("s", 10*time.Hour)
@@ -286,7 +288,7 @@ func TestPausedScheduleKeepsItsTicksThroughAChange(t *testing.T) {
 	if info := k.Info("s"); !info.Paused || !info.Last.Equal(cursor) || len(k.Fired("s")) != 0 {
 		t.Errorf("%d runs; cursor %v, before the change %v; %+v", len(k.Fired("s")), info.Last, cursor, info)
 	}
-	if err := k.Client.ResumeSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	k.Pass(co)
@@ -307,7 +309,7 @@ func TestTickAtTheEpoch(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "s", Cron: "0 0 1 1 *"})
 	for i, want := range []int{2, 0} {
-		n, err := k.Client.BackfillSchedule(k.Ctx, "s", time.Unix(0, 0), time.Unix(0, 0).Add(400*24*time.Hour))
+		n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Unix(0, 0), time.Unix(0, 0).Add(400*24*time.Hour))
 		if n != want || err != nil {
 			t.Errorf("backfill %d started %d, %v; want %d", i, n, err, want)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -42,7 +44,7 @@ func TestRefusalOfAnInterceptorIsStored(t *testing.T) {
 		t.Errorf("the other schedule has %d runs, and is %+v", len(k.Fired("other")), info)
 	}
 	k.Exec(`UPDATE kagzi.schedules SET next_at = now() - interval '1 hour' WHERE name = 'refused'`)
-	report, err := k.Client.Health(k.Ctx)
+	report, err := admin.New(k.Client).Health(k.Ctx)
 	if detail := report.Check("schedules").Detail; err != nil ||
 		!strings.HasPrefix(detail, "1 schedule is more than a minute late because the last try to fire failed") ||
 		!strings.Contains(detail, `"refused" (the tenant may start nothing). It is tried again`) ||
@@ -50,7 +52,7 @@ func TestRefusalOfAnInterceptorIsStored(t *testing.T) {
 		t.Errorf("health says %q, %v", detail, err)
 	}
 	open.Store(true)
-	if _, err := k.Client.TriggerSchedule(k.Ctx, "refused"); err != nil {
+	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "refused"); err != nil {
 		t.Fatal(err)
 	}
 	if info := k.Info("refused"); info.Paused {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -17,11 +19,11 @@ func TestTriggerSchedule(t *testing.T) {
 		return in + ctx.FireTime().String(), nil
 	})
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip})
-	if err := k.Client.PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		id, err := k.Client.TriggerSchedule(k.Ctx, "s")
+		id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,11 +51,11 @@ func TestTriggerUnlessActive(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "grouped", Every: time.Hour, Run: kit.Report.With("in", kagzi.Group("g"))})
 	refused := func(name string) {
 		t.Helper()
-		if _, err := k.Client.TriggerSchedule(k.Ctx, name, kagzi.RejectActive); !errors.Is(err, kagzi.ErrRunActive) {
+		if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name, kagzi.RejectActive); !errors.Is(err, kagzi.ErrRunActive) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	first, err := k.Client.TriggerSchedule(k.Ctx, "s", kagzi.RejectActive)
+	first, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.RejectActive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +67,15 @@ func TestTriggerUnlessActive(t *testing.T) {
 	k.WaitStatus(first, kagzi.StatusCompleted)
 	k.WaitStatus(other, kagzi.StatusCompleted)
 	for _, name := range []string{"s", "grouped"} {
-		if _, err := k.Client.TriggerSchedule(k.Ctx, name, kagzi.RejectActive); err != nil {
+		if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name, kagzi.RejectActive); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := k.Client.TriggerSchedule(k.Ctx, "s", kagzi.ReplaceActive); err == nil ||
+	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.ReplaceActive); err == nil ||
 		!strings.Contains(err.Error(), "RejectActive") {
 		t.Errorf("got %v", err)
 	}
-	if err := k.Client.Terminate(k.Ctx, first, kagzi.RejectActive); err == nil ||
+	if err := admin.New(k.Client).Terminate(k.Ctx, first, kagzi.RejectActive); err == nil ||
 		!strings.Contains(err.Error(), "TriggerSchedule") {
 		t.Errorf("got %v", err)
 	}
@@ -91,7 +93,7 @@ func TestFireNew(t *testing.T) {
 	if len(runs) != 1 || runs[0].FireTime.Before(before) || runs[0].FireTime.After(k.Now()) {
 		t.Fatalf("runs %+v", runs)
 	}
-	if info, err := k.Client.GetSchedule(k.Ctx, "s"); err != nil || !info.Next.After(runs[0].FireTime) {
+	if info, err := admin.New(k.Client).GetSchedule(k.Ctx, "s"); err != nil || !info.Next.After(runs[0].FireTime) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if err := k.Client.DeleteSchedule(k.Ctx, "s"); err != nil {
@@ -138,7 +140,7 @@ func TestBackfillSchedule(t *testing.T) {
 	next := k.Info("s").Next
 	from, until := time.Date(2019, 12, 30, 12, 0, 0, 0, time.UTC), time.Date(2020, 1, 5, 12, 0, 0, 0, time.UTC)
 	for i, want := range []int{5, 0} {
-		if n, err := k.Client.BackfillSchedule(k.Ctx, "s", from, until); n != want || err != nil {
+		if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", from, until); n != want || err != nil {
 			t.Errorf("backfill %d started %d, %v; want %d", i, n, err, want)
 		}
 	}
@@ -151,10 +153,10 @@ func TestBackfillSchedule(t *testing.T) {
 		t.Error("a backfill moved the schedule")
 	}
 	k.Schedule(kagzi.Schedule{Name: "busy", Every: time.Second})
-	_, err := k.Client.BackfillSchedule(k.Ctx, "busy", from, until)
+	_, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "busy", from, until)
 	kit.MustContain(t, err, "10000", "parts")
-	_, err = k.Client.BackfillSchedule(k.Ctx, "s", from, k.Now().Add(time.Hour))
+	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", from, k.Now().Add(time.Hour))
 	kit.MustContain(t, err, "in the future")
-	_, err = k.Client.BackfillSchedule(k.Ctx, "s", until, from)
+	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", until, from)
 	kit.MustContain(t, err, "before")
 }

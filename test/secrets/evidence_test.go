@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -227,32 +229,32 @@ func (e *evidence) look(c *kagzi.Client) {
 		e.t.Fatal(err)
 	}
 	for _, run := range runs {
-		log, err := c.RunLog(e.ctx, run.ID)
+		log, err := admin.New(c).RunLog(e.ctx, run.ID)
 		e.add("the log of a run", log, err)
 		info, err := c.Get(e.ctx, run.ID)
 		info.Input, info.Output = nil, nil
 		e.add("a run", info, err)
 		steps, err := c.Steps(e.ctx, run.ID, kagzi.StepFilter{NoPayloads: true})
 		e.add("steps", steps, err)
-		messages, err := c.Messages(e.ctx, run.ID, kagzi.MessageFilter{})
+		messages, err := admin.New(c).Messages(e.ctx, run.ID, admin.MessageFilter{})
 		for i := range messages {
 			messages[i].Payload = nil
 		}
 		e.add("messages", messages, err)
 	}
-	audit, err := c.Audit(e.ctx, kagzi.AuditFilter{Limit: 1000})
+	audit, err := admin.New(c).Audit(e.ctx, admin.AuditFilter{Limit: 1000})
 	e.add("the audit log", audit, err)
-	health, err := c.Health(e.ctx)
+	health, err := admin.New(c).Health(e.ctx)
 	e.add("health", health, err)
-	consumers, err := c.Consumers(e.ctx)
+	consumers, err := admin.New(c).Consumers(e.ctx)
 	for i := range consumers {
 		consumers[i].State = nil
 	}
 	e.add("consumers", consumers, err)
-	workers, _, err := c.Workers(e.ctx, kagzi.WorkerFilter{})
+	workers, _, err := admin.New(c).Workers(e.ctx, admin.WorkerFilter{})
 	e.add("workers", workers, err)
 	for _, w := range workers {
-		log, err := c.WorkerLog(e.ctx, w.ID)
+		log, err := admin.New(c).WorkerLog(e.ctx, w.ID)
 		e.add("the log of a worker", log, err)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -64,7 +67,7 @@ func refused(e *evidence, c *kagzi.Client, pool *pgxpool.Pool) {
 	_, err := kagzi.Start(e.ctx, c, child, newSecret("input"))
 	e.fails("a start", err)
 	e.fails("a message", c.Signal(e.ctx, kagzi.ID("x"), approval.With(newSecret("message"))))
-	e.fails("an event", c.Publish(e.ctx, facts.With(newSecret("event"))))
+	e.fails("an event", topic.New(c).Publish(e.ctx, facts.With(newSecret("event"))))
 	e.fails("a schedule",
 		c.Schedule(e.ctx, kagzi.Schedule{Name: "s", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))}))
 	_, err = c.Get(e.ctx, kagzi.ID("x"))
@@ -76,13 +79,13 @@ func refused(e *evidence, c *kagzi.Client, pool *pgxpool.Pool) {
 	e.fails("a distribution", err)
 	_, err = doctor.Examine(e.ctx, pool)
 	e.fails("the doctor", err)
-	report, err := c.Health(e.ctx)
+	report, err := admin.New(c).Health(e.ctx)
 	e.add("health", report, err)
 	for _, probe := range []string{"ready", "live"} {
 		answer := httptest.NewRecorder()
-		handler := c.Readiness()
+		handler := admin.New(c).Readiness()
 		if probe == "live" {
-			handler = c.Liveness()
+			handler = admin.New(c).Liveness()
 		}
 		handler.ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
 		e.say(probe, answer.Body.String())
@@ -217,7 +220,7 @@ func TestRefusedRows(t *testing.T) {
 	e.fails("a refused schedule",
 		c.Schedule(e.ctx, kagzi.Schedule{Name: "refused", Cron: "0 0 * * *", Run: child.With(newSecret("schedule"))}))
 	e.says("a refused schedule", "no_schedules")
-	e.fails("a refused event", c.Publish(e.ctx, facts.With(newSecret("event")).WithID("e")))
+	e.fails("a refused event", topic.New(c).Publish(e.ctx, facts.With(newSecret("event")).WithID("e")))
 	e.says("a refused event", "no_events")
 	run := kit.Begin(k, parent, newSecret("input"))
 	e.fails("a refused message", c.Signal(e.ctx, run.ID(), approval.With(newSecret("message")).WithID("m")))

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -32,9 +35,9 @@ var (
 	undo     = kagzi.Define[secret, secret]("undo")
 	batched  = kagzi.Define[[]secret, secret]("batched")
 	approval = kagzi.DefineSignal[secret]("approval")
-	facts    = kagzi.DefineTopic[secret]("facts")
-	watcher  = kagzi.DefineConsumer("watcher", kagzi.ConsumerConfig{
-		Topics:    []kagzi.AnyTopic{facts},
+	facts    = topic.Define[secret]("facts")
+	watcher  = topic.DefineConsumer("watcher", topic.ConsumerConfig{
+		Topics:    []topic.AnyTopic{facts},
 		LeastWake: time.Millisecond,
 	})
 )
@@ -87,7 +90,7 @@ func work(fail bool) func(ctx kagzi.Context, in secret) (secret, error) {
 		if err != nil {
 			return in, err
 		}
-		if err := kagzi.Publish(ctx, "tell", facts.With(newSecret("event"))); err != nil {
+		if err := topic.Publish(ctx, "tell", facts.With(newSecret("event"))); err != nil {
 			return in, err
 		}
 		if _, err := kagzi.RunChild(ctx, "child", child, newSecret("child")); err != nil {
@@ -111,11 +114,11 @@ func echo(_ kagzi.Context, in secret) (secret, error) { return in, nil }
 
 // watch is the consumer's function. Its state is a payload.
 func watch(ctx kagzi.Context, state secret) (secret, error) {
-	events, err := kagzi.Peek(ctx, "new", facts, 10)
+	events, err := topic.Peek(ctx, "new", facts, 10)
 	if err != nil || len(events) == 0 {
 		return state, err
 	}
-	return newSecret("state"), kagzi.Reserve(ctx, "new", events...)
+	return newSecret("state"), topic.Reserve(ctx, "new", events...)
 }
 
 // worker returns a worker with code for everything.
@@ -127,7 +130,7 @@ func worker(e *evidence, c *kagzi.Client, fail bool) *kagzi.Worker {
 	kagzi.Handle(w, child, echo)
 	kagzi.Handle(w, undo, echo)
 	kagzi.Handle(w, batched, func(_ kagzi.Context, in []secret) (secret, error) { return in[0], nil })
-	kagzi.Consume(w, watcher, watch)
+	topic.Consume(w, watcher, watch)
 	return w
 }
 
@@ -180,21 +183,21 @@ func changes(e *evidence, k *kit.Kit, run kagzi.RunID) {
 			e.t.Error(err)
 		}
 	}
-	again, err := c.Restart(e.ctx, run, kagzi.NewInput(newSecret("new input")), kagzi.Actor("mira"))
+	again, err := admin.New(c).Restart(e.ctx, run, admin.NewInput(newSecret("new input")), kagzi.Actor("mira"))
 	must(err)
 	k.WaitStatus(again, kagzi.StatusSleeping, "signal approval")
 	must(c.Signal(e.ctx, again, approval.With(newSecret("a later message")), kagzi.Actor("mira")))
 	k.WaitStatus(again, kagzi.StatusCompleted)
-	fork, err := c.Fork(e.ctx, run, "child", kagzi.Actor("mira"))
+	fork, err := admin.New(c).Fork(e.ctx, run, "child", kagzi.Actor("mira"))
 	must(err)
 	k.WaitStatus(fork, kagzi.StatusCompleted)
-	must(c.Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
-	must(c.Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
+	must(topic.New(c).Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
+	must(topic.New(c).Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
 	for _, input := range []string{"schedule", "schedule changed"} {
 		must(c.Schedule(e.ctx, kagzi.Schedule{Name: "daily", Cron: "0 0 * * *", Run: child.With(newSecret(input))},
 			why...))
 	}
-	_, err = c.TriggerSchedule(e.ctx, "daily", why...)
+	_, err = admin.New(c).TriggerSchedule(e.ctx, "daily", why...)
 	must(err)
 	kit.Begin(k, child, newSecret("held"), kagzi.ID("held"), kagzi.Delay(time.Hour))
 	_, err = kagzi.Start(e.ctx, c, child, newSecret("another"), kagzi.ID("held"))
@@ -203,7 +206,7 @@ func changes(e *evidence, k *kit.Kit, run kagzi.RunID) {
 	kit.Begin(k, child, newSecret("debounced"), kagzi.Debounce{Key: "soon", Delay: time.Hour, Max: time.Hour})
 	kit.Begin(k, child, newSecret("debounced later"), kagzi.Debounce{Key: "soon", Delay: time.Hour, Max: time.Hour})
 	must(c.Cancel(e.ctx, kagzi.ID("held"), why...))
-	must(c.Delete(e.ctx, fork, why...))
+	must(admin.New(c).Delete(e.ctx, fork, why...))
 }
 
 // Runs that fail, are compensated and resumed, and panic with payloads at hand.

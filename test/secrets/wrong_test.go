@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -60,7 +63,7 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 	name := fmt.Sprintf("%T", *new(Wrong))
 	started, has := kagzi.Define[Right, Right](name, kit.NoRetry), kagzi.Define[Wrong, Wrong](name, kit.NoRetry)
 	sent, read := kagzi.DefineSignal[Right](name), kagzi.DefineSignal[Wrong](name)
-	published, seen := kagzi.DefineTopic[Right](name), kagzi.DefineTopic[Wrong](name)
+	published, seen := topic.Define[Right](name), topic.Define[Wrong](name)
 	kagzi.Handle(w, has, func(_ kagzi.Context, in Wrong) (Wrong, error) { return in, nil })
 	inner := kagzi.Define[int, Right]("inner of "+name, kit.NoRetry)
 	kagzi.Handle(w, inner, func(kagzi.Context, int) (Right, error) { return right, nil })
@@ -87,12 +90,12 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 		_, err := kagzi.Step(ctx, "s", func(context.Context) (any, error) { return right, nil })
 		return 0, err
 	})
-	consumer := kagzi.DefineConsumer("consumer of "+name, kagzi.ConsumerConfig{
-		Topics:    []kagzi.AnyTopic{seen},
+	consumer := topic.DefineConsumer("consumer of "+name, topic.ConsumerConfig{
+		Topics:    []topic.AnyTopic{seen},
 		LeastWake: time.Millisecond,
 	})
-	kagzi.Consume(w, consumer, func(ctx kagzi.Context, n int) (int, error) {
-		events, err := kagzi.Peek(ctx, "new", seen, 10)
+	topic.Consume(w, consumer, func(ctx kagzi.Context, n int) (int, error) {
+		events, err := topic.Peek(ctx, "new", seen, 10)
 		return n + len(events), err
 	})
 	return func() {
@@ -101,7 +104,7 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 		waits := kit.Begin(k, outer, "message", sent.With(right))
 		aside := ""
 		await.True(e.t, "the message is set aside", func() bool {
-			got, err := k.Client.Messages(e.ctx, waits, kagzi.MessageFilter{})
+			got, err := admin.New(k.Client).Messages(e.ctx, waits, admin.MessageFilter{})
 			if err != nil || len(got) != 1 {
 				e.t.Fatalf("%s: messages %v, %v", name, got, err)
 			}
@@ -109,7 +112,7 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 			return aside != ""
 		})
 		e.fails(name+": a message", errors.New(aside))
-		if err := k.Client.Terminate(e.ctx, waits); err != nil {
+		if err := admin.New(k.Client).Terminate(e.ctx, waits); err != nil {
 			e.t.Error(err)
 		}
 		for _, how := range []string{"child", "step"} {
@@ -122,10 +125,10 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 		}
 		_, err := kit.Find(e.t, k.Client, kagzi.Define[int, Wrong](inner.Name()), kit.Begin(k, inner, 1)).Result(e.ctx)
 		e.fails(name+": a result", err)
-		if err := k.Client.Publish(e.ctx, published.With(right)); err != nil {
+		if err := topic.New(k.Client).Publish(e.ctx, published.With(right)); err != nil {
 			e.t.Error(err)
 		}
-		for _, err := range kagzi.Events(e.ctx, k.Client, seen, 0) {
+		for _, err := range topic.Events(e.ctx, k.Client, seen, 0) {
 			e.fails(name+": an event", err)
 		}
 		await.True(e.t, "the consumer fails", func() bool {
@@ -217,12 +220,12 @@ func unstorable(e *evidence, name string, c *kagzi.Client, v any) {
 	err = c.Schedule(e.ctx, kagzi.Schedule{Name: "s", Cron: "0 0 * * *", Run: as(v)})
 	e.fails(name+": an input of a schedule", err)
 	message, event := kagzi.DefineSignal[secret]("s").With(newSecret("")),
-		kagzi.DefineTopic[secret]("t").With(newSecret(""))
+		topic.Define[secret]("t").With(newSecret(""))
 	if l, ok := v.(loud); ok {
-		message, event = kagzi.DefineSignal[loud]("s").With(l), kagzi.DefineTopic[loud]("t").With(l)
+		message, event = kagzi.DefineSignal[loud]("s").With(l), topic.Define[loud]("t").With(l)
 	}
 	e.fails(name+": a message", c.Signal(e.ctx, kagzi.ID("x"), message))
-	e.fails(name+": an event", c.Publish(e.ctx, event))
+	e.fails(name+": an event", topic.New(c).Publish(e.ctx, event))
 }
 
 // A value that a step or a run returns and that cannot be stored.
@@ -258,9 +261,9 @@ func TestResultsThatCannotBeStored(t *testing.T) {
 					return kagzi.Step(ctx, "s", func(context.Context) (any, error) { return v(), nil }, kit.NoRetry)
 				case "event":
 					if name == "its own type" {
-						return 0, kagzi.Publish(ctx, "p", kagzi.DefineTopic[loud]("t").With(loud{word}))
+						return 0, topic.Publish(ctx, "p", topic.Define[loud]("t").With(loud{word}))
 					}
-					return 0, kagzi.Publish(ctx, "p", kagzi.DefineTopic[any]("t").With(v()))
+					return 0, topic.Publish(ctx, "p", topic.Define[any]("t").With(v()))
 				case "child":
 					_, err := kagzi.RunChild(ctx, "c", kagzi.Define[loud, int]("none"),
 						loud{word + strings.Repeat("x", 60)})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -112,7 +114,7 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	run, told := kit.BeginStuck(k, kit.NewWorker(t, k.Client, kagzi.WorkerConfig{}))
 	k.Cancel(run.ID(), kagzi.Grace(time.Hour))
 	await.Receive(t, told)
-	if b, err := k.Client.CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}},
+	if b, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}},
 		kagzi.Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/text"
@@ -39,7 +41,7 @@ func TestCompensationFails(t *testing.T) {
 	}
 	kit.MustContain(t, re, "hotel#compensation", "the hotel is closed", "broken")
 	j.Want(t, "flight hotel car cancel:car7 cancel:flight7")
-	if _, err := k.Client.Fork(k.Ctx, run.ID(), "hotel"); !errors.Is(err, kagzi.ErrCompensated) {
+	if _, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel"); !errors.Is(err, kagzi.ErrCompensated) {
 		t.Errorf("Fork: %v", err)
 	}
 	k.Resume(run.ID())
@@ -50,7 +52,7 @@ func TestCompensationFails(t *testing.T) {
 		t.Errorf("the run ended with %v", re)
 	}
 	j.Want(t, "flight hotel car cancel:car7 cancel:flight7 cancel:hotel7")
-	if err := k.Client.Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrCompensated) {
+	if err := admin.New(k.Client).Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrCompensated) {
 		t.Errorf("Resume: %v", err)
 	}
 }

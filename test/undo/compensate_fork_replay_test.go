@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -118,7 +120,7 @@ func TestForkThatGoesAnotherWay(t *testing.T) {
 		run := kit.Begin(k, kit.Travel, 1)
 		kit.EndsAs(k, run, kagzi.StatusFailed)
 		down.Store(false)
-		k.Resume(run.ID(), kagzi.Forget("card"))
+		k.Resume(run.ID(), admin.Forget("card"))
 		await.True(t, "completed", func() bool { return k.InfoOf(run.ID()).Status == kagzi.StatusCompleted })
 		again.Store(true)
 		endsUndone(k, run, "book", nil, j, "cancel:booking")
@@ -163,7 +165,7 @@ func TestForkRegistersInOrder(t *testing.T) {
 			run := kit.Begin(k, kit.Travel, 1)
 			kit.ResultOf(k, run)
 			again.Store(true)
-			id, err := k.Client.Fork(k.Ctx, run.ID(), "hotel")
+			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +222,7 @@ func TestReplayOfAFork(t *testing.T) {
 			if err := w.Replay(k.Ctx, run.ID()); err != nil {
 				t.Errorf("of the old run: %v", err)
 			}
-			id, err := k.Client.Fork(k.Ctx, run.ID(), "hotel")
+			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel")
 			if err != nil {
 				t.Fatal(err)
 			}

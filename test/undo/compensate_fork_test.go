@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -16,10 +18,10 @@ import (
 // the old run stay with the old run, unless they are inherited.
 func TestForkInheritsNoCompensations(t *testing.T) {
 	t.Parallel()
-	inherited := []kagzi.RestartOption{kagzi.InheritCompensations()}
+	inherited := []admin.RestartOption{admin.InheritCompensations()}
 	for name, tt := range map[string]struct {
 		from string
-		opts []kagzi.RestartOption
+		opts []admin.RestartOption
 		want string
 	}{
 		"Before":          {"flight", nil, "cancel:van cancel:Ritz cancel:LH1"},
@@ -69,7 +71,7 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 				endsUndone(k, run, tt.from, tt.opts, j, tt.want)
 				return
 			}
-			forks, err := k.Client.ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "trip"}, tt.from, tt.opts...)
+			forks, err := admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "trip"}, tt.from, tt.opts...)
 			if err != nil || len(forks.New) != 1 {
 				t.Fatalf("%+v, %v", forks, err)
 			}
@@ -82,9 +84,9 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 }
 
 // endsUndone forks the run and fails the test unless the fork fails and j is then as wanted.
-func endsUndone(k *kit.Kit, run *kagzi.Run[int], from string, opts []kagzi.RestartOption, j *kit.Journal, want string) {
+func endsUndone(k *kit.Kit, run *kagzi.Run[int], from string, opts []admin.RestartOption, j *kit.Journal, want string) {
 	k.T.Helper()
-	id, err := k.Client.Fork(k.Ctx, run.ID(), from, opts...)
+	id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), from, opts...)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func TestInheritCompensationsIsForForks(t *testing.T) {
 	kit.Serve(k, wf, func(kagzi.Context, int) (int, error) { return 1, nil })
 	run := kit.Begin(k, wf, 1)
 	kit.ResultOf(k, run)
-	_, err := k.Client.Restart(k.Ctx, run.ID(), kagzi.InheritCompensations())
+	_, err := admin.New(k.Client).Restart(k.Ctx, run.ID(), admin.InheritCompensations())
 	kit.MustContain(t, err, "InheritCompensations", "Fork")
 }
 
@@ -177,7 +179,7 @@ func TestForkWithAnotherInput(t *testing.T) {
 			run := kit.Begin(k, kit.Travel, 1)
 			kit.ResultOf(k, run)
 			again.Store(true)
-			endsUndone(k, run, "mail", []kagzi.RestartOption{kagzi.NewInput(2)}, j, "")
+			endsUndone(k, run, "mail", []admin.RestartOption{admin.NewInput(2)}, j, "")
 		})
 	}
 }
@@ -306,16 +308,16 @@ func TestForkInheritsFromALoser(t *testing.T) {
 	run := kit.Begin(k, kit.Travel, 1)
 	kit.ResultOf(k, run)
 	again.Store(true)
-	endsUndone(k, run, "mail", []kagzi.RestartOption{kagzi.InheritCompensations()}, j, "cancel:flight")
+	endsUndone(k, run, "mail", []admin.RestartOption{admin.InheritCompensations()}, j, "cancel:flight")
 }
 
 // TestForkOfAForkCompensates forks a completed run, which completes, and the fork, which fails.
 func TestForkOfAForkCompensates(t *testing.T) {
 	t.Parallel()
-	inherited := []kagzi.RestartOption{kagzi.InheritCompensations()}
+	inherited := []admin.RestartOption{admin.InheritCompensations()}
 	for name, tt := range map[string]struct {
 		first, second string
-		opts          []kagzi.RestartOption
+		opts          []admin.RestartOption
 		want          string
 	}{
 		"CopiedByTheFirst":   {"mail", "flight", nil, "cancel:car1 cancel:hotel1 cancel:flight1"},
@@ -334,7 +336,7 @@ func TestForkOfAForkCompensates(t *testing.T) {
 			kit.ServeCancellations(k, j, nil)
 			run := kit.Begin(k, kit.Travel, 1)
 			kit.ResultOf(k, run)
-			id, err := k.Client.Fork(k.Ctx, run.ID(), tt.first)
+			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), tt.first)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -369,7 +371,7 @@ func TestForkBehindACancelledChild(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, kit.Travel, 1)
 	kit.ResultOf(k, run)
-	id, err := k.Client.Fork(k.Ctx, run.ID(), "mail")
+	id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "mail")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -95,7 +97,7 @@ func TestCompensate(t *testing.T) {
 		},
 		{name: "Terminated", then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-			if err := k.Client.Terminate(k.Ctx, run.ID()); err != nil {
+			if err := admin.New(k.Client).Terminate(k.Ctx, run.ID()); err != nil {
 				k.T.Fatal(err)
 			}
 		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: "flight hotel car"},
@@ -161,10 +163,10 @@ func TestCompensatingRun(t *testing.T) {
 		t.Errorf("the run is %+v", info)
 	}
 	k.Signal(run.ID(), kagzi.DefineSignal[int]("late").With(1))
-	if _, err := k.Client.Restart(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
+	if _, err := admin.New(k.Client).Restart(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Errorf("Restart: %v", err)
 	}
-	if err := k.Client.Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
+	if err := admin.New(k.Client).Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Errorf("Resume: %v", err)
 	}
 	k.Cancel(run.ID())
@@ -175,10 +177,10 @@ func TestCompensatingRun(t *testing.T) {
 	kit.ServeCancellations(k, j, nil)
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
 	j.Want(t, kit.Compensated)
-	if err := k.Client.Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrCompensated) {
+	if err := admin.New(k.Client).Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrCompensated) {
 		t.Errorf("Resume: %v", err)
 	}
-	if _, err := k.Client.Fork(k.Ctx, run.ID(), "hotel"); !errors.Is(err, kagzi.ErrCompensated) {
+	if _, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel"); !errors.Is(err, kagzi.ErrCompensated) {
 		t.Errorf("Fork: %v", err)
 	}
 }
@@ -189,7 +191,7 @@ func TestTerminateEndsCompensations(t *testing.T) {
 	kit.Serve(k, kit.Travel, kit.Trip(&kit.Journal{}, kit.Breaks))
 	run := kit.Begin(k, kit.Travel, 7)
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation car")
-	if err := k.Client.Terminate(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).Terminate(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	kit.FailureOf(k, run, kagzi.StatusCancelled)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -24,7 +26,7 @@ func TestHealthShowsFailedCompensations(t *testing.T) {
 	kit.StartWorker(t, serveParent)
 	compensations := func() (health.Check, bool) {
 		t.Helper()
-		r, err := k.Client.Health(k.Ctx)
+		r, err := admin.New(k.Client).Health(k.Ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

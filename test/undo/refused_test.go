@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/await"
@@ -27,7 +29,7 @@ func wantRefused(k *kit.Kit, run *kagzi.Run[int], on string) {
 	if !await.BecomesTrue(await.Patience, func() bool { return k.InfoOf(run).WaitingOn == on }) {
 		k.T.Fatalf("the run waits on %q, want %q", k.InfoOf(run).WaitingOn, on)
 	}
-	report, err := k.Client.Health(k.Ctx)
+	report, err := admin.New(k.Client).Health(k.Ctx)
 	if c := report.Check("compensations"); err != nil || c.Status != health.Degraded ||
 		!strings.Contains(c.Detail, string(run.ID())+" (trip, "+on+")") {
 		k.T.Errorf("health says %+v, %v", c, err)

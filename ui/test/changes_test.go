@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -81,7 +83,7 @@ func TestChangesOfRunsThatWait(t *testing.T) {
 	logged(k, run, "UPDATED")
 	tb.change("/cancel", "Cancelled", because...)
 	logged(k, run, "CANCELLED")
-	if log, err := k.Client.RunLog(k.Ctx, run); err != nil || len(log) != 4 {
+	if log, err := admin.New(k.Client).RunLog(k.Ctx, run); err != nil || len(log) != 4 {
 		t.Errorf("the run's log is %+v, %v: each change was to be made once", log, err)
 	}
 	tb.change("/delete", "Deleted", because...)
@@ -185,11 +187,11 @@ func TestChangesOfSchedules(t *testing.T) {
 	if !k.Info("hourly").Paused {
 		t.Error("the schedule is not paused")
 	}
-	if err := k.Client.ResumeSchedule(k.Ctx, "hourly"); err != nil {
+	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "hourly"); err != nil {
 		t.Fatal(err)
 	}
 	tb.until(`document.querySelector("#main a[href$='/pause']")`) // the buttons follow what others do
-	if err := k.Client.PauseSchedule(k.Ctx, "hourly"); err != nil {
+	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "hourly"); err != nil {
 		t.Fatal(err)
 	}
 	tb.change("/resume", "Resumed")
@@ -209,7 +211,7 @@ func TestChangesOfSchedules(t *testing.T) {
 	}
 	tb.open("/schedules/hourly")
 	tb.change("/delete", "Deleted the schedule hourly")
-	if _, err := k.Client.GetSchedule(k.Ctx, "hourly"); err == nil {
+	if _, err := admin.New(k.Client).GetSchedule(k.Ctx, "hourly"); err == nil {
 		t.Error("the schedule is there")
 	}
 }
@@ -220,18 +222,18 @@ func TestChangesOfLimitsAndWorkers(t *testing.T) {
 	tb.change("/limits/queue", "Set the limits of queue office", "queue", "office", "most", "3")
 	tb.change("/limits/step", "openai", "limit", "openai", "most", "2")
 	tb.change("/limits/pause", "Paused", append(because, "queue", "office")...)
-	queues, err := k.Client.Queues(k.Ctx)
+	queues, err := admin.New(k.Client).Queues(k.Ctx)
 	if err != nil || len(queues) != 1 || queues[0].MaxRunning != 3 {
 		t.Errorf("the queues are %+v, %v", queues, err)
 	}
-	pauses, err := k.Client.Pauses(k.Ctx)
+	pauses, err := admin.New(k.Client).Pauses(k.Ctx)
 	if err != nil || len(pauses) != 1 || pauses[0].Queue != "office" || pauses[0].Actor != actor ||
 		pauses[0].Reason != reason {
 		t.Errorf("the pauses are %+v, %v", pauses, err)
 	}
 	tb.says("#pauses", reason)
 	tb.change("/limits/unpause?queue=office", "Unpaused")
-	if pauses, err := k.Client.Pauses(k.Ctx); err != nil || len(pauses) > 0 {
+	if pauses, err := admin.New(k.Client).Pauses(k.Ctx); err != nil || len(pauses) > 0 {
 		t.Errorf("the pauses are %+v, %v", pauses, err)
 	}
 
@@ -286,7 +288,7 @@ func TestReadOnly(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, idle, "x")
 	k.Schedule(kagzi.Schedule{Name: "hourly", Run: idle.With("x"), Every: time.Hour})
-	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "side"}); err != nil {
+	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "side"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, page := range []string{

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -90,7 +92,7 @@ func (d *dataset) shop() {
 	if err := shop.Fill(d.kit.Ctx); err != nil {
 		t.Fatal(err)
 	}
-	workers, _, err := d.kit.Client.Workers(d.kit.Ctx, kagzi.WorkerFilter{Status: []string{"ONLINE"}})
+	workers, _, err := admin.New(d.kit.Client).Workers(d.kit.Ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
 	if err != nil || len(workers) == 0 {
 		t.Fatalf("%d workers, %v", len(workers), err)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui"
@@ -30,7 +32,7 @@ func TestHiddenPayloads(t *testing.T) {
 		t.Fatal(got)
 	}
 	k.Schedule(kagzi.Schedule{Name: "hourly", Run: wf.With(secret), Cron: "0 * * * *"})
-	if err := k.Client.Publish(k.Ctx, kagzi.DefineTopic[string]("mail").With("event "+secret).
+	if err := topic.New(k.Client).Publish(k.Ctx, topic.Define[string]("mail").With("event "+secret).
 		WithID("m1")); err != nil {
 		t.Fatal(err)
 	}

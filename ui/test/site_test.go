@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -74,7 +76,7 @@ func path(parts ...string) string {
 // logged fails the test unless the newest entry of a run's log says who made a change, and why.
 func logged(k *kit.Kit, ref kagzi.Ref, event string) {
 	k.T.Helper()
-	entries, err := k.Client.RunLog(k.Ctx, ref)
+	entries, err := admin.New(k.Client).RunLog(k.Ctx, ref)
 	if err != nil {
 		k.T.Fatal(err)
 	}

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -49,7 +52,7 @@ func TestChangesOfKeysAndQueues(t *testing.T) {
 	k, tb := begin(t, ui.Config{Authorize: everybody})
 	tb.open("/limits")
 	tb.change("/limits/key", "Set the limits of key acme", "queue", "office", "key", "acme", "most", "2", "weight", "3")
-	keys, err := k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "office", Order: kagzi.ByKey})
+	keys, err := admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "office", Order: admin.ByKey})
 	if err != nil || len(keys) != 1 || keys[0].Limits.MaxRunning != 2 || keys[0].Limits.Weight != 3 {
 		t.Errorf("the keys are %+v, %v", keys, err)
 	}
@@ -62,19 +65,19 @@ func TestChangesOfKeysAndQueues(t *testing.T) {
 	tb.says("#key-acme", "Paused")
 	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "4", "rate", "10/s", "burst", "2",
 		"key-most", "1")
-	queues, err := k.Client.Queues(k.Ctx)
+	queues, err := admin.New(k.Client).Queues(k.Ctx)
 	if err != nil || len(queues) != 1 || queues[0].MaxRunning != 4 || queues[0].Rate.Burst != 2 ||
 		queues[0].EachKey.MaxRunning != 1 {
 		t.Errorf("the queues are %+v, %v", queues, err)
 	}
-	if keys, err = k.Client.Keys(k.Ctx, kagzi.KeyFilter{Queue: "office", Order: kagzi.ByKey}); err != nil ||
+	if keys, err = admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "office", Order: admin.ByKey}); err != nil ||
 		len(keys) != 1 || keys[0].Limits.MaxRunning != 5 {
 		t.Errorf("the keys are %+v, %v", keys, err)
 	}
 	tb.open("/queues/office")
 	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "", "rate", "", "burst", "",
 		"key-most", "")
-	if queues, err = k.Client.Queues(k.Ctx); err != nil || len(queues) != 0 {
+	if queues, err = admin.New(k.Client).Queues(k.Ctx); err != nil || len(queues) != 0 {
 		t.Errorf("without limits the queues are %+v, %v", queues, err)
 	}
 }
@@ -88,25 +91,25 @@ func TestChangesOfConsumers(t *testing.T) {
 	await.Receive(t, runs)
 	tb.open("/consumers/sorter")
 	tb.change("/skip", "Skipped the event", "topic", "mail", "event", "m1")
-	if all, err := k.Client.Consumers(k.Ctx); err != nil || len(all) != 1 || all[0].Topics[0].Pending != 0 {
+	if all, err := admin.New(k.Client).Consumers(k.Ctx); err != nil || len(all) != 1 || all[0].Topics[0].Pending != 0 {
 		t.Errorf("the consumers are %+v, %v", all, err)
 	}
 	tb.open("/consumers/sorter")
 	tb.change("/delete", "Deleted the consumer sorter")
-	if all, err := k.Client.Consumers(k.Ctx); err != nil || len(all) != 0 {
+	if all, err := admin.New(k.Client).Consumers(k.Ctx); err != nil || len(all) != 0 {
 		t.Errorf("the consumers are %+v, %v", all, err)
 	}
 }
 
 // serveSorter serves a consumer that takes no event, and publishes one. The channel has its runs.
 func serveSorter(k *kit.Kit) <-chan struct{} {
-	mail := kagzi.DefineTopic[string]("mail")
-	sorter := kagzi.DefineConsumer("sorter", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{mail}})
+	mail := topic.Define[string]("mail")
+	sorter := topic.DefineConsumer("sorter", topic.ConsumerConfig{Topics: []topic.AnyTopic{mail}})
 	w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
 	runs := make(chan struct{}, 100)
-	kagzi.Consume(w, sorter, func(_ kagzi.Context, n int) (int, error) { runs <- struct{}{}; return n + 1, nil })
+	topic.Consume(w, sorter, func(_ kagzi.Context, n int) (int, error) { runs <- struct{}{}; return n + 1, nil })
 	kit.StartWorker(k.T, w)
-	if err := k.Client.Publish(k.Ctx, mail.With("x").WithID("m1")); err != nil {
+	if err := topic.New(k.Client).Publish(k.Ctx, mail.With("x").WithID("m1")); err != nil {
 		k.T.Fatal(err)
 	}
 	return runs
@@ -119,7 +122,7 @@ func serveQueue(k *kit.Kit, queue string) (id string, done <-chan error) {
 	kagzi.Handle(w, idle, func(kagzi.Context, string) (string, error) { return "", nil })
 	done = kit.RunWorker(k.T, w)
 	await.True(k.T, "the worker is online", func() bool {
-		page, _, err := k.Client.Workers(k.Ctx, kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
+		page, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
 		if len(page) == 1 {
 			id = page[0].ID
 		}
@@ -140,8 +143,8 @@ func TestDrainOfAQueueAndForceOffline(t *testing.T) {
 	tb.open(path("workers", id))
 	tb.change("/force-offline", "It is offline")
 	tb.open(path("workers", id))
-	log, err := k.Client.WorkerLog(k.Ctx, id)
-	if err != nil || !slices.ContainsFunc(log, func(e kagzi.LogEntry) bool { return e.Reason == "forced offline" }) {
+	log, err := admin.New(k.Client).WorkerLog(k.Ctx, id)
+	if err != nil || !slices.ContainsFunc(log, func(e admin.LogEntry) bool { return e.Reason == "forced offline" }) {
 		t.Errorf("the worker's log is %+v, %v", log, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui"
@@ -40,7 +42,7 @@ func TestTakeoverIsMarked(t *testing.T) {
 	tb.fits()
 	tb.accessible("a takeover, 390 px")
 	tb.size(1280, 900)
-	second := kit.Only(t, k.Client, kagzi.WorkerFilter{Status: []string{"ONLINE"}}).ID
+	second := kit.Only(t, k.Client, admin.WorkerFilter{Status: []string{"ONLINE"}}).ID
 	tb.click(`#row-workers a[href$="` + second + `"] .exec:not(.thin)`)
 	tb.until(`location.pathname.endsWith(` + quote("/workers/"+second) + `)`)
 }

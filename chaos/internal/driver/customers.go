@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -294,27 +296,27 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 	case "cancel":
 		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Cancel(ctx, run, by) })
 	case "terminate":
-		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Terminate(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Terminate(ctx, run, by) })
 	case "pause":
-		c.insist(ctx, call, func(ctx context.Context) error { return c.client.PauseRun(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).PauseRun(ctx, run, by) })
 		sleep(ctx, 300*time.Millisecond)
 		call.Verb = "unpause"
 		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error {
-			return c.client.UnpauseRun(ctx, run, by)
+			return admin.New(c.client).UnpauseRun(ctx, run, by)
 		})
 	case "update":
 		call.Priority = 2
 		c.insist(ctx, call, func(ctx context.Context) error {
-			return c.client.Update(ctx, run, kagzi.Priority(call.Priority), by)
+			return admin.New(c.client).Update(ctx, run, kagzi.Priority(call.Priority), by)
 		})
 	case "resume":
 		if c.ended(ctx, run) {
-			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Resume(ctx, run, by) })
+			c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Resume(ctx, run, by) })
 		}
 	case "restart":
 		if c.ended(ctx, run) {
 			c.call(ctx, &call, func(ctx context.Context) error {
-				id, err := c.client.Restart(ctx, run, by)
+				id, err := admin.New(c.client).Restart(ctx, run, by)
 				call.New = string(id)
 				return err
 			})
@@ -328,7 +330,7 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 					return errors.Join(err, kagzi.ErrNotFound)
 				}
 				call.Name = steps[len(steps)/2].Step
-				id, err := c.client.Fork(ctx, run, call.Name, by)
+				id, err := admin.New(c.client).Fork(ctx, run, call.Name, by)
 				call.New = string(id)
 				return err
 			})
@@ -336,7 +338,7 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 		}
 	case "delete":
 		if c.ended(ctx, run) {
-			c.insist(ctx, call, func(ctx context.Context) error { return c.client.Delete(ctx, run, by) })
+			c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Delete(ctx, run, by) })
 		}
 	case "cancel all", "resume all":
 		c.changeAll(ctx, number, verb)
@@ -348,20 +350,20 @@ func (c *customers) changeAll(ctx context.Context, number int, verb string) int 
 	f := kagzi.RunFilter{Workflow: load.Run.Name(), Queue: "narrow", Limit: 3}
 	by := kagzi.Actor(fmt.Sprint("customer ", number))
 	call := evidence.Call{Client: number, Verb: verb}
-	var done kagzi.BulkResult
+	var done admin.BulkResult
 	c.call(ctx, &call, func(ctx context.Context) (err error) {
 		switch verb {
 		case "cancel all":
 			f.Status = []kagzi.Status{kagzi.StatusPending}
-			done, err = c.client.CancelAll(ctx, f, by)
+			done, err = admin.New(c.client).CancelAll(ctx, f, by)
 		case "resume all":
 			f.Status = []kagzi.Status{kagzi.StatusFailed}
-			done, err = c.client.ResumeAll(ctx, f, by)
+			done, err = admin.New(c.client).ResumeAll(ctx, f, by)
 		case "update all":
-			done, err = c.client.UpdateAll(ctx, f, kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}, by)
+			done, err = admin.New(c.client).UpdateAll(ctx, f, kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}, by)
 		case "delete all":
 			f.Status = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed}
-			done, err = c.client.DeleteAll(ctx, f, by)
+			done, err = admin.New(c.client).DeleteAll(ctx, f, by)
 		}
 		return err
 	})

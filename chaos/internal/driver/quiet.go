@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -49,10 +51,10 @@ func (c *customers) publish(ctx context.Context, q load.Quiet, what string, open
 	c.insist(ctx, call, func(ctx context.Context) error {
 		e := q.Topic.With(what).WithID(kagzi.ID(id))
 		if open == 0 {
-			return c.client.Publish(ctx, e)
+			return topic.New(c.client).Publish(ctx, e)
 		}
 		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-			if err := c.client.Publish(ctx, e, kagzi.InTx(tx)); err != nil {
+			if err := topic.New(c.client).Publish(ctx, e, kagzi.InTx(tx)); err != nil {
 				return err
 			}
 			sleep(ctx, open)

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -140,11 +142,11 @@ func (r *round) prepare(ctx context.Context) error {
 		return err
 	}
 	for _, l := range load.Limits {
-		if err := c.SetQueue(ctx, l); err != nil {
+		if err := admin.New(c).SetQueue(ctx, l); err != nil {
 			return err
 		}
 	}
-	if err := c.SetLimit(ctx, load.Gate); err != nil {
+	if err := admin.New(c).SetLimit(ctx, load.Gate); err != nil {
 		return err
 	}
 	o := r.plan.Options

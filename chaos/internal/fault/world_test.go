@@ -147,7 +147,7 @@ func newWorld(t *testing.T, g fault.ServerKind) (*world, *fault.Site) {
 }
 
 // populate starts workers and customers, who connect to dsn.
-func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
+func populate(t *testing.T, fw *fault.World, owner, dsn string) *world {
 	t.Helper()
 	ctx, end := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -155,7 +155,7 @@ func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
 	w := &world{World: fw, t: t}
 	w.Dir, w.Times = t.TempDir(), times
 	var err error
-	if w.Admin, err = pgxpool.New(ctx, admin); err != nil {
+	if w.Admin, err = pgxpool.New(ctx, owner); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Admin.Close)
@@ -214,7 +214,7 @@ func populate(t *testing.T, fw *fault.World, admin, dsn string) *world {
 		return w.client.Cancel(ctx, kagzi.RunID(run.String())) == nil
 	}
 	w.Bulk = func(ctx context.Context, _ *rand.Rand) int {
-		done, _ := w.client.RestartAll(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
+		done, _ := admin.New(w.client).RestartAll(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
 		return len(done.Changed)
 	}
 	t.Cleanup(func() { end(); all.Wait() }) // before pools and places are closed

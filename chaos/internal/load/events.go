@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
 
@@ -17,8 +19,8 @@ import (
 // A Quiet is a topic that gets two events in a round, shortly one after the other, with a consumer of its own. On a
 // busy topic the next event wakes a consumer that has overlooked one; here there is no next event.
 type Quiet struct {
-	Topic    kagzi.Topic[string]
-	Consumer kagzi.Consumer
+	Topic    topic.Topic[string]
+	Consumer topic.Consumer
 }
 
 // Quiets are all of them.
@@ -30,9 +32,9 @@ const quietWork = 200 * time.Millisecond
 
 func quiets(n int) (all []Quiet) {
 	for i := range n {
-		t := kagzi.DefineTopic[string](fmt.Sprint("quiet ", i))
-		all = append(all, Quiet{t, kagzi.DefineConsumer(fmt.Sprint("listener ", i), kagzi.ConsumerConfig{
-			Topics: []kagzi.AnyTopic{t}, Queue: "plain", LeastWake: 200 * time.Millisecond, IgnoreFailure: true,
+		t := topic.Define[string](fmt.Sprint("quiet ", i))
+		all = append(all, Quiet{t, topic.DefineConsumer(fmt.Sprint("listener ", i), topic.ConsumerConfig{
+			Topics: []topic.AnyTopic{t}, Queue: "plain", LeastWake: 200 * time.Millisecond, IgnoreFailure: true,
 			RetryPolicy: kagzi.RetryPolicy{MaxAttempts: 10, Backoff: 20 * time.Millisecond},
 		})})
 	}
@@ -40,10 +42,10 @@ func quiets(n int) (all []Quiet) {
 }
 
 // reads returns the function of a consumer, which works for a while on the events that it has seen.
-func (h *Handler) reads(topic kagzi.Topic[string], work time.Duration) func(kagzi.Context, Read) (Read, error) {
+func (h *Handler) reads(about topic.Topic[string], work time.Duration) func(kagzi.Context, Read) (Read, error) {
 	return func(ctx kagzi.Context, last Read) (Read, error) {
-		events, err := kagzi.Peek(ctx, "new", topic, 100)
-		if err = cmp.Or(err, kagzi.Reserve(ctx, "all", events...)); err != nil {
+		events, err := topic.Peek(ctx, "new", about, 100)
+		if err = cmp.Or(err, topic.Reserve(ctx, "all", events...)); err != nil {
 			return last, err
 		}
 		x := execution{Handler: h}

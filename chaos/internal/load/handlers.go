@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,7 +28,7 @@ var (
 	Run     = kagzi.Define[Job, string]("program", runs)
 	Undoing = kagzi.Define[Undo, struct{}]("undo", kagzi.Queue("plain"), undos)
 	Mail    = kagzi.DefineSignal[string]("mail")
-	Told    = kagzi.DefineTopic[string]("told")
+	Told    = topic.Define[string]("told")
 )
 
 // The policies of the workflows that fail by design, or often.
@@ -54,8 +56,8 @@ func longest(p kagzi.RetryPolicy, attempts int) time.Duration {
 }
 
 // Reader consumes each event of Told, in order.
-var Reader = kagzi.DefineConsumer("reader", kagzi.ConsumerConfig{
-	Topics: []kagzi.AnyTopic{Told}, Queue: "plain", LeastWake: 200 * time.Millisecond, IgnoreFailure: true,
+var Reader = topic.DefineConsumer("reader", topic.ConsumerConfig{
+	Topics: []topic.AnyTopic{Told}, Queue: "plain", LeastWake: 200 * time.Millisecond, IgnoreFailure: true,
 	RetryPolicy: kagzi.RetryPolicy{MaxAttempts: 10, Backoff: 20 * time.Millisecond},
 })
 
@@ -103,9 +105,9 @@ func (h *Handler) Register(w *kagzi.Worker, version int) {
 	kagzi.Handle(w, Undoing, h.undo)
 	kagzi.Handle(w, Collected, h.collect)
 	kagzi.Handle(w, Settled, h.settle)
-	kagzi.Consume(w, Reader, h.reads(Told, 0))
+	topic.Consume(w, Reader, h.reads(Told, 0))
 	for _, q := range Quiets {
-		kagzi.Consume(w, q.Consumer, h.reads(q.Topic, quietWork))
+		topic.Consume(w, q.Consumer, h.reads(q.Topic, quietWork))
 	}
 }
 
@@ -159,7 +161,7 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		kagzi.Compensate(ctx, op.Name, Undoing.With(Undo{ctx.RunID(), op.Name}))
 		return v, nil
 	case opPublish:
-		return v, kagzi.Publish(ctx, op.Name, Told.With(told(string(ctx.RunID()), op.Name)))
+		return v, topic.Publish(ctx, op.Name, Told.With(told(string(ctx.RunID()), op.Name)))
 	case opMetadata:
 		return v, kagzi.SetMetadata(ctx, op.Name, kagzi.Metadata{"at": op.Name})
 	case opAgain:

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -63,7 +65,7 @@ func TestOracle(t *testing.T) {
 	for _, make := range []func() error{
 		func() error { return evidence.CreateTables(k.Ctx, k.Pool) },
 		func() error { return load.OpenAccounts(k.Ctx, k.Pool) },
-		func() error { return k.Client.SetLimit(k.Ctx, load.Gate) },
+		func() error { return admin.New(k.Client).SetLimit(k.Ctx, load.Gate) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)

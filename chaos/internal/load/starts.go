@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 )
 
@@ -15,15 +17,15 @@ const QuietQueue = "quiet"
 var Queues = map[string]int{"plain": 4, "keyed": 1, "held": 1, "narrow": 1, "fast": 1, "tick": 1, QuietQueue: 1}
 
 // Limits are the limits of the queues.
-var Limits = []kagzi.QueueLimits{
-	{Queue: "keyed", EachKey: kagzi.KeyLimits{MaxRunning: 2}},
-	{Queue: "held", EachKey: kagzi.KeyLimits{MaxRunning: 1}, Hold: true},
+var Limits = []admin.QueueLimits{
+	{Queue: "keyed", EachKey: admin.KeyLimits{MaxRunning: 2}},
+	{Queue: "held", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true},
 	{Queue: "narrow", MaxRunning: 3},
-	{Queue: "fast", Rate: kagzi.Rate{Starts: 50, Per: time.Second}},
+	{Queue: "fast", Rate: admin.Rate{Starts: 50, Per: time.Second}},
 }
 
 // Gate is the limit of steps.
-var Gate = kagzi.StepLimit{Name: "gate", Rate: kagzi.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4}
+var Gate = admin.StepLimit{Name: "gate", Rate: admin.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4}
 
 // A Script is what a client does with a job.
 type Script struct {

@@ -5,23 +5,26 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 )
 
 // limits sets limits of queues, keys and steps.
 func (d *Demo) limits(ctx context.Context) error {
-	if err := d.Client.SetQueue(ctx, kagzi.QueueLimits{
+	if err := admin.New(d.Client).SetQueue(ctx, admin.QueueLimits{
 		Queue: "imports", MaxRunning: 4,
-		EachKey: kagzi.KeyLimits{MaxRunning: 1},
+		EachKey: admin.KeyLimits{MaxRunning: 1},
 	}); err != nil {
 		return err
 	}
-	if err := d.Client.SetKey(ctx, "imports", "tenant-1", kagzi.KeyLimits{MaxRunning: 2, Weight: 3}); err != nil {
+	if err := admin.New(d.Client).SetKey(ctx, "imports", "tenant-1", admin.KeyLimits{MaxRunning: 2, Weight: 3}); err != nil {
 		return err
 	}
-	return d.Client.SetLimit(ctx, kagzi.StepLimit{
+	return admin.New(d.Client).SetLimit(ctx, admin.StepLimit{
 		Name: "openai", MaxRunning: 3,
-		Rate: kagzi.Rate{Starts: 50, Per: time.Second},
+		Rate: admin.Rate{Starts: 50, Per: time.Second},
 	})
 }
 
@@ -121,7 +124,7 @@ func (d *Demo) topics(ctx context.Context) error {
 	for n := range 12 {
 		e := Mailed.With(Mail{customers[n%len(customers)] + "@example.com", fmt.Sprintf("Question %d", n)}).
 			Title(fmt.Sprintf("Question %d", n)).WithID(kagzi.ID(fmt.Sprintf("mail-%d", n)))
-		if err := d.Client.Publish(ctx, e); err != nil {
+		if err := topic.New(d.Client).Publish(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -142,10 +145,10 @@ func (d *Demo) schedules(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := d.Client.TriggerSchedule(ctx, "daily-report"); err != nil {
+	if _, err := admin.New(d.Client).TriggerSchedule(ctx, "daily-report"); err != nil {
 		return err
 	}
-	return d.Client.PauseSchedule(ctx, "old-report", kagzi.Reason("nobody reads it"))
+	return admin.New(d.Client).PauseSchedule(ctx, "old-report", kagzi.Reason("nobody reads it"))
 }
 
 // changes makes changes by hand, with actors and reasons.
@@ -154,12 +157,12 @@ func (d *Demo) changes(ctx context.Context) error {
 	if err := d.Client.Cancel(ctx, kagzi.ID("order-44"), by, kagzi.Reason("the customer called")); err != nil {
 		return err
 	}
-	if _, err := d.Client.Restart(ctx, kagzi.ID("order-47"), by, kagzi.Reason("another card"),
+	if _, err := admin.New(d.Client).Restart(ctx, kagzi.ID("order-47"), by, kagzi.Reason("another card"),
 		kagzi.ID("order-47-again")); err != nil {
 		return err
 	}
-	if err := d.Client.PauseRun(ctx, kagzi.ID("approval-1"), by, kagzi.Reason("audit")); err != nil {
+	if err := admin.New(d.Client).PauseRun(ctx, kagzi.ID("approval-1"), by, kagzi.Reason("audit")); err != nil {
 		return err
 	}
-	return d.Client.Pause(ctx, kagzi.Target{Workflow: "legacy-sync"}, by, kagzi.Reason("the CRM moves"))
+	return admin.New(d.Client).Pause(ctx, admin.Target{Workflow: "legacy-sync"}, by, kagzi.Reason("the CRM moves"))
 }

@@ -7,42 +7,45 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
 
 // More of the shop, for the pages of schedules, consumers, limits and workers.
 var (
-	Invoiced = kagzi.DefineTopic[Order]("invoice.created")
-	Archive  = kagzi.DefineTopic[string]("archive.batches")
-	Auditor  = kagzi.DefineConsumer("auditor", kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{Invoiced, Mailed},
+	Invoiced = topic.Define[Order]("invoice.created")
+	Archive  = topic.Define[string]("archive.batches")
+	Auditor  = topic.DefineConsumer("auditor", topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{Invoiced, Mailed},
 		Queue:  "office",
 	})
-	Nightly = kagzi.DefineConsumer("nightly-digest", kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{Mailed},
+	Nightly = topic.DefineConsumer("nightly-digest", topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{Mailed},
 		Queue:  "office",
 	})
 )
 
 // handleMore gives a worker the code of the consumers.
 func handleMore(office *kagzi.Worker) {
-	kagzi.Consume(office, Auditor, func(ctx kagzi.Context, seen int) (int, error) {
-		orders, err := kagzi.Peek(ctx, "new", Invoiced, 10)
+	topic.Consume(office, Auditor, func(ctx kagzi.Context, seen int) (int, error) {
+		orders, err := topic.Peek(ctx, "new", Invoiced, 10)
 		if err != nil || len(orders) == 0 {
 			return seen, err
 		}
 		return seen, kagzi.Permanent(fmt.Errorf("ledger refuses order %s: %w", orders[0].Payload.ID, kind.Validation))
 	})
-	kagzi.Consume(office, Nightly, func(ctx kagzi.Context, sent int) (int, error) {
-		mails, err := kagzi.Peek(ctx, "new", Mailed, 100)
+	topic.Consume(office, Nightly, func(ctx kagzi.Context, sent int) (int, error) {
+		mails, err := topic.Peek(ctx, "new", Mailed, 100)
 		if err != nil {
 			return sent, err
 		}
-		if err := kagzi.Reserve(ctx, "new", mails...); err != nil {
+		if err := topic.Reserve(ctx, "new", mails...); err != nil {
 			return sent, err
 		}
-		return sent + len(mails), kagzi.WakeAt(ctx, ctx.Now().Add(11*time.Hour))
+		return sent + len(mails), topic.WakeAt(ctx, ctx.Now().Add(11*time.Hour))
 	})
 }
 
@@ -72,26 +75,26 @@ func (d *Demo) timetables(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.Client.PauseSchedule(ctx, "heartbeat")
+	return admin.New(d.Client).PauseSchedule(ctx, "heartbeat")
 }
 
 // streams publishes events of which one is large, and some fail their consumer.
 func (d *Demo) streams(ctx context.Context) error {
 	for n := range 3 {
 		o := Order{ID: fmt.Sprint(900 + n), Customer: customers[n], Euros: 40 * n}
-		if err := d.Client.Publish(ctx, Invoiced.With(o).WithID(kagzi.ID("invoice-"+o.ID))); err != nil {
+		if err := topic.New(d.Client).Publish(ctx, Invoiced.With(o).WithID(kagzi.ID("invoice-"+o.ID))); err != nil {
 			return err
 		}
 	}
-	var many []kagzi.NewEvent
+	var many []topic.NewEvent
 	for n := range 120 {
 		many = append(many, Archive.With(strings.Repeat("page ", 20+n*40)).Title(fmt.Sprintf("Batch %d", n)))
 	}
-	if err := d.Client.PublishMany(ctx, many); err != nil {
+	if err := topic.New(d.Client).PublishMany(ctx, many); err != nil {
 		return err
 	}
 	for range 600 { // until the auditor has failed
-		all, err := d.Client.Consumers(ctx)
+		all, err := admin.New(d.Client).Consumers(ctx)
 		if err != nil {
 			return err
 		}
@@ -139,7 +142,7 @@ func (d *Demo) stopOne(ctx context.Context, w *kagzi.Worker) error {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	for {
-		_, n, err := d.Client.Workers(ctx, kagzi.WorkerFilter{
+		_, n, err := admin.New(d.Client).Workers(ctx, admin.WorkerFilter{
 			Status: []string{"ONLINE"},
 			Labels: map[string]string{"deploy": "canary"},
 		})
@@ -164,6 +167,6 @@ func (d *Demo) holds(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.Client.Pause(ctx, kagzi.Target{Queue: "imports", Key: "tenant-8"}, by,
-		kagzi.Reason("contract ended, see ticket 4711"), kagzi.Park())
+	return admin.New(d.Client).Pause(ctx, admin.Target{Queue: "imports", Key: "tenant-8"}, by,
+		kagzi.Reason("contract ended, see ticket 4711"), admin.Park())
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -53,9 +55,9 @@ var (
 	Summary  = kagzi.Define[string, string]("summarize", kagzi.Queue("office"))
 
 	Approved = kagzi.DefineSignal[bool]("approved")
-	Mailed   = kagzi.DefineTopic[Mail]("mail.received")
-	Sorter   = kagzi.DefineConsumer("mail-sorter", kagzi.ConsumerConfig{
-		Topics: []kagzi.AnyTopic{Mailed},
+	Mailed   = topic.Define[Mail]("mail.received")
+	Sorter   = topic.DefineConsumer("mail-sorter", topic.ConsumerConfig{
+		Topics: []topic.AnyTopic{Mailed},
 		Queue:  "office",
 	})
 )
@@ -96,7 +98,7 @@ func handle(shop, office *kagzi.Worker) {
 			}
 		}, kagzi.RetryPolicy{MaxAttempts: 3, Backoff: 10 * time.Millisecond})
 	})
-	kagzi.Consume(office, Sorter, sort)
+	topic.Consume(office, Sorter, sort)
 }
 
 func checkout(ctx kagzi.Context, o Order) (Receipt, error) {
@@ -189,7 +191,7 @@ func summary(ctx kagzi.Context, text string) (string, error) {
 }
 
 func sort(ctx kagzi.Context, counts map[string]int) (map[string]int, error) {
-	mails, err := kagzi.Peek(ctx, "new", Mailed, 100)
+	mails, err := topic.Peek(ctx, "new", Mailed, 100)
 	if err != nil || len(mails) == 0 {
 		return counts, err
 	}
@@ -199,5 +201,5 @@ func sort(ctx kagzi.Context, counts map[string]int) (map[string]int, error) {
 	for _, m := range mails {
 		counts[m.Payload.From]++
 	}
-	return counts, kagzi.Reserve(ctx, "new", mails...)
+	return counts, topic.Reserve(ctx, "new", mails...)
 }

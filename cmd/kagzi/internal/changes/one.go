@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
@@ -74,7 +76,7 @@ func changeUnlessSo(ctx context.Context, p *command.Program, c *kagzi.Client, v 
 	var before was
 	var err error
 	if before.run, err = c.Get(ctx, ref); err == nil {
-		before.log, err = c.RunLog(ctx, before.run.ID)
+		before.log, err = admin.New(c).RunLog(ctx, before.run.ID)
 	}
 	if err == nil {
 		_, err = v.one(ctx, c, before.run.ID) // an ID may be that of another run by now

@@ -3,6 +3,8 @@ package changes
 import (
 	"context"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -20,21 +22,21 @@ workflow and of all runs. kagzi unpause ends those pauses for all of their runs.
 		example: `  kagzi runs unpause order-42
   kagzi runs unpause --metadata tenant=acme --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.UnpauseRun(ctx, ref, by.Options()...))
+			return changed(admin.New(c).UnpauseRun(ctx, ref, by.Options()...))
 		},
 		already: func(ctx context.Context, c *kagzi.Client, before was) (string, error) {
 			if !before.run.PausedAt.IsZero() {
 				return "", nil
 			}
-			pauses, err := c.Pauses(ctx)
+			pauses, err := admin.New(c).Pauses(ctx)
 			if len(pauses) == 0 {
 				return "was not paused", err
 			}
 			return "was not paused itself; the present pauses of its queue, of its workflow and of all runs do not " +
 				"stop it any more", err
 		},
-		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.UnpauseRuns(ctx, f, append(by.Options(), kagzi.DryRun())...)
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(c).UnpauseRuns(ctx, f, append(by.Options(), admin.DryRun())...)
 		},
 	}
 }
@@ -59,7 +61,7 @@ key or a group.`,
 		if err != nil {
 			return err
 		}
-		if err := client.PauseRun(ctx, ref, by.Options()...); err != nil {
+		if err := admin.New(client).PauseRun(ctx, ref, by.Options()...); err != nil {
 			return err
 		}
 		if since := before.PausedAt; !since.IsZero() {

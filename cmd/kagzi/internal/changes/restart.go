@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
@@ -15,8 +17,8 @@ type restart struct {
 	command.Cause
 	input, id string
 	version   int
-	opts      []kagzi.RestartOption
-	own       []kagzi.RestartOption // those for one run only
+	opts      []admin.RestartOption
+	own       []admin.RestartOption // those for one run only
 }
 
 func (r *restart) flags(fs *pflag.FlagSet) {
@@ -31,7 +33,7 @@ func (r *restart) check(p *command.Program, fs *pflag.FlagSet) error {
 	if err := command.FromOne(fs, "version"); err != nil {
 		return err
 	}
-	r.opts = []kagzi.RestartOption{kagzi.Reason(r.Reason), kagzi.Actor(r.Actor)}
+	r.opts = []admin.RestartOption{kagzi.Reason(r.Reason), kagzi.Actor(r.Actor)}
 	if r.version != 0 {
 		r.opts = append(r.opts, kagzi.Version(r.version))
 	}
@@ -43,7 +45,7 @@ func (r *restart) check(p *command.Program, fs *pflag.FlagSet) error {
 		if err != nil {
 			return err
 		}
-		r.own = append(r.own, kagzi.NewInput(input))
+		r.own = append(r.own, admin.NewInput(input))
 	}
 	return nil
 }
@@ -71,10 +73,10 @@ of the new run. The old run stays as it is. To keep the results of a run, use ka
 			if err := r.mayStart(ctx, c); err != nil {
 				return "", err
 			}
-			return c.Restart(ctx, ref, slices.Concat(r.opts, r.own)...)
+			return admin.New(c).Restart(ctx, ref, slices.Concat(r.opts, r.own)...)
 		},
-		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.RestartAll(ctx, f, append(r.opts, kagzi.DryRun())...)
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(c).RestartAll(ctx, f, append(r.opts, admin.DryRun())...)
 		},
 	}
 }
@@ -103,7 +105,7 @@ that came after it. It prints the ID of the new run. kagzi runs steps lists the 
 		}
 		err := r.check(p, fs)
 		if inherit {
-			r.opts = append(r.opts, kagzi.InheritCompensations())
+			r.opts = append(r.opts, admin.InheritCompensations())
 		}
 		return err
 	}
@@ -111,10 +113,10 @@ that came after it. It prints the ID of the new run. kagzi runs steps lists the 
 		if err := r.mayStart(ctx, c); err != nil {
 			return "", err
 		}
-		return c.Fork(ctx, ref, step, slices.Concat(r.opts, r.own)...)
+		return admin.New(c).Fork(ctx, ref, step, slices.Concat(r.opts, r.own)...)
 	}
-	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return c.ForkAll(ctx, f, step, append(r.opts, kagzi.DryRun())...)
+	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+		return admin.New(c).ForkAll(ctx, f, step, append(r.opts, admin.DryRun())...)
 	}
 	return v
 }

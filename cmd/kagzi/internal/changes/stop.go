@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
@@ -18,7 +20,7 @@ import (
 type stopState struct {
 	run   kagzi.RunInfo
 	since time.Time      // when a cancel was requested; zero if none was, or the run was resumed after it
-	by    kagzi.LogEntry // the request; empty if there is none in the run's log, as for a child of a cancelled run
+	by    admin.LogEntry // the request; empty if there is none in the run's log, as for a child of a cancelled run
 }
 
 // stopOne is changeOne for cancel and terminate. Both succeed for a run that is cancelled already, so it looks at the
@@ -75,7 +77,7 @@ func stopStateOf(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (s stopSta
 		return s, err
 	}
 	s.since = s.run.CancelRequestedAt
-	log, err := c.RunLog(ctx, s.run.ID)
+	log, err := admin.New(c).RunLog(ctx, s.run.ID)
 	if err != nil {
 		return s, err
 	}

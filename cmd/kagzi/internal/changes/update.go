@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
@@ -18,7 +20,7 @@ type update struct {
 	priority         int
 	version          string
 	tags             []string
-	opts             []kagzi.UpdateOption
+	opts             []admin.UpdateOption
 }
 
 func updateVerb() *verb {
@@ -34,24 +36,24 @@ executed, so that it can be updated.`,
   kagzi runs update order-42 --set-version 3`,
 		check: u.check,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.Update(ctx, ref, u.opts...))
+			return changed(admin.New(c).Update(ctx, ref, u.opts...))
 		},
 		already: func(ctx context.Context, c *kagzi.Client, before was) (string, error) {
-			after, err := c.RunLog(ctx, before.run.ID)
+			after, err := admin.New(c).RunLog(ctx, before.run.ID)
 			if err != nil || updates(after) > updates(before.log) {
 				return "", err
 			}
 			return "was so already: nothing was changed", nil
 		},
-		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.UpdateAll(ctx, f, append(u.opts, kagzi.DryRun())...)
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(c).UpdateAll(ctx, f, append(u.opts, admin.DryRun())...)
 		},
 	}
 	return v
 }
 
 // updates counts the updates in a run's log. One that changes nothing is not recorded.
-func updates(log []kagzi.LogEntry) (n int) {
+func updates(log []admin.LogEntry) (n int) {
 	for _, e := range log {
 		if e.Event == "UPDATED" {
 			n++
@@ -72,7 +74,7 @@ func (u *update) flags(fs *pflag.FlagSet) {
 }
 
 func (u *update) check(fs *pflag.FlagSet) error {
-	u.opts = []kagzi.UpdateOption{kagzi.Reason(u.Reason), kagzi.Actor(u.Actor)}
+	u.opts = []admin.UpdateOption{kagzi.Reason(u.Reason), kagzi.Actor(u.Actor)}
 	given := len(u.opts)
 	if fs.Changed("set-queue") {
 		u.opts = append(u.opts, kagzi.Queue(u.queue))
@@ -118,7 +120,7 @@ func (u *update) check(fs *pflag.FlagSet) error {
 	return nil
 }
 
-func versionOption(s string) (kagzi.UpdateOption, error) {
+func versionOption(s string) (admin.UpdateOption, error) {
 	if s == "default" {
 		return kagzi.DefaultVersion(), nil
 	}
@@ -139,10 +141,10 @@ It is for good; kagzi runs log still says who deleted a run, and why. Retention 
 		example: `  kagzi runs delete order-42 --reason "the customer asked for it"
   kagzi runs delete --workflow load-test --status ended --dry-run`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.Delete(ctx, ref, by.Options()...))
+			return changed(admin.New(c).Delete(ctx, ref, by.Options()...))
 		},
-		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.DeleteAll(ctx, f, append(by.Options(), kagzi.DryRun())...)
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(c).DeleteAll(ctx, f, append(by.Options(), admin.DryRun())...)
 		},
 	}
 }

@@ -3,6 +3,8 @@ package changes
 import (
 	"context"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
@@ -20,7 +22,7 @@ type verb struct {
 	check func(*pflag.FlagSet) error
 	// returns the new run, if it makes one
 	one   func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error)
-	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error)
+	all   func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error)
 	ends  bool // it deletes runs, and their children with them
 	stops bool // it succeeds for a run that is cancelled already
 
@@ -35,5 +37,5 @@ func changed(err error) (kagzi.RunID, error) { return "", err }
 // A was is a run as it was before a change.
 type was struct {
 	run kagzi.RunInfo
-	log []kagzi.LogEntry
+	log []admin.LogEntry
 }

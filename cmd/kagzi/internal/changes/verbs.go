@@ -3,6 +3,8 @@ package changes
 import (
 	"context"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
@@ -38,8 +40,8 @@ when the run is cancelled. kagzi runs resume continues a cancelled run that has 
 	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
 		return changed(c.Cancel(ctx, ref, opts...))
 	}
-	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return c.CancelAll(ctx, f, append(opts, kagzi.DryRun())...)
+	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+		return admin.New(c).CancelAll(ctx, f, append(opts, admin.DryRun())...)
 	}
 	return v
 }
@@ -54,10 +56,10 @@ stops those under way.`,
 		example: `  kagzi runs terminate order-42 --reason "a test order"
   kagzi runs terminate --queue load-test --yes`,
 		one: func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-			return changed(c.Terminate(ctx, ref, by.Options()...))
+			return changed(admin.New(c).Terminate(ctx, ref, by.Options()...))
 		},
-		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-			return c.TerminateAll(ctx, f, append(by.Options(), kagzi.DryRun())...)
+		all: func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+			return admin.New(c).TerminateAll(ctx, f, append(by.Options(), admin.DryRun())...)
 		},
 	}
 }
@@ -80,15 +82,15 @@ unless --forget names its step.`,
 	}
 	options := func(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
 		if len(forget) > 0 {
-			more = append(more, kagzi.Forget(forget...))
+			more = append(more, admin.Forget(forget...))
 		}
 		return append(by.Options(), more...)
 	}
 	v.one = func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref) (kagzi.RunID, error) {
-		return changed(c.Resume(ctx, ref, options()...))
+		return changed(admin.New(c).Resume(ctx, ref, options()...))
 	}
-	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (kagzi.BulkResult, error) {
-		return c.ResumeAll(ctx, f, options(kagzi.DryRun())...)
+	v.all = func(ctx context.Context, c *kagzi.Client, f kagzi.RunFilter) (admin.BulkResult, error) {
+		return admin.New(c).ResumeAll(ctx, f, options(admin.DryRun())...)
 	}
 	return v
 }

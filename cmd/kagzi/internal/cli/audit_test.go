@@ -3,6 +3,8 @@ package cli_test
 import (
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -24,7 +26,7 @@ func TestAudit(t *testing.T) {
 	s.run("audit --kind key --actor ada").ok().prints("key acme of queue shop").omits("order-42")
 	s.run("audit --name order-42 --action cancelled").ok().prints("CANCELLED").omits("SIGNALLED")
 	s.run("audit --actor bob").ok().says("Nobody has changed anything that matches.")
-	if all := jsonOf[[]kagzi.AuditEntry](s.run("audit --json --limit 3 --since 1h").ok()); len(all) != 3 ||
+	if all := jsonOf[[]admin.AuditEntry](s.run("audit --json --limit 3 --since 1h").ok()); len(all) != 3 ||
 		all[0].Action != "CANCELLED" || all[0].Actor != "ada" {
 		t.Errorf("the entries are %+v", all)
 	}

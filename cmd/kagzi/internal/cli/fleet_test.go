@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/cli"
 	"github.com/kagzi/kagzi/health"
@@ -25,7 +28,7 @@ func TestSchedules(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "often", Run: checkout.With(1), Every: time.Minute})
 	s.run("schedules list").ok().prints("nightly", "0 3 * * * Europe/Berlin", "reports", "often", "every 1m", "ok")
 	s.run("schedules list --workflow approve").ok().prints("nightly").omits("often")
-	all := jsonOf[[]kagzi.ScheduleInfo](s.run("schedules list --json").ok())
+	all := jsonOf[[]admin.ScheduleInfo](s.run("schedules list --json").ok())
 	if len(all) != 2 || all[1].Every != time.Minute {
 		t.Errorf("the schedules are %+v", all)
 	}
@@ -74,12 +77,12 @@ func TestWorkers(t *testing.T) {
 	kagzi.Handle(w, approve, func(kagzi.Context, int) (string, error) { return "", nil })
 	kit.StartWorker(t, w)
 	await.True(t, "the worker is registered", func() bool { return s.run("workers list").ok().out != "" })
-	id := kit.Only(t, k.Client, kagzi.WorkerFilter{}).ID
+	id := kit.Only(t, k.Client, admin.WorkerFilter{}).ID
 	s.run("workers list --queue shop --label region=eu --workflow approve").ok().prints(id, "ONLINE", "v1.4.2")
 	s.run("workers list --label region=us").ok().omits(id)
 	s.run("workers get", id).ok().prints("approve/1", "region=eu", "STARTED")
 	s.run("workers log", id).ok().prints("STARTED")
-	if all := jsonOf[[]kagzi.WorkerInfo](s.run("workers list --json").ok()); len(all) != 1 || all[0].ID != id {
+	if all := jsonOf[[]admin.WorkerInfo](s.run("workers list --json").ok()); len(all) != 1 || all[0].ID != id {
 		t.Errorf("the workers are %+v", all)
 	}
 	s.run("workers get nope").exits(3)
@@ -103,7 +106,7 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 	s.run("queues set shop --max-running 0").ok().prints("any number running, rate 10/s burst 20")
 	s.run("queues set shop --rate 0").ok().prints("rate -")
 	s.run("queues set shop --burst 3").exits(2).says("--burst needs a rate")
-	queues := jsonOf[[]kagzi.QueueInfo](s.run("queues list --json").ok())
+	queues := jsonOf[[]admin.QueueInfo](s.run("queues list --json").ok())
 	if len(queues) != 1 || queues[0].EachKey.MaxRunning != 2 || !queues[0].Hold {
 		t.Errorf("the queues are %+v", queues)
 	}
@@ -115,7 +118,7 @@ func TestSettingALimitKeepsTheOthers(t *testing.T) {
 	s.run("keys set tenant-7 --queue shop --weight 3").ok().prints("5 running, 2/s, weight 3")
 	s.run("keys list --queue shop").ok().prints("tenant-7", "5 running, 2/s, weight 3")
 	s.run("keys list --queue shop --order longest-waiting").ok()
-	if keys := jsonOf[[]kagzi.KeyInfo](s.run("keys list --queue shop --all --json").ok()); len(keys) != 1 ||
+	if keys := jsonOf[[]admin.KeyInfo](s.run("keys list --queue shop --all --json").ok()); len(keys) != 1 ||
 		keys[0].Limits.Weight != 3 {
 		t.Errorf("the keys are %+v", keys)
 	}
@@ -146,7 +149,7 @@ func TestPausesOfEveryTarget(t *testing.T) {
 			s.run("unpause " + flags + " --percent 10").ok().prints("10 % of the runs of queue a go on")
 			s.run("pauses").ok().prints("10 %")
 		}
-		if all := jsonOf[[]kagzi.Pause](s.run("pauses --json").ok()); len(all) != 1 || !all[0].Parks {
+		if all := jsonOf[[]admin.Pause](s.run("pauses --json").ok()); len(all) != 1 || !all[0].Parks {
 			t.Errorf("the pauses are %+v", all)
 		}
 		s.run("unpause " + flags).ok().prints("unpaused " + text)
@@ -158,12 +161,12 @@ func TestTopicsAndConsumers(t *testing.T) {
 	k, s := newShell(t)
 	s.run("topics").ok().says("There are no topics.")
 	s.run("consumers").ok().says("There are no consumers.")
-	orders := kagzi.DefineTopic[int]("orders")
-	if err := k.Client.Publish(k.Ctx, orders.With(1)); err != nil {
+	orders := topic.Define[int]("orders")
+	if err := topic.New(k.Client).Publish(k.Ctx, orders.With(1)); err != nil {
 		t.Fatal(err)
 	}
 	s.run("topics").ok().prints("orders", "1")
-	if all := jsonOf[[]kagzi.TopicInfo](s.run("topics --json").ok()); len(all) != 1 || all[0].Name != "orders" {
+	if all := jsonOf[[]admin.TopicInfo](s.run("topics --json").ok()); len(all) != 1 || all[0].Name != "orders" {
 		t.Errorf("the topics are %+v", all)
 	}
 	s.run("consumers --json").ok().prints("[]")
@@ -177,7 +180,7 @@ func TestHealthAndStuck(t *testing.T) {
 	s.run("stuck").exits(4).prints("NO LIVE WORKER HAS", "approve")
 	stuck := jsonOf[struct {
 		Checks   []health.Check
-		Stranded []kagzi.StrandedRuns
+		Stranded []admin.StrandedRuns
 	}](s.run("stuck --json").exits(4))
 	if len(stuck.Stranded) != 1 {
 		t.Errorf("it is %+v", stuck)
@@ -263,7 +266,7 @@ func TestStats(t *testing.T) {
 	if r := s.run("stats").ok().prints("QUEUE'S SLOTS", "at the last heartbeats"); strings.Count(r.out, "none") != 1 {
 		t.Errorf("the slots of the queue are repeated:\n%s", r.out)
 	}
-	st := jsonOf[kagzi.Stats](s.run("stats --json").ok())
+	st := jsonOf[admin.Stats](s.run("stats --json").ok())
 	if len(st.Workflows) != 2 || st.Workflows[0].Due != 1 || st.Workflows[0].Delayed != 1 {
 		t.Errorf("the stats are %+v", st)
 	}

@@ -3,6 +3,8 @@ package cli_test
 import (
 	"testing"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 )
@@ -59,15 +61,15 @@ func TestASecondPauseSaysWhatItReplaces(t *testing.T) {
 		prints(` by bob ("maintenance"); the 10 % of its runs that went on are paused again`)
 	if again := jsonOf[struct {
 		Verb    string
-		Target  kagzi.Target
+		Target  admin.Target
 		Already bool
 	}](s.run("pause --queue default --json").ok()); !again.Already {
 		t.Errorf("it is %+v", again)
 	}
-	if err := k.Client.Pause(k.Ctx, kagzi.Target{Queue: "default"}); err != nil {
+	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default"}); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := k.Client.Pauses(k.Ctx); err != nil || len(all) != 1 || all[0].Reason != "maintenance" ||
+	if all, err := admin.New(k.Client).Pauses(k.Ctx); err != nil || len(all) != 1 || all[0].Reason != "maintenance" ||
 		all[0].Actor != "bob" || all[0].Percent != 0 {
 		t.Errorf("the pauses are %+v, %v", all, err)
 	}

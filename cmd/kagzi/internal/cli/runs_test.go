@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -140,7 +142,7 @@ func TestGetExplainsAWait(t *testing.T) {
 		Run   kagzi.RunInfo
 		Why   []string
 		Steps []kagzi.StepAttempt
-		Log   []kagzi.LogEntry
+		Log   []admin.LogEntry
 	}](s.run("runs get --json", string(run.ID())).ok())
 	if report.Run.ID != run.ID() || len(report.Why) != 2 || len(report.Steps) != 1 {
 		t.Errorf("the report is %+v", report)
@@ -150,7 +152,7 @@ func TestGetExplainsAWait(t *testing.T) {
 		prints("sent approved/call-7 to order-42")
 	s.run("runs wait order-42").ok().prints(`"yes"`)
 	s.run("runs messages order-42").ok().prints("approved/call-7", "m1", "approved:call-7")
-	messages := jsonOf[[]kagzi.MessageInfo](s.run("runs messages order-42 --json").ok())
+	messages := jsonOf[[]admin.MessageInfo](s.run("runs messages order-42 --json").ok())
 	if len(messages) != 2 {
 		t.Errorf("the messages are %+v", messages)
 	}
@@ -283,7 +285,7 @@ func TestCountsAndKinds(t *testing.T) {
 		t.Errorf("the table is %q", got)
 	}
 	s.run("runs count").ok().prints("WORKFLOW", "STATUS", "checkout", "COMPLETED")
-	counts := jsonOf[[]kagzi.RunCount](s.run("runs count --json --by ended=1d").ok())
+	counts := jsonOf[[]admin.RunCount](s.run("runs count --json --by ended=1d").ok())
 	if len(counts) == 0 || counts[0].Ended.IsZero() {
 		t.Errorf("the counts are %+v", counts)
 	}

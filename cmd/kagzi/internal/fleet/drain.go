@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -43,8 +45,8 @@ workers drain drains one worker; kagzi pause stops a queue and leaves its worker
 			return err
 		}
 		if !yes {
-			_, online, err := client.Workers(ctx,
-				kagzi.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
+			_, online, err := admin.New(client).Workers(ctx,
+				admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
 			if err != nil {
 				return err
 			}
@@ -58,7 +60,7 @@ workers drain drains one worker; kagzi pause stops a queue and leaves its worker
 				return err
 			}
 		}
-		n, err := client.DrainQueue(ctx, queue, by.Options()...)
+		n, err := admin.New(client).DrainQueue(ctx, queue, by.Options()...)
 		if err != nil {
 			return err
 		}

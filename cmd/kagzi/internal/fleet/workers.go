@@ -7,6 +7,8 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -32,19 +34,19 @@ func Workers(p *command.Program) *cobra.Command {
 }
 
 // All returns the workers that f selects, those started last first; f.Limit zero means all.
-func All(ctx context.Context, c *kagzi.Client, f kagzi.WorkerFilter) iter.Seq2[kagzi.WorkerInfo, error] {
-	return command.Pages(f.Limit, func(n int, last *kagzi.WorkerInfo) ([]kagzi.WorkerInfo, error) {
+func All(ctx context.Context, c *kagzi.Client, f admin.WorkerFilter) iter.Seq2[admin.WorkerInfo, error] {
+	return command.Pages(f.Limit, func(n int, last *admin.WorkerInfo) ([]admin.WorkerInfo, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.ID
 		}
-		page, _, err := c.Workers(ctx, f)
+		page, _, err := admin.New(c).Workers(ctx, f)
 		return page, err
 	})
 }
 
 func listCommand(p *command.Program) *cobra.Command {
-	var f kagzi.WorkerFilter
+	var f admin.WorkerFilter
 	var status, labels []string
 	var all bool
 	c := &cobra.Command{
@@ -94,8 +96,8 @@ worker executes, of how many that it may. The figures are those of the last hear
 	return c
 }
 
-func workerListing(on *screen.Screen) command.Listing[kagzi.WorkerInfo] {
-	return command.Listing[kagzi.WorkerInfo]{
+func workerListing(on *screen.Screen) command.Listing[admin.WorkerInfo] {
+	return command.Listing[admin.WorkerInfo]{
 		Columns: []screen.Column{
 			{Title: "WORKER"},
 			{Title: "STATUS"},
@@ -109,7 +111,7 @@ func workerListing(on *screen.Screen) command.Listing[kagzi.WorkerInfo] {
 			{Title: "STARTED", Drop: 6},
 			{Title: "BUILD", Min: 8, Drop: 7},
 		},
-		Row: func(w kagzi.WorkerInfo) []any {
+		Row: func(w admin.WorkerInfo) []any {
 			return []any{
 				w.ID, workerStatus(w), fmt.Sprintf("%d/%d", w.Active, w.MaxConcurrent), strings.Join(w.Queues, ","),
 				w.Hostname, w.PID, w.Completed, w.Failed,
@@ -120,7 +122,7 @@ func workerListing(on *screen.Screen) command.Listing[kagzi.WorkerInfo] {
 	}
 }
 
-func workerStatus(w kagzi.WorkerInfo) screen.Cell {
+func workerStatus(w admin.WorkerInfo) screen.Cell {
 	if w.Silent {
 		return screen.Cell{Text: w.Status + ", SILENT", Tone: screen.Warning}
 	}
@@ -137,14 +139,14 @@ func getCommand(p *command.Program) *cobra.Command {
 		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: completeIDs(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			w, err := client.Worker(ctx, args[0])
+			w, err := admin.New(client).Worker(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			if p.JSON {
 				return p.PrintJSON(w)
 			}
-			log, err := client.WorkerLog(ctx, w.ID)
+			log, err := admin.New(client).WorkerLog(ctx, w.ID)
 			if err != nil {
 				return err
 			}
@@ -188,7 +190,7 @@ declared dead.`,
 		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: completeIDs(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			log, err := client.WorkerLog(ctx, args[0])
+			log, err := admin.New(client).WorkerLog(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -210,7 +212,7 @@ drains all workers of a queue.`,
 		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: completeIDs(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.Drain(ctx, args[0], by.Options()...); err != nil {
+			if err := admin.New(client).Drain(ctx, args[0], by.Options()...); err != nil {
 				return err
 			}
 			return p.Done(command.NamedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
@@ -232,7 +234,7 @@ by itself.`,
 		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: completeIDs(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.ForceOffline(ctx, args[0], by.Options()...); err != nil {
+			if err := admin.New(client).ForceOffline(ctx, args[0], by.Options()...); err != nil {
 				return err
 			}
 			return p.Done(command.NamedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
@@ -245,7 +247,7 @@ by itself.`,
 // completeIDs completes the ID of a worker that is not offline.
 func completeIDs(p *command.Program) cobra.CompletionFunc {
 	return p.Complete(func(ctx context.Context, c *kagzi.Client) (ids []string, err error) {
-		all, _, err := c.Workers(ctx, kagzi.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}})
+		all, _, err := admin.New(c).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}})
 		for _, w := range all {
 			ids = append(ids, cobra.CompletionWithDesc(w.ID, w.Hostname))
 		}

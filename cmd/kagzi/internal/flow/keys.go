@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -29,13 +31,13 @@ func Keys(p *command.Program) *cobra.Command {
 }
 
 // keyOrders are the names of the orders in --order.
-var keyOrders = map[string]kagzi.KeyOrder{
-	"name": kagzi.ByKey, "fullest": kagzi.Fullest,
-	"longest-waiting": kagzi.LongestWaiting,
+var keyOrders = map[string]admin.KeyOrder{
+	"name": admin.ByKey, "fullest": admin.Fullest,
+	"longest-waiting": admin.LongestWaiting,
 }
 
 func keysList(p *command.Program) *cobra.Command {
-	var f kagzi.KeyFilter
+	var f admin.KeyFilter
 	var order string
 	var all bool
 	c := &cobra.Command{
@@ -69,7 +71,7 @@ func keysList(p *command.Program) *cobra.Command {
 				"namespace")
 		case f.Queue != "" && f.Groups:
 			return command.Usagef("--queue and --groups exclude each other: a group belongs to no queue")
-		case all && f.Order != kagzi.ByKey:
+		case all && f.Order != admin.ByKey:
 			return command.Usagef("--all is for --order name: only that order has pages")
 		case f.Limit < 1 || f.Limit > 1000:
 			return command.Usagef("--limit is %d: give 1 to 1000, or --all", f.Limit)
@@ -82,7 +84,7 @@ func keysList(p *command.Program) *cobra.Command {
 		if f.Groups {
 			title, none = "GROUP", "No group matches."
 		}
-		l := command.Listing[kagzi.KeyInfo]{
+		l := command.Listing[admin.KeyInfo]{
 			Columns: []screen.Column{
 				{Title: title},
 				{Title: "SLOTS HELD", Right: true},
@@ -91,7 +93,7 @@ func keysList(p *command.Program) *cobra.Command {
 				{Title: "OWN LIMITS", Min: 10},
 				{Title: "NEXT LOOK", Drop: 1},
 			},
-			Row: func(k kagzi.KeyInfo) []any {
+			Row: func(k admin.KeyInfo) []any {
 				return []any{
 					k.Key, k.Running, k.Waiting, p.Screen.Time(k.WaitingSince), keyLimitsText(k.Limits),
 					p.Screen.Time(k.NextLook),
@@ -109,23 +111,23 @@ func keysList(p *command.Program) *cobra.Command {
 }
 
 // listKeys returns the keys that f selects: one page, or all.
-func listKeys(ctx context.Context, c *kagzi.Client, f kagzi.KeyFilter, all bool) iter.Seq2[kagzi.KeyInfo, error] {
+func listKeys(ctx context.Context, c *kagzi.Client, f admin.KeyFilter, all bool) iter.Seq2[admin.KeyInfo, error] {
 	if !all {
-		return func(yield func(kagzi.KeyInfo, error) bool) {
-			page, err := c.Keys(ctx, f)
+		return func(yield func(admin.KeyInfo, error) bool) {
+			page, err := admin.New(c).Keys(ctx, f)
 			if err != nil {
-				yield(kagzi.KeyInfo{}, err)
+				yield(admin.KeyInfo{}, err)
 				return
 			}
 			command.Each(page)(yield)
 		}
 	}
-	return command.Pages(0, func(n int, last *kagzi.KeyInfo) ([]kagzi.KeyInfo, error) {
+	return command.Pages(0, func(n int, last *admin.KeyInfo) ([]admin.KeyInfo, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.Key
 		}
-		return c.Keys(ctx, f)
+		return admin.New(c).Keys(ctx, f)
 	})
 }
 
@@ -162,21 +164,21 @@ func keysSet(p *command.Program) *cobra.Command {
 		if err := command.NotNegative(fs, "max-running", "burst", "weight"); err != nil {
 			return err
 		}
-		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
+		if _, err := rate.over(fs, "", admin.Rate{Starts: 1}); err != nil { // before a connection is made
 			return err
 		}
 		client, err := p.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		var l kagzi.KeyLimits
+		var l admin.KeyLimits
 		if !clear {
 			// the key itself is the first with its prefix
-			found, err := client.Keys(cmd.Context(), kagzi.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
+			found, err := admin.New(client).Keys(cmd.Context(), admin.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
 			if err != nil {
 				return err
 			}
-			if i := slices.IndexFunc(found, func(k kagzi.KeyInfo) bool { return k.Key == args[0] }); i >= 0 {
+			if i := slices.IndexFunc(found, func(k admin.KeyInfo) bool { return k.Key == args[0] }); i >= 0 {
 				l = found[i].Limits
 			}
 		}
@@ -189,11 +191,11 @@ func keysSet(p *command.Program) *cobra.Command {
 		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
 			return err
 		}
-		if err := client.SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.Options()...); err != nil {
+		if err := admin.New(client).SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.Options()...); err != nil {
 			return err
 		}
 		text := keyLimitsText(l)
-		if l == (kagzi.KeyLimits{}) {
+		if l == (admin.KeyLimits{}) {
 			text = "no limits of its own"
 		}
 		return p.Done(l, "key %s of queue %s: %s", args[0], queue, text)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -27,31 +29,31 @@ workers together: at most ten calls a second to an API, for example.`,
 }
 
 // allLimits returns the limits by name.
-func allLimits(ctx context.Context, c *kagzi.Client) iter.Seq2[kagzi.LimitInfo, error] {
-	return command.Pages(0, func(n int, last *kagzi.LimitInfo) ([]kagzi.LimitInfo, error) {
+func allLimits(ctx context.Context, c *kagzi.Client) iter.Seq2[admin.LimitInfo, error] {
+	return command.Pages(0, func(n int, last *admin.LimitInfo) ([]admin.LimitInfo, error) {
 		after := ""
 		if last != nil {
 			after = last.Name
 		}
-		return c.Limits(ctx, after, n)
+		return admin.New(c).Limits(ctx, after, n)
 	})
 }
 
 // findLimit returns the limit of that name, if there is one.
-func findLimit(ctx context.Context, c *kagzi.Client, name string) (kagzi.LimitInfo, bool, error) {
+func findLimit(ctx context.Context, c *kagzi.Client, name string) (admin.LimitInfo, bool, error) {
 	for l, err := range allLimits(ctx, c) {
 		if err != nil || l.Name == name {
 			return l, err == nil, err
 		}
 	}
-	return kagzi.LimitInfo{}, false, nil
+	return admin.LimitInfo{}, false, nil
 }
 
-func limitRate(l kagzi.LimitInfo) kagzi.Rate {
+func limitRate(l admin.LimitInfo) admin.Rate {
 	if l.Every == 0 {
-		return kagzi.Rate{}
+		return admin.Rate{}
 	}
-	return kagzi.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}
+	return admin.Rate{Starts: 1, Per: l.Every, Burst: l.Burst}
 }
 
 func limitsList(p *command.Program) *cobra.Command {
@@ -64,7 +66,7 @@ is when a step that comes now may begin.`,
 		Example: `  kagzi limits list`,
 		Args:    command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			l := command.Listing[kagzi.LimitInfo]{
+			l := command.Listing[admin.LimitInfo]{
 				Columns: []screen.Column{
 					{Title: "LIMIT"},
 					{Title: "RATE"},
@@ -74,7 +76,7 @@ is when a step that comes now may begin.`,
 					{Title: "LINE UNTIL", Drop: 1},
 					{Title: "RETRY-AFTER", Drop: 3},
 				},
-				Row: func(l kagzi.LimitInfo) []any {
+				Row: func(l admin.LimitInfo) []any {
 					honored := "ignored"
 					if l.HonorRetryAfter {
 						honored = "honored"
@@ -120,14 +122,14 @@ has set fail.`,
 		if err := command.NotNegative(fs, "max-running", "burst"); err != nil {
 			return err
 		}
-		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
+		if _, err := rate.over(fs, "", admin.Rate{Starts: 1}); err != nil { // before a connection is made
 			return err
 		}
 		client, err := p.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		l := kagzi.StepLimit{Name: args[0]}
+		l := admin.StepLimit{Name: args[0]}
 		if !clear {
 			old, _, err := findLimit(cmd.Context(), client, args[0])
 			if err != nil {
@@ -144,7 +146,7 @@ has set fail.`,
 		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
 			return err
 		}
-		if err := client.SetLimit(cmd.Context(), l, by.Options()...); err != nil {
+		if err := admin.New(client).SetLimit(cmd.Context(), l, by.Options()...); err != nil {
 			return err
 		}
 		return p.Done(l, "limit %s: rate %s, %s at once", l.Name, rateText(l.Rate), anyNumber(l.MaxRunning))
@@ -162,7 +164,7 @@ then, use kagzi limits set NAME --clear. A step that names a deleted limit fails
 		Example: `  kagzi limits delete openai`,
 		Args:    command.Exactly("NAME"),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := client.DeleteLimit(ctx, args[0], by.Options()...); err != nil {
+			if err := admin.New(client).DeleteLimit(ctx, args[0], by.Options()...); err != nil {
 				return err
 			}
 			return p.Done(command.NamedChange{Verb: "delete", Name: args[0]}, "deleted %s", args[0])

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -15,7 +17,7 @@ import (
 )
 
 // targetFlags are flags that say what a pause stops.
-func targetFlags(fs *pflag.FlagSet, t *kagzi.Target) {
+func targetFlags(fs *pflag.FlagSet, t *admin.Target) {
 	fs.StringVarP(&t.Queue, "queue", "q", "", "the runs of the queue `NAME`")
 	fs.StringVarP(&t.Workflow, "workflow", "w", "", "the runs of the workflow `NAME`; with --queue, those in "+
 		"that queue")
@@ -24,13 +26,13 @@ func targetFlags(fs *pflag.FlagSet, t *kagzi.Target) {
 	fs.BoolVar(&t.All, "all", false, "all runs of the namespace")
 }
 
-func checkTarget(t kagzi.Target) error {
+func checkTarget(t admin.Target) error {
 	switch {
-	case t == kagzi.Target{}:
+	case t == admin.Target{}:
 		return command.Usagef("nothing is named: give --queue, --workflow, --key with --queue, --group, or --all")
-	case t.All && (t != kagzi.Target{All: true}):
+	case t.All && (t != admin.Target{All: true}):
 		return command.Usagef("--all and another flag exclude each other: give one of them")
-	case t.Group != "" && (t != kagzi.Target{Group: t.Group}):
+	case t.Group != "" && (t != admin.Target{Group: t.Group}):
 		return command.Usagef("--group stands alone: a group spans queues and workflows")
 	case t.Key != "" && t.Queue == "":
 		return command.Usagef("--key needs --queue: a key belongs to a queue")
@@ -52,11 +54,11 @@ ends that.`,
   kagzi runs list --paused`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			all, err := client.Pauses(ctx)
+			all, err := admin.New(client).Pauses(ctx)
 			if err != nil {
 				return err
 			}
-			l := command.Listing[kagzi.Pause]{
+			l := command.Listing[admin.Pause]{
 				Columns: []screen.Column{
 					{Title: "PAUSED"},
 					{Title: "SINCE"},
@@ -65,7 +67,7 @@ ends that.`,
 					{Title: "STOPS STEPS", Drop: 1},
 					{Title: "REASON", Min: 16},
 				},
-				Row: func(of kagzi.Pause) []any {
+				Row: func(of admin.Pause) []any {
 					return []any{
 						explain.Target(of.Target), p.Screen.Time(of.Since), of.Actor,
 						fmt.Sprintf("%d %%", of.Percent), yesNo(of.Parks), of.Reason,
@@ -73,7 +75,7 @@ ends that.`,
 				},
 				None: "Nothing is paused.",
 			}
-			single, err := client.Counts(ctx, kagzi.RunFilter{Paused: true})
+			single, err := admin.New(client).Counts(ctx, kagzi.RunFilter{Paused: true})
 			if err != nil {
 				return err
 			}
@@ -98,14 +100,14 @@ func singleRuns(n int) string {
 // A targetChange is what pause and unpause print as JSON.
 type targetChange struct {
 	Verb    string       `json:"verb"`
-	Target  kagzi.Target `json:"target"`
+	Target  admin.Target `json:"target"`
 	Percent int          `json:"percent,omitempty"`
 	Already bool         `json:"already,omitempty"` // it was paused before
 }
 
 // Pause returns kagzi pause.
 func Pause(p *command.Program) *cobra.Command {
-	var t kagzi.Target
+	var t admin.Target
 	var by command.Cause
 	var park bool
 	c := &cobra.Command{
@@ -140,9 +142,9 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
 			opts = by.Options()
 		}
 		if park {
-			opts = append(opts, kagzi.Park())
+			opts = append(opts, admin.Park())
 		}
-		if err := client.Pause(cmd.Context(), t, opts...); err != nil {
+		if err := admin.New(client).Pause(cmd.Context(), t, opts...); err != nil {
 			return err
 		}
 		// it pauses those to come, too
@@ -157,8 +159,8 @@ reason and actor unless --reason or --actor is given. kagzi runs pause pauses on
 }
 
 // pauseOf returns the pause of exactly t, if there is one.
-func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Pause, ok bool, err error) {
-	all, err := c.Pauses(ctx)
+func pauseOf(ctx context.Context, c *kagzi.Client, t admin.Target) (p admin.Pause, ok bool, err error) {
+	all, err := admin.New(c).Pauses(ctx)
 	for _, p := range all {
 		if p.Target == t {
 			return p, true, nil
@@ -168,7 +170,7 @@ func pauseOf(ctx context.Context, c *kagzi.Client, t kagzi.Target) (p kagzi.Paus
 }
 
 // pausedAgain says what a pause of something that was paused has changed.
-func pausedAgain(on *screen.Screen, t kagzi.Target, before kagzi.Pause, fs *pflag.FlagSet) string {
+func pausedAgain(on *screen.Screen, t admin.Target, before admin.Pause, fs *pflag.FlagSet) string {
 	text := fmt.Sprintf("%s was paused already, since %s%s", explain.Target(t), on.Moment(before.Since),
 		explain.By(before.Actor, before.Reason))
 	switch {
@@ -185,7 +187,7 @@ func pausedAgain(on *screen.Screen, t kagzi.Target, before kagzi.Pause, fs *pfla
 
 // Unpause returns kagzi unpause.
 func Unpause(p *command.Program) *cobra.Command {
-	var t kagzi.Target
+	var t admin.Target
 	var by command.Cause
 	var percent int
 	c := &cobra.Command{
@@ -210,11 +212,11 @@ pause, and lets that part of the runs go on. kagzi pauses lists the pauses.`,
 			if percent < 1 || percent > 99 {
 				return command.Usagef("--percent is %d: give 1 to 99, or leave it out to end the pause", percent)
 			}
-			opts = append(opts, kagzi.Percent(percent))
+			opts = append(opts, admin.Percent(percent))
 		}
 		client, err := p.Client(cmd.Context())
 		if err == nil {
-			err = client.Unpause(cmd.Context(), t, opts...)
+			err = admin.New(client).Unpause(cmd.Context(), t, opts...)
 		}
 		if err != nil {
 			return err

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -40,11 +42,11 @@ key holds up.`,
   kagzi queues list --json`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			queues, err := client.Queues(ctx)
+			queues, err := admin.New(client).Queues(ctx)
 			if err != nil {
 				return err
 			}
-			l := command.Listing[kagzi.QueueInfo]{
+			l := command.Listing[admin.QueueInfo]{
 				Columns: []screen.Column{
 					{Title: "QUEUE"},
 					{Title: "SLOTS HELD", Right: true},
@@ -55,7 +57,7 @@ key holds up.`,
 					{Title: "NEXT START", Drop: 1},
 					{Title: "CHANGED", Drop: 3},
 				},
-				Row: func(q kagzi.QueueInfo) []any {
+				Row: func(q admin.QueueInfo) []any {
 					return []any{
 						q.Queue, ofMost(q.Running, q.MaxRunning), rateText(q.Rate), keyLimitsText(q.EachKey),
 						yesNo(q.Hold), p.Screen.Time(q.WaitingSince),
@@ -102,23 +104,23 @@ func queuesSet(p *command.Program) *cobra.Command {
 		if err := command.NotNegative(fs, "max-running", "burst", "key-max-running", "key-burst"); err != nil {
 			return err
 		}
-		if _, err := rate.over(fs, "", kagzi.Rate{Starts: 1}); err != nil { // before a connection is made
+		if _, err := rate.over(fs, "", admin.Rate{Starts: 1}); err != nil { // before a connection is made
 			return err
 		}
-		if _, err := keyRate.over(fs, "key-", kagzi.Rate{Starts: 1}); err != nil {
+		if _, err := keyRate.over(fs, "key-", admin.Rate{Starts: 1}); err != nil {
 			return err
 		}
 		client, err := p.Client(cmd.Context())
 		if err != nil {
 			return err
 		}
-		l := kagzi.QueueLimits{}
+		l := admin.QueueLimits{}
 		if !clear {
-			all, err := client.Queues(cmd.Context())
+			all, err := admin.New(client).Queues(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if i := slices.IndexFunc(all, func(q kagzi.QueueInfo) bool { return q.Queue == args[0] }); i >= 0 {
+			if i := slices.IndexFunc(all, func(q admin.QueueInfo) bool { return q.Queue == args[0] }); i >= 0 {
 				l = all[i].QueueLimits
 			}
 		}
@@ -138,7 +140,7 @@ func queuesSet(p *command.Program) *cobra.Command {
 		if l.EachKey.Rate, err = keyRate.over(fs, "key-", l.EachKey.Rate); err != nil {
 			return err
 		}
-		if err := client.SetQueue(cmd.Context(), l, by.Options()...); err != nil {
+		if err := admin.New(client).SetQueue(cmd.Context(), l, by.Options()...); err != nil {
 			return err
 		}
 		selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Queue: args[0]})

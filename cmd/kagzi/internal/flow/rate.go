@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/pflag"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/internal/duration"
@@ -30,14 +31,14 @@ func ofMost(n, most int) string {
 }
 
 // rateText writes a rate in the form that parseRate reads.
-func rateText(r kagzi.Rate) string {
+func rateText(r admin.Rate) string {
 	if r.Starts == 0 {
 		return "-"
 	}
 	return explain.Rate(r, screen.Short)
 }
 
-func keyLimitsText(l kagzi.KeyLimits) string {
+func keyLimitsText(l admin.KeyLimits) string {
 	var parts []string
 	if l.MaxRunning > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d running", l.MaxRunning))
@@ -71,7 +72,7 @@ func (r *rateFlags) flags(fs *pflag.FlagSet, prefix, what string) {
 }
 
 // over returns the rate that the flags make of one.
-func (r *rateFlags) over(fs *pflag.FlagSet, prefix string, old kagzi.Rate) (kagzi.Rate, error) {
+func (r *rateFlags) over(fs *pflag.FlagSet, prefix string, old admin.Rate) (admin.Rate, error) {
 	if fs.Changed(prefix + "rate") {
 		rate, err := parseRate(prefix+"rate", r.rate)
 		if err != nil {
@@ -79,7 +80,7 @@ func (r *rateFlags) over(fs *pflag.FlagSet, prefix string, old kagzi.Rate) (kagz
 		}
 		rate.Burst = old.Burst
 		if rate.Starts == 0 {
-			rate = kagzi.Rate{}
+			rate = admin.Rate{}
 		}
 		old = rate
 	}
@@ -117,22 +118,22 @@ func needsChange(fs *pflag.FlagSet) error {
 }
 
 // parseRate reads a rate: "10/s", "600/m", "5/10s". "0" is no rate.
-func parseRate(flag, s string) (kagzi.Rate, error) {
+func parseRate(flag, s string) (admin.Rate, error) {
 	bad := command.Usagef("--%s is %q: write it as 10/s, 600/m or 5/10s; 0 means no rate", flag, s)
 	if s == "0" {
-		return kagzi.Rate{}, nil
+		return admin.Rate{}, nil
 	}
 	count, per, ok := strings.Cut(s, "/")
 	n, err := strconv.Atoi(strings.TrimSpace(count))
 	if !ok || err != nil || n < 1 {
-		return kagzi.Rate{}, bad
+		return admin.Rate{}, bad
 	}
 	if per = strings.TrimSpace(per); per != "" && (per[0] < '0' || per[0] > '9') {
 		per = "1" + per
 	}
 	d, err := duration.Parse(per)
 	if err != nil || d <= 0 {
-		return kagzi.Rate{}, bad
+		return admin.Rate{}, bad
 	}
-	return kagzi.Rate{Starts: n, Per: d}, nil
+	return admin.Rate{Starts: n, Per: d}, nil
 }

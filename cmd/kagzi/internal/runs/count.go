@@ -4,9 +4,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
@@ -15,9 +16,9 @@ import (
 )
 
 // countFields are the names that --by takes; started and ended take a length, too.
-var countFields = map[string]kagzi.CountField{
-	"status": kagzi.ByStatus, "workflow": kagzi.ByWorkflow, "queue": kagzi.ByQueue, "kind": kagzi.ByKind,
-	"step": kagzi.ByStep,
+var countFields = map[string]admin.CountField{
+	"status": admin.ByStatus, "workflow": admin.ByWorkflow, "queue": admin.ByQueue, "kind": admin.ByKind,
+	"step": admin.ByStep,
 }
 
 var countNames = []string{"status", "workflow", "queue", "kind", "step", "started=1h", "ended=1h"}
@@ -56,7 +57,7 @@ It reads every run that the flags select: a million takes about a second.`,
 		if err != nil {
 			return err
 		}
-		counts, err := client.Counts(cmd.Context(), rf, fields...)
+		counts, err := admin.New(client).Counts(cmd.Context(), rf, fields...)
 		if err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ It reads every run that the flags select: a million takes about a second.`,
 }
 
 // countsBy reads --by.
-func countsBy(by []string) (fields []kagzi.CountBy, err error) {
+func countsBy(by []string) (fields []admin.CountBy, err error) {
 	for i, given := range by {
 		name, length, timed := strings.Cut(strings.TrimSpace(given), "=")
 		by[i] = name
@@ -85,9 +86,9 @@ func countsBy(by []string) (fields []kagzi.CountBy, err error) {
 		}
 		switch name {
 		case "started":
-			fields = append(fields, kagzi.ByStarted(d))
+			fields = append(fields, admin.ByStarted(d))
 		case "ended":
-			fields = append(fields, kagzi.ByEnded(d))
+			fields = append(fields, admin.ByEnded(d))
 		default:
 			return nil, command.Usagef("--by is %q: give one or more of %s", given, strings.Join(countNames, ", "))
 		}
@@ -95,14 +96,14 @@ func countsBy(by []string) (fields []kagzi.CountBy, err error) {
 	return fields, nil
 }
 
-func countListing(by []string) command.Listing[kagzi.RunCount] {
+func countListing(by []string) command.Listing[admin.RunCount] {
 	columns := []screen.Column{{Title: "RUNS", Right: true}}
 	for _, name := range by {
 		columns = append(columns, screen.Column{Title: strings.ToUpper(name), Min: 12})
 	}
-	return command.Listing[kagzi.RunCount]{
+	return command.Listing[admin.RunCount]{
 		Columns: columns,
-		Row: func(n kagzi.RunCount) []any {
+		Row: func(n admin.RunCount) []any {
 			row := []any{n.Runs}
 			for _, name := range by {
 				row = append(row, map[string]any{

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -21,7 +23,7 @@ type runReport struct {
 	Run   kagzi.RunInfo       `json:"run"`
 	Why   []string            `json:"why"` // sentences
 	Steps []kagzi.StepAttempt `json:"steps"`
-	Log   []kagzi.LogEntry    `json:"log"`
+	Log   []admin.LogEntry    `json:"log"`
 }
 
 func getCommand(p *command.Program) *cobra.Command {
@@ -70,7 +72,7 @@ func report(ctx context.Context, on *screen.Screen, c *kagzi.Client, ref kagzi.R
 		r.Steps, err = c.Steps(ctx, r.Run.ID)
 	}
 	if err == nil {
-		r.Log, err = c.RunLog(ctx, r.Run.ID)
+		r.Log, err = admin.New(c).RunLog(ctx, r.Run.ID)
 	}
 	if err == nil {
 		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, words.Of(on))

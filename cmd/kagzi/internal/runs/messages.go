@@ -3,6 +3,8 @@ package runs
 import (
 	"context"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -14,7 +16,7 @@ import (
 
 func messagesCommand(p *command.Program) *cobra.Command {
 	var run selection.RunArg
-	var f kagzi.MessageFilter
+	var f admin.MessageFilter
 	var limit int
 	c := &cobra.Command{
 		Use:   "messages RUN",
@@ -40,7 +42,7 @@ redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 		if err != nil {
 			return err
 		}
-		l := command.Listing[kagzi.MessageInfo]{
+		l := command.Listing[admin.MessageInfo]{
 			Columns: []screen.Column{
 				{Title: "SIGNAL"},
 				{Title: "MESSAGE ID", Min: 12},
@@ -49,7 +51,7 @@ redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 				{Title: "SENT BY", Min: 12, Drop: 1},
 				{Title: "PAYLOAD", Min: 12},
 			},
-			Row: func(m kagzi.MessageInfo) []any {
+			Row: func(m admin.MessageInfo) []any {
 				read := screen.Cell{Text: m.ReadBy}
 				switch {
 				case m.SetAside != "":
@@ -63,12 +65,12 @@ redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
 			},
 			None: "The run has no such message.",
 		}
-		_, err = l.Print(p, command.Pages(limit, func(n int, last *kagzi.MessageInfo) ([]kagzi.MessageInfo, error) {
+		_, err = l.Print(p, command.Pages(limit, func(n int, last *admin.MessageInfo) ([]admin.MessageInfo, error) {
 			f.Limit = n
 			if last != nil {
 				f.After = last.ID
 			}
-			return client.Messages(cmd.Context(), ref, f)
+			return admin.New(client).Messages(cmd.Context(), ref, f)
 		}))
 		return err
 	}
@@ -79,7 +81,7 @@ func redeliverCommand(p *command.Program) *cobra.Command {
 	c, by := messageCommand(p, "redelivered", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID,
 		opts ...kagzi.ChangeOption,
 	) error {
-		return c.RedeliverMessage(ctx, ref, id, opts...)
+		return admin.New(c).RedeliverMessage(ctx, ref, id, opts...)
 	})
 	c.Use, c.Short = "redeliver RUN MESSAGE-ID", "Give a message that did not decode to its run again"
 	c.Long =
@@ -95,7 +97,7 @@ func dropCommand(p *command.Program) *cobra.Command {
 	c, by := messageCommand(p, "dropped", func(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, id kagzi.ID,
 		opts ...kagzi.ChangeOption,
 	) error {
-		return c.DropMessage(ctx, ref, id, opts...)
+		return admin.New(c).DropMessage(ctx, ref, id, opts...)
 	})
 	c.Use, c.Short = "drop-message RUN MESSAGE-ID", "Remove a message that a run has not read"
 	c.Long =

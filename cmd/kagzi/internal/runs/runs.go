@@ -4,6 +4,8 @@ package runs
 import (
 	"context"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
@@ -141,7 +143,7 @@ resumed or restarted it, and why.`,
 	run.Flags(c)
 	c.RunE = p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.Take(args)
-		entries, err := client.RunLog(ctx, ref)
+		entries, err := admin.New(client).RunLog(ctx, ref)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -19,10 +21,10 @@ func pauseCommand(p *command.Program) *cobra.Command {
 		`Pause keeps a schedule from firing until kagzi schedules resume. Runs that it has started go on. What is
 paused already keeps its reason and actor unless --reason or --actor is given.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error {
-			if s, err := c.GetSchedule(ctx, name); err == nil && s.Paused && s.Error == "" && !explained() {
+			if s, err := admin.New(c).GetSchedule(ctx, name); err == nil && s.Paused && s.Error == "" && !explained() {
 				return nil
 			}
-			return c.PauseSchedule(ctx, name, by.Options()...)
+			return admin.New(c).PauseSchedule(ctx, name, by.Options()...)
 		})
 	by.Flags(c.Flags())
 	explained = func() bool { return c.Flags().Changed("reason") || c.Flags().Changed("actor") }
@@ -35,7 +37,7 @@ func resumeCommand(p *command.Program) *cobra.Command {
 		`Resume lets a paused schedule fire again. The ticks that came meanwhile fire now, as far as its CatchUp
 and Overlap allow.`,
 		func(ctx context.Context, c *kagzi.Client, name string) error {
-			return c.ResumeSchedule(ctx, name, by.Options()...)
+			return admin.New(c).ResumeSchedule(ctx, name, by.Options()...)
 		})
 	by.Flags(c.Flags())
 	return c
@@ -50,7 +52,7 @@ func changeCommand(p *command.Program, verb, past, short, long string,
 		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: completeNames(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			before, look := client.GetSchedule(ctx, args[0])
+			before, look := admin.New(client).GetSchedule(ctx, args[0])
 			if err := do(ctx, client, args[0]); err != nil {
 				return err
 			}
@@ -84,7 +86,7 @@ application that creates the schedule at its start creates it again.`,
 		if !yes && p.Interactive() {
 			client, err := p.Client(cmd.Context())
 			if err == nil {
-				_, err = client.GetSchedule(cmd.Context(), args[0])
+				_, err = admin.New(client).GetSchedule(cmd.Context(), args[0])
 			}
 			if err != nil {
 				return err
@@ -117,7 +119,7 @@ prints the run's ID.`,
 		if unlessActive {
 			opts = append(opts, kagzi.RejectActive)
 		}
-		id, err := client.TriggerSchedule(ctx, args[0], opts...)
+		id, err := admin.New(client).TriggerSchedule(ctx, args[0], opts...)
 		if err != nil {
 			return err
 		}
@@ -162,7 +164,7 @@ once, at most 10,000, and prints their number.`,
 				return err
 			}
 		}
-		n, err := client.BackfillSchedule(cmd.Context(), args[0], start, end, by.Options()...)
+		n, err := admin.New(client).BackfillSchedule(cmd.Context(), args[0], start, end, by.Options()...)
 		if err != nil {
 			return err
 		}
@@ -175,7 +177,7 @@ once, at most 10,000, and prints their number.`,
 // databaseTime returns the time by the database's clock: this computer's may be ahead, and a tick in the future is
 // refused.
 func databaseTime(ctx context.Context, c *kagzi.Client) (t time.Time, err error) {
-	report, err := c.Health(ctx)
+	report, err := admin.New(c).Health(ctx)
 	if err == nil && report.At.IsZero() {
 		err = fmt.Errorf("the database does not answer: %s", report.Check("database").Detail)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -135,15 +137,15 @@ func day(on *screen.Screen, t time.Time) string {
 func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow string, end, now time.Time,
 	each bool,
 ) ([]fire, error) {
-	var schedules []kagzi.ScheduleInfo
+	var schedules []admin.ScheduleInfo
 	if len(args) > 0 {
-		s, err := c.GetSchedule(ctx, args[0])
+		s, err := admin.New(c).GetSchedule(ctx, args[0])
 		if err != nil {
 			return nil, err
 		}
 		schedules = append(schedules, s)
 	} else {
-		for s, err := range allSchedules(ctx, c, kagzi.ScheduleFilter{Workflow: workflow}) {
+		for s, err := range allSchedules(ctx, c, admin.ScheduleFilter{Workflow: workflow}) {
 			if err != nil {
 				return nil, err
 			}
@@ -166,10 +168,10 @@ func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow str
 }
 
 // firesOf returns the ticks of a schedule until end.
-func firesOf(ctx context.Context, c *kagzi.Client, s kagzi.ScheduleInfo, end, now time.Time,
+func firesOf(ctx context.Context, c *kagzi.Client, s admin.ScheduleInfo, end, now time.Time,
 	each bool,
 ) (fires []fire, err error) {
-	ticks, err := c.NextFires(ctx, s.Name, mostTicks)
+	ticks, err := admin.New(c).NextFires(ctx, s.Name, mostTicks)
 	if err != nil {
 		return nil, err
 	}

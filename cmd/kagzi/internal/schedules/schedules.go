@@ -6,6 +6,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -35,18 +37,18 @@ them.`,
 }
 
 // allSchedules returns the schedules in the order of their names.
-func allSchedules(ctx context.Context, c *kagzi.Client, f kagzi.ScheduleFilter) iter.Seq2[kagzi.ScheduleInfo, error] {
-	return command.Pages(0, func(n int, last *kagzi.ScheduleInfo) ([]kagzi.ScheduleInfo, error) {
+func allSchedules(ctx context.Context, c *kagzi.Client, f admin.ScheduleFilter) iter.Seq2[admin.ScheduleInfo, error] {
+	return command.Pages(0, func(n int, last *admin.ScheduleInfo) ([]admin.ScheduleInfo, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.Name
 		}
-		return c.ListSchedules(ctx, f)
+		return admin.New(c).ListSchedules(ctx, f)
 	})
 }
 
 func listCommand(p *command.Program) *cobra.Command {
-	var f kagzi.ScheduleFilter
+	var f admin.ScheduleFilter
 	c := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -58,7 +60,7 @@ func listCommand(p *command.Program) *cobra.Command {
 	}
 	c.Flags().StringVarP(&f.Workflow, "workflow", "w", "", "only schedules of the workflow `NAME`")
 	c.RunE = p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-		l := command.Listing[kagzi.ScheduleInfo]{
+		l := command.Listing[admin.ScheduleInfo]{
 			Columns: []screen.Column{
 				{Title: "NAME"},
 				{Title: "WORKFLOW", Min: 12, Drop: 3},
@@ -69,7 +71,7 @@ func listCommand(p *command.Program) *cobra.Command {
 				{Title: "QUEUE", Drop: 5},
 				{Title: "STATE", Min: 10}, // the last, as it may have an error
 			},
-			Row: func(s kagzi.ScheduleInfo) []any {
+			Row: func(s admin.ScheduleInfo) []any {
 				return []any{
 					s.Name, s.Workflow, timetable(s), p.Screen.Time(lastTick(s)), p.Screen.Time(s.Next),
 					s.Overlap, s.Queue, scheduleState(s),
@@ -89,7 +91,7 @@ func listCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func timetable(s kagzi.ScheduleInfo) string {
+func timetable(s admin.ScheduleInfo) string {
 	if s.Cron == "" {
 		return "every " + screen.Short(s.Every)
 	}
@@ -99,7 +101,7 @@ func timetable(s kagzi.ScheduleInfo) string {
 	return s.Cron
 }
 
-func scheduleState(s kagzi.ScheduleInfo) screen.Cell {
+func scheduleState(s admin.ScheduleInfo) screen.Cell {
 	switch {
 	case s.Error != "" && !s.Paused:
 		return screen.Cell{Text: "refused: " + s.Error, Tone: screen.Bad}
@@ -124,14 +126,14 @@ func getCommand(p *command.Program) *cobra.Command {
 		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: completeNames(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			s, err := client.GetSchedule(ctx, args[0])
+			s, err := admin.New(client).GetSchedule(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			if p.JSON {
 				return p.PrintJSON(s)
 			}
-			fires, err := client.NextFires(ctx, s.Name, 5)
+			fires, err := admin.New(client).NextFires(ctx, s.Name, 5)
 			if err != nil {
 				return err
 			}
@@ -170,7 +172,7 @@ func getCommand(p *command.Program) *cobra.Command {
 }
 
 // lastTick returns the last tick, zero if there was none: then Last is about when the schedule was created.
-func lastTick(s kagzi.ScheduleInfo) time.Time {
+func lastTick(s admin.ScheduleInfo) time.Time {
 	if s.Last.Before(s.CreatedAt.Add(time.Second)) {
 		return time.Time{}
 	}
@@ -180,7 +182,7 @@ func lastTick(s kagzi.ScheduleInfo) time.Time {
 // completeNames completes the name of a schedule.
 func completeNames(p *command.Program) cobra.CompletionFunc {
 	return p.Complete(func(ctx context.Context, c *kagzi.Client) (names []string, err error) {
-		all, err := c.ListSchedules(ctx, kagzi.ScheduleFilter{})
+		all, err := admin.New(c).ListSchedules(ctx, admin.ScheduleFilter{})
 		for _, s := range all {
 			names = append(names, s.Name)
 		}

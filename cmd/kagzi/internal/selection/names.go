@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/kind"
@@ -21,7 +23,7 @@ type census struct {
 }
 
 func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
-	workers, _, err := c.Workers(ctx, kagzi.WorkerFilter{Limit: recentRuns})
+	workers, _, err := admin.New(c).Workers(ctx, admin.WorkerFilter{Limit: recentRuns})
 	if err != nil {
 		return n, err
 	}
@@ -39,7 +41,7 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 		n.kinds, n.schedules = append(n.kinds, string(r.Kind)), append(n.schedules, r.Schedule)
 		n.waits = append(n.waits, strings.Split(r.WaitingOn, "; ")...)
 	}
-	st, err := c.Stats(ctx)
+	st, err := admin.New(c).Stats(ctx)
 	if err != nil {
 		return n, err
 	}
@@ -49,7 +51,7 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 			n.kinds = append(n.kinds, f.Kind)
 		}
 	}
-	schedules, err := c.ListSchedules(ctx, kagzi.ScheduleFilter{Limit: recentRuns})
+	schedules, err := admin.New(c).ListSchedules(ctx, admin.ScheduleFilter{Limit: recentRuns})
 	for _, s := range schedules {
 		n.schedules, n.workflows, n.queues = append(n.schedules, s.Name), append(n.workflows, s.Workflow),
 			append(n.queues, s.Queue)

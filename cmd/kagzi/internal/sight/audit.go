@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -18,19 +20,19 @@ import (
 var auditKinds = []string{"run", "schedule", "queue", "key", "group", "workflow", "all", "limit", "worker", "consumer"}
 
 // allAudited returns the entries of the audit log that f selects, the newest first; f.Limit zero means all.
-func allAudited(ctx context.Context, c *kagzi.Client, f kagzi.AuditFilter) iter.Seq2[kagzi.AuditEntry, error] {
-	return command.Pages(f.Limit, func(n int, last *kagzi.AuditEntry) ([]kagzi.AuditEntry, error) {
+func allAudited(ctx context.Context, c *kagzi.Client, f admin.AuditFilter) iter.Seq2[admin.AuditEntry, error] {
+	return command.Pages(f.Limit, func(n int, last *admin.AuditEntry) ([]admin.AuditEntry, error) {
 		f.Limit = n
 		if last != nil {
 			f.After = last.ID
 		}
-		return c.Audit(ctx, f)
+		return admin.New(c).Audit(ctx, f)
 	})
 }
 
 // Audit returns kagzi audit.
 func Audit(p *command.Program) *cobra.Command {
-	var f kagzi.AuditFilter
+	var f admin.AuditFilter
 	var kind, since, until string
 	c := &cobra.Command{
 		Use:   "audit",
@@ -60,7 +62,7 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 		if kind != "" && !slices.Contains(auditKinds, kind) {
 			return command.Usagef("--kind is %q: give one of %s", kind, strings.Join(auditKinds, ", "))
 		}
-		f.Kind = kagzi.AuditKind(kind)
+		f.Kind = admin.AuditKind(kind)
 		var err error
 		if f.Since, err = command.ParsePast("since", since, p.Screen.Now()); err != nil {
 			return err
@@ -72,7 +74,7 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 		if err != nil {
 			return err
 		}
-		l := command.Listing[kagzi.AuditEntry]{
+		l := command.Listing[admin.AuditEntry]{
 			Columns: []screen.Column{
 				{Title: "TIME"},
 				{Title: "ACTION"},
@@ -81,7 +83,7 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 				{Title: "CHANGES", Min: 16},
 				{Title: "REASON", Min: 16},
 			},
-			Row: func(e kagzi.AuditEntry) []any {
+			Row: func(e admin.AuditEntry) []any {
 				return []any{p.Screen.Time(e.At), e.Action, audited(e), e.Actor, tables.Changes(e.Changes), e.Reason}
 			},
 			None: "Nobody has changed anything that matches.",
@@ -93,13 +95,13 @@ CoordinatorConfig.KeepAudit. kagzi runs log shows the changes of one run.`,
 }
 
 // audited says in words what an entry is about.
-func audited(e kagzi.AuditEntry) string {
+func audited(e admin.AuditEntry) string {
 	name := e.Name
 	if e.ExternalID != "" {
 		name = string(e.ExternalID)
 	}
 	text := strings.TrimSpace(string(e.Kind) + " " + name)
-	if e.Kind == kagzi.AuditAll {
+	if e.Kind == admin.AuditAll {
 		text = "all runs"
 	}
 	if e.Queue != "" {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
@@ -35,7 +37,7 @@ It exits with 0 if all is healthy, and with 4 if something is degraded or unheal
 			if err != nil {
 				return err
 			}
-			r, err := client.Health(cmd.Context())
+			r, err := admin.New(client).Health(cmd.Context())
 			if err != nil {
 				return err
 			}

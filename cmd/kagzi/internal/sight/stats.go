@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -27,7 +29,7 @@ were counted: kagzi runs count counts all.`,
   kagzi stats --json | jq '.workflows[] | select(.due > 1000)'`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			st, err := client.Stats(ctx)
+			st, err := admin.New(client).Stats(ctx)
 			if err != nil {
 				return err
 			}
@@ -42,7 +44,7 @@ were counted: kagzi runs count counts all.`,
 	}
 }
 
-func printStats(on *screen.Screen, st kagzi.Stats) error {
+func printStats(on *screen.Screen, st admin.Stats) error {
 	err := on.Printf("%s: %s live, %d of %d slots in use at the last heartbeats; %s started, %s completed, %s "+
 		"failed, %s steps",
 		st.Namespace, words.Plural(st.Workers.Live, "worker"), st.Workers.Active, st.Workers.Most,
@@ -74,7 +76,7 @@ func printStats(on *screen.Screen, st kagzi.Stats) error {
 }
 
 // failedText lists kinds with their numbers: "3 unavailable, 1 timeout".
-func failedText(failed []kagzi.FailStats) screen.Cell {
+func failedText(failed []admin.FailStats) screen.Cell {
 	var parts []string
 	for _, f := range failed {
 		parts = append(parts, words.OrMore(f.Runs, f.More)+" "+f.Kind)

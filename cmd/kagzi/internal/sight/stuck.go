@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -18,7 +20,7 @@ import (
 // A stuckReport is what stuck prints as JSON.
 type stuckReport struct {
 	Checks   []health.Check       `json:"checks"`   // those that are not healthy
-	Stranded []kagzi.StrandedRuns `json:"stranded"` // runs whose version no live worker has
+	Stranded []admin.StrandedRuns `json:"stranded"` // runs whose version no live worker has
 }
 
 // Stuck returns kagzi stuck.
@@ -34,17 +36,17 @@ It exits with 0 if nothing is found, and with 4 otherwise.`,
 		Example: `  kagzi stuck`,
 		Args:    command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			r, err := client.Health(ctx)
+			r, err := admin.New(client).Health(ctx)
 			if err != nil {
 				return err
 			}
-			stranded, err := client.Stranded(ctx)
+			stranded, err := admin.New(client).Stranded(ctx)
 			if err != nil {
 				return err
 			}
 			out := stuckReport{
 				Checks:   slices.DeleteFunc(r.Checks, func(c health.Check) bool { return c.Status == health.Healthy }),
-				Stranded: append([]kagzi.StrandedRuns{}, stranded...),
+				Stranded: append([]admin.StrandedRuns{}, stranded...),
 			}
 			if len(out.Checks)+len(out.Stranded) == 0 && r.Workers.Live == 0 {
 				selection.WarnOfNamespace(ctx, p, client)

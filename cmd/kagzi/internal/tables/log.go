@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 )
 
 // Log is that of the logs of runs and of workers.
-func Log(s *screen.Screen, none string) command.Listing[kagzi.LogEntry] {
-	return command.Listing[kagzi.LogEntry]{
+func Log(s *screen.Screen, none string) command.Listing[admin.LogEntry] {
+	return command.Listing[admin.LogEntry]{
 		Columns: []screen.Column{
 			{Title: "TIME"},
 			{Title: "EVENT"},
@@ -21,7 +22,7 @@ func Log(s *screen.Screen, none string) command.Listing[kagzi.LogEntry] {
 			{Title: "CHANGES", Min: 16},
 			{Title: "REASON", Min: 16},
 		},
-		Row: func(e kagzi.LogEntry) []any {
+		Row: func(e admin.LogEntry) []any {
 			return []any{s.Time(e.At), e.Event, e.Actor, e.Other, e.Step, Changes(e.Changes), e.Reason}
 		},
 		None: none,
@@ -29,7 +30,7 @@ func Log(s *screen.Screen, none string) command.Listing[kagzi.LogEntry] {
 }
 
 // Changes says what an entry of a log changed, from what to what.
-func Changes(changes []kagzi.LogChange) string {
+func Changes(changes []admin.LogChange) string {
 	var parts []string
 	for _, c := range changes {
 		text := c.Field + " " + cmp.Or(c.From, "none")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
 
@@ -67,7 +69,7 @@ view, ? explains it, q quits.`,
 // snapshot returns the source of top.
 func snapshot(p *command.Program, c *kagzi.Client) Source {
 	return func(ctx context.Context) (s Snapshot, err error) {
-		if s.Health, err = c.Health(ctx); err != nil {
+		if s.Health, err = admin.New(c).Health(ctx); err != nil {
 			return s, err
 		}
 		if db := s.Health.Check("database"); db.Status == health.Unhealthy {
@@ -76,13 +78,13 @@ func snapshot(p *command.Program, c *kagzi.Client) Source {
 		for i := range s.Health.Checks {
 			s.Health.Checks[i].Detail = words.InTerms(s.Health.Checks[i].Detail)
 		}
-		for w, err := range fleet.All(ctx, c, kagzi.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}}) {
+		for w, err := range fleet.All(ctx, c, admin.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}}) {
 			if err != nil {
 				return s, p.DB.ConnectionError(err)
 			}
 			s.Workers = append(s.Workers, w)
 		}
-		if s.Stats, err = c.Stats(ctx); err == nil {
+		if s.Stats, err = admin.New(c).Stats(ctx); err == nil {
 			s.Failures, err = c.List(ctx, kagzi.RunFilter{
 				Status: []kagzi.Status{kagzi.StatusFailed},
 				Limit:  newestFailures,

@@ -3,7 +3,7 @@ package top
 import (
 	"time"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // window is the time over which rates are measured: workers report with each heartbeat, which is every ten seconds by
@@ -20,7 +20,7 @@ type sample struct {
 
 type counts struct{ completed, failed int64 }
 
-func (r *rates) add(at time.Time, workers []kagzi.WorkerInfo) {
+func (r *rates) add(at time.Time, workers []admin.WorkerInfo) {
 	s := sample{at, make(map[string]counts, len(workers))}
 	for _, w := range workers {
 		s.ended[w.ID] = counts{w.Completed, w.Failed}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/kagzi/kagzi"
@@ -14,8 +16,8 @@ import (
 // A Snapshot is what the view shows of one moment.
 type Snapshot struct {
 	Health   health.Report
-	Stats    kagzi.Stats
-	Workers  []kagzi.WorkerInfo // that are not offline
+	Stats    admin.Stats
+	Workers  []admin.WorkerInfo // that are not offline
 	Failures []kagzi.RunInfo    // newest first
 }
 

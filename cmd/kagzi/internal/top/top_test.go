@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
@@ -36,18 +38,18 @@ func newDesk(t *testing.T) *desk {
 			},
 			Workers: health.Workers{Live: 2, Silent: 1, Active: 12, Most: 100},
 		},
-		Stats: kagzi.Stats{
-			Workflows: []kagzi.WorkflowStats{
+		Stats: admin.Stats{
+			Workflows: []admin.WorkflowStats{
 				{Queue: "reports", Workflow: "report", Due: 3, DueSince: d.now.Add(-time.Minute), Running: 5},
 				{
 					Queue: "shop", Workflow: "checkout", Due: 40, DueMore: true, DueSince: d.now.Add(-time.Hour),
-					Failed: []kagzi.FailStats{{Kind: "timeout", Runs: 7}},
+					Failed: []admin.FailStats{{Kind: "timeout", Runs: 7}},
 				},
 			},
-			Queues: []kagzi.QueueStats{{Queue: "reports", Used: 5, Slots: 50}},
-			Rates:  kagzi.Rates{Starts: 80, Completed: 60, Failed: 0.5},
+			Queues: []admin.QueueStats{{Queue: "reports", Used: 5, Slots: 50}},
+			Rates:  admin.Rates{Starts: 80, Completed: 60, Failed: 0.5},
 		},
-		Workers: []kagzi.WorkerInfo{{
+		Workers: []admin.WorkerInfo{{
 			ID: "w1", Status: "ONLINE", Active: 12, MaxConcurrent: 50, Completed: 100,
 			Queues: []string{"shop"},
 		}, {ID: "w2", Status: "DRAINING", MaxConcurrent: 50}},
@@ -151,7 +153,7 @@ func TestSortAndScroll(t *testing.T) {
 	d.shows("shop", "reports", "sort (queue, reversed)")
 	for i := range 100 {
 		d.shot.Stats.Workflows = append(d.shot.Stats.Workflows,
-			kagzi.WorkflowStats{Queue: "q", Workflow: strings.Repeat("x", i)})
+			admin.WorkflowStats{Queue: "q", Workflow: strings.Repeat("x", i)})
 	}
 	d.load()
 	d.press("1", "j", "j", "j", "k")
@@ -172,7 +174,7 @@ func TestRatesComeFromTheCountersOfWorkers(t *testing.T) {
 	d := newDesk(t)
 	d.load()
 	d.now = d.now.Add(10 * time.Second)
-	d.shot.Workers = []kagzi.WorkerInfo{
+	d.shot.Workers = []admin.WorkerInfo{
 		{ID: "w1", Status: "ONLINE", Completed: 600, Failed: 5},
 		{ID: "w3", Status: "ONLINE", Completed: 100},
 	}
@@ -222,7 +224,7 @@ func TestTheDatabaseMayBeAway(t *testing.T) {
 // A queue's slots are no workflow's: they are shown once.
 func TestSlotsOfAQueueAreShownOnce(t *testing.T) {
 	d := newDesk(t)
-	d.shot.Stats.Workflows = append(d.shot.Stats.Workflows, kagzi.WorkflowStats{Queue: "reports", Workflow: "digest"})
+	d.shot.Stats.Workflows = append(d.shot.Stats.Workflows, admin.WorkflowStats{Queue: "reports", Workflow: "digest"})
 	d.shot.Health.Workers.Hung = 1
 	d.load()
 	d.shows("1 slot hung", "QUEUE'S SLOTS", "report ", "5/50", "digest")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
@@ -237,11 +239,11 @@ func (m *Model) queueTable(s *screen.Screen) *screen.Table {
 		screen.Column{Title: "QUEUE'S SLOTS", Right: true, Drop: 2}, screen.Column{Title: "FAILED/H", Right: true})
 	rows := sorted(
 		m, m.shot.Stats.Workflows,
-		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(b.Due, a.Due) },
-		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(b.Running, a.Running) },
-		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(failedRuns(b), failedRuns(a)) },
-		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(a.Queue, b.Queue) },
-		func(a, b kagzi.WorkflowStats) int { return cmp.Compare(a.Workflow, b.Workflow) },
+		func(a, b admin.WorkflowStats) int { return cmp.Compare(b.Due, a.Due) },
+		func(a, b admin.WorkflowStats) int { return cmp.Compare(b.Running, a.Running) },
+		func(a, b admin.WorkflowStats) int { return cmp.Compare(failedRuns(b), failedRuns(a)) },
+		func(a, b admin.WorkflowStats) int { return cmp.Compare(a.Queue, b.Queue) },
+		func(a, b admin.WorkflowStats) int { return cmp.Compare(a.Workflow, b.Workflow) },
 	)
 	slots := map[string]screen.Cell{}
 	for _, w := range rows {
@@ -269,7 +271,7 @@ func orMore(n int, more bool) string {
 	return fmt.Sprint(n)
 }
 
-func failedRuns(w kagzi.WorkflowStats) (n int) {
+func failedRuns(w admin.WorkflowStats) (n int) {
 	for _, f := range w.Failed {
 		n += f.Runs
 	}
@@ -281,16 +283,16 @@ func (m *Model) workerTable(s *screen.Screen) *screen.Table {
 		screen.Column{Title: "SLOTS", Right: true}, screen.Column{Title: "DONE", Right: true},
 		screen.Column{Title: "FAILED", Right: true, Drop: 3}, screen.Column{Title: "QUEUES", Min: 8, Drop: 1},
 		screen.Column{Title: "HOST", Min: 8, Drop: 2}, screen.Column{Title: "HEARTBEAT", Drop: 4})
-	done := func(w kagzi.WorkerInfo) float64 {
+	done := func(w admin.WorkerInfo) float64 {
 		completed, failed := m.rates.of(w.ID)
 		return completed + failed
 	}
 	rows := sorted(
 		m, m.shot.Workers,
-		func(a, b kagzi.WorkerInfo) int { return b.StartedAt.Compare(a.StartedAt) },
-		func(a, b kagzi.WorkerInfo) int { return cmp.Compare(b.Active, a.Active) },
-		func(a, b kagzi.WorkerInfo) int { return cmp.Compare(done(b), done(a)) },
-		func(a, b kagzi.WorkerInfo) int { return cmp.Compare(a.Hostname, b.Hostname) },
+		func(a, b admin.WorkerInfo) int { return b.StartedAt.Compare(a.StartedAt) },
+		func(a, b admin.WorkerInfo) int { return cmp.Compare(b.Active, a.Active) },
+		func(a, b admin.WorkerInfo) int { return cmp.Compare(done(b), done(a)) },
+		func(a, b admin.WorkerInfo) int { return cmp.Compare(a.Hostname, b.Hostname) },
 	)
 	for _, w := range rows {
 		completed, failed := m.rates.of(w.ID)

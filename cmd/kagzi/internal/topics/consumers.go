@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -26,7 +28,7 @@ counts the events that a consumer has not consumed, OLDEST is when the first of 
   kagzi consumers --json | jq '.[] | {name, topics}'`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			all, err := client.Consumers(ctx)
+			all, err := admin.New(client).Consumers(ctx)
 			if err != nil {
 				return err
 			}
@@ -40,7 +42,7 @@ counts the events that a consumer has not consumed, OLDEST is when the first of 
 				screen.Column{Title: "NEXT WAKE", Drop: 1}, screen.Column{Title: "PAUSED", Min: 12, Drop: 2})
 			for _, c := range all {
 				paused := ""
-				if c.Pause != (kagzi.Pause{}) {
+				if c.Pause != (admin.Pause{}) {
 					paused = explain.Target(c.Pause.Target)
 					if c.Pause.Reason != "" {
 						paused += fmt.Sprintf(" (%q)", c.Pause.Reason)
@@ -48,7 +50,7 @@ counts the events that a consumer has not consumed, OLDEST is when the first of 
 				}
 				topics := c.Topics
 				if len(topics) == 0 {
-					topics = []kagzi.ConsumerTopic{{}}
+					topics = []admin.ConsumerTopic{{}}
 				}
 				for _, of := range topics {
 					t.Row(c.Name, of.Topic, words.OrMore(of.Pending, of.More), p.Screen.Time(of.Oldest), c.Run,

@@ -5,6 +5,8 @@ import (
 	"context"
 	"strings"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
@@ -25,18 +27,18 @@ EVENTS counts the events that are kept.`,
   kagzi topics --json | jq '.[] | select(.subscribers == null)'`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			all, err := client.Topics(ctx)
+			all, err := admin.New(client).Topics(ctx)
 			if err != nil {
 				return err
 			}
-			l := command.Listing[kagzi.TopicInfo]{
+			l := command.Listing[admin.TopicInfo]{
 				Columns: []screen.Column{
 					{Title: "TOPIC"},
 					{Title: "EVENTS", Right: true},
 					{Title: "NEWEST"},
 					{Title: "SUBSCRIBERS", Min: 16},
 				},
-				Row: func(t kagzi.TopicInfo) []any {
+				Row: func(t admin.TopicInfo) []any {
 					return []any{
 						t.Name, words.OrMore(t.Events, t.More), p.Screen.Time(t.Newest),
 						strings.Join(t.Subscribers, ", "),

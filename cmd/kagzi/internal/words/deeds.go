@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -80,7 +82,7 @@ func signalArgs(name string) string {
 }
 
 // targetFlags returns the flags of a command that name a target.
-func targetFlags(t kagzi.Target) string {
+func targetFlags(t admin.Target) string {
 	if t.All {
 		return "--all"
 	}
