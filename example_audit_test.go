@@ -3,9 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // Whoever changes something says who it is, and why. Declaring the same limits again changes nothing, so that is not in

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/topic"
-
-	"github.com/kagzi/kagzi"
 )
 
 var Filed = topic.DefineConsumer("file-mails", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}, Group: "mail"})

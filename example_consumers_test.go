@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/topic"
-
-	"github.com/kagzi/kagzi"
 )
 
 // A consumer that counts mails by sender. Its state is what the last run has returned.

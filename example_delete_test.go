@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // What stays says who deleted the run, and why.

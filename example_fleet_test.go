@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // Every worker is in the registry, with what it said of itself at its last heartbeat.

@@ -6,11 +6,10 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 )
 

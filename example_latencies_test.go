@@ -3,9 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // How long do runs take, and how long do they wait for a worker?

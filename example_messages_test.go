@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A run waits although somebody sent it a message: its unread messages show the misspelt name.

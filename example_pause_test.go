@@ -3,9 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A pause holds from the moment when it is stored, and no worker has to run for it.

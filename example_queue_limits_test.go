@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // The emails of a customer are handled one at a time and in order, those of different customers at once.

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A message does not decode and is set aside. An operator drops it, and the sender sends the right one with the same

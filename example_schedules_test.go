@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A report every Monday at seven, in Berlin.

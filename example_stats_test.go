@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // An autoscaler asks how much waits in each queue, since when, and how many slots there are.

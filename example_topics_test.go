@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // Those who publish and those who read share the topic.

@@ -3,9 +3,8 @@ package kagzi_test
 import (
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // An urgent order waits in a queue whose workers are down. It moves to another queue, in front of what waits there.

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/kind"
 )
 

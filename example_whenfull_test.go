@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // While a search of ada's runs or waits, another one is refused, or takes its place.

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -17,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [kagzi.RunInfo].

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
+	"github.com/kagzi/kagzi/topic"
 )
 
 var Paid = topic.Define[int]("invoice.paid")

@@ -32,12 +32,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // Config configures [New]; the zero value works.

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // Observe adds the metrics that need a client: the slots of its workers in this process, which are read without a

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

@@ -6,10 +6,9 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/topic"
-
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

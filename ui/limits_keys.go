@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

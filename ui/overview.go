@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	durations "github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )

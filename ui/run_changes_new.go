@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A family is the view model of the runs that belong to a run.

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A message is one that the run has got.

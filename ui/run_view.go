@@ -4,9 +4,8 @@ import (
 	"html/template"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // A runView is the view model of that page.

@@ -7,9 +7,8 @@ import (
 	"html/template"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 

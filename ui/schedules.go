@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

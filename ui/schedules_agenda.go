@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 func TestSchedulesAreChanged(t *testing.T) {

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

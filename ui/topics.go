@@ -8,10 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/topic"
-
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

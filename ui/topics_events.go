@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/topic"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 

@@ -12,10 +12,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/examples/internal/demo"
+	"github.com/kagzi/kagzi/topic"
 )
 
 type Email struct{ ID, From, Subject string }

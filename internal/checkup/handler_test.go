@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
 	"github.com/kagzi/kagzi/internal/dbtest"

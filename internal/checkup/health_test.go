@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pgproxy"

@@ -5,14 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/topic"
 )
 
 var notes = topic.Define[string]("notes")

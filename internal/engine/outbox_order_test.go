@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -18,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/engine"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // TestFlushIsBounded has one run start more children than a flush may write, another record more bytes, and a third

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // Words are how a reader's sentences name things. A field that is nil has a plain text instead, and a Deed that is nil

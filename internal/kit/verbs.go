@@ -4,9 +4,8 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // WantEvents compares a run's events, without their times.

@@ -3,9 +3,8 @@ package kit
 import (
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // RunWorker runs w and returns a channel that receives the result of Run. The test ends w, or w ends by itself.

@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // BenchmarkPublishToConsumer measures how long after Publish was called the function of an idle consumer begins and

@@ -5,10 +5,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/admin"
-
-	"github.com/kagzi/kagzi/internal/dbtest"
-
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // fillListed inserts $1 runs of the last 30 days, of which the middle half sleeps and the newest thousands are active;

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // BenchmarkPublish publishes b.N events of 100 bytes: one after the other, from 16 goroutines, and 1,000 in each call.

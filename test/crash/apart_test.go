@@ -5,14 +5,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // TestOpenStartOfAChildsIDHoldsUpItsParentOnly has a caller's open transaction start a run with the ID of a child that

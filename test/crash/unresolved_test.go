@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 var (

@@ -11,13 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // An action is one operation of a random workflow function.

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // elsewhere calls f on another goroutine, and returns when it has returned.

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // Bad names in configurations, of handlers and of consumers are refused by the constructor, or by Run before it sends

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -24,6 +22,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 func one(context.Context) (int, error)           { return 1, nil }

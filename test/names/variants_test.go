@@ -5,11 +5,9 @@ import (
 	"reflect"
 	"time"
 
-
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/topic"
-
-	"github.com/kagzi/kagzi"
 )
 
 // A variant is a value with a name in one place.

@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // What branches reserve is the same in a replay. What one that has lost a Race or has failed had reserved goes back.

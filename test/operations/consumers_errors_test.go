@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 func counts(_ kagzi.Context, n int) (int, error) { return n + 1, nil }

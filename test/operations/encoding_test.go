@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )

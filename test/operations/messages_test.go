@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 

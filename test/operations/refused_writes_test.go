@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi"
@@ -17,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testlog"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // refuse lets the server refuse a row of the table if the condition holds.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -17,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 var numbers = topic.Define[int]("numbers")

@@ -5,17 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
-	"github.com/kagzi/kagzi/internal/await"
-	"github.com/kagzi/kagzi/internal/dbtest"
-
-	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/kit"
-	"github.com/kagzi/kagzi/internal/pg"
-
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 )
 

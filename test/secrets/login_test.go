@@ -8,12 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -21,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // Connection strings that do not work, each with a password. Every call says why, and none says the password.

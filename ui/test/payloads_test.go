@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 	"github.com/kagzi/kagzi/ui"
 )
 

@@ -4,9 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui"
 )

@@ -7,14 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
-
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // whisper publishes two events in each quiet topic, at some moment within d. In every other topic, the transaction of

@@ -14,20 +14,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/pgproxy"
-
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/chaos/internal/check"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 )
 
 // A round is a plan that is carried out.

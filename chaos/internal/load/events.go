@@ -8,12 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/testhook"
-
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/internal/testhook"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // A Quiet is a topic that gets two events in a round, shortly one after the other, with a consumer of its own. On a

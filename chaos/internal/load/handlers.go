@@ -10,17 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
-
-	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // The workflows. Callers and workers share them.

@@ -9,14 +9,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/dbtest"
-	"github.com/kagzi/kagzi/internal/kit"
-
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // harmless reports whether a program leaves its process alive.

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 // QuietQueue is the queue that gets a run now and then.

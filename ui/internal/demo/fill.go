@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/topic"
-
-	"github.com/kagzi/kagzi"
 )
 
 // limits sets limits of queues, keys and steps.

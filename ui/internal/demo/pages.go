@@ -7,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // More of the shop, for the pages of schedules, consumers, limits and workers.

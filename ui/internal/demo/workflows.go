@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kagzi/kagzi/topic"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // An Order is what a customer buys.

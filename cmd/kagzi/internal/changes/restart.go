@@ -4,11 +4,10 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 )
 

@@ -5,11 +5,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 )
 

@@ -3,11 +3,10 @@ package changes
 import (
 	"context"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/spf13/pflag"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 )
 

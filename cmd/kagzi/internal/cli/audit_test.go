@@ -3,9 +3,8 @@ package cli_test
 import (
 	"testing"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 

@@ -3,11 +3,10 @@ package fleet
 import (
 	"fmt"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"

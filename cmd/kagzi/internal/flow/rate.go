@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/spf13/pflag"
 
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/internal/duration"

@@ -4,10 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/spf13/cobra"
 
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"

@@ -4,12 +4,11 @@ package runs
 import (
 	"context"
 
-	"github.com/kagzi/kagzi/admin"
-
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/changes"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"

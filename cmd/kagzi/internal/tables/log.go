@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi/admin"
-
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 )

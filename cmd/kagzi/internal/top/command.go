@@ -5,12 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/fleet"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"

@@ -5,11 +5,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/kagzi/kagzi/admin"
-
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 )
 
