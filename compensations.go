@@ -13,11 +13,11 @@ import (
 )
 
 // Compensate registers call, a workflow that undoes an effect of this run. The compensation starts if the run fails for
-// good, is cancelled, or passes its Timeout. It does not start if the run completes, is ended by admin.Client.Terminate, or
-// gets another attempt. Compensations run one after the other, the last registered first, each as a child run of its
-// own with its own [RetryPolicy]. Any worker with a handler for the workflow can execute it, without the code of this
-// run. If a compensation fails for good, the others still run, and the run ends as failed with [kind.Compensation];
-// admin.Client.Resume runs the failed one again.
+// good, is cancelled, or passes its Timeout. It does not start if the run completes, is ended by
+// admin.Client.Terminate, or gets another attempt. Compensations run one after the other, the last registered first,
+// each as a child run of its own with its own [RetryPolicy]. Any worker with a handler for the workflow can execute it,
+// without the code of this run. If a compensation fails for good, the others still run, and the run ends as failed with
+// [kind.Compensation]; admin.Client.Resume runs the failed one again.
 //
 // Compensations of a handled failure, and of branches that lost a [Race], do not run if the run completes: the workflow
 // must undo such effects itself. They run if the run fails later. A child that fails or is cancelled runs its

@@ -21,7 +21,8 @@ type checker struct{ exports map[string]string }
 func newChecker(t *testing.T) *checker {
 	t.Helper()
 	var stderr bytes.Buffer
-	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", ".", "net/http")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", ".", "./admin",
+		"net/http")
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -74,6 +75,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
 var (
@@ -81,6 +83,7 @@ var (
 	_ http.Client
 	_ time.Time
 	_ pgx.Tx
+	_ admin.Target
 )
 
 var wf = kagzi.Define[int, int]("wf")
@@ -166,7 +169,7 @@ func TestMistakesDoNotCompile(t *testing.T) {
 			"kagzi.Timeout does not implement kagzi.ChangeOption",
 		},
 		{
-			"VersionOfAResume", `err = client.Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`,
+			"VersionOfAResume", `err = admin.New(client).Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`,
 			"kagzi.Version does not implement kagzi.ChangeOption",
 		},
 		{
@@ -182,16 +185,18 @@ func TestMistakesDoNotCompile(t *testing.T) {
 			"kagzi.Timeout does not implement kagzi.HandleOption",
 		},
 		{
-			"GraceOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Grace(1))`,
-			"kagzi.Grace does not implement kagzi.RestartOption",
+			"GraceOfARestart",
+			`_, err = admin.New(client).Restart(context.Background(), kagzi.ID("x"), kagzi.Grace(1))`,
+			"kagzi.Grace does not implement admin.RestartOption",
 		},
 		{
-			"QueueOfARestart", `_, err = client.Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`,
-			"kagzi.Queue does not implement kagzi.RestartOption",
+			"QueueOfARestart",
+			`_, err = admin.New(client).Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`,
+			"kagzi.Queue does not implement admin.RestartOption",
 		},
 		{
 			"VersionOfManyCancels",
-			`_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`,
+			`_, err = admin.New(client).CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`,
 			"kagzi.Version does not implement kagzi.ChangeOption",
 		},
 		{"StringAsReference", `_, err = client.Get(context.Background(), "x")`, "string does not implement kagzi.Ref"},
@@ -219,8 +224,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
 		{
 			"GoodFork",
-			`_, err = client.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), ` +
-				`kagzi.Version(1), kagzi.ID("y"), kagzi.NewInput(1))`, "",
+			`_, err = admin.New(client).Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), ` +
+				`kagzi.Version(1), kagzi.ID("y"), admin.NewInput(1))`, "",
 		},
 		{"GoodWait", `_, err = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(time.Second))`, ""},
 		{
@@ -229,12 +234,12 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		},
 		{
 			"GoodCancelAll",
-			`_, err = client.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.DryRun(), kagzi.InTx(tx), ` +
+			`_, err = admin.New(client).CancelAll(context.Background(), kagzi.RunFilter{}, admin.DryRun(), kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), kagzi.Grace(time.Minute))`, "",
 		},
 		{
 			"GoodForkAll",
-			`_, err = client.ForkAll(context.Background(), kagzi.RunFilter{}, "s", kagzi.DryRun(), kagzi.InTx(tx), ` +
+			`_, err = admin.New(client).ForkAll(context.Background(), kagzi.RunFilter{}, "s", admin.DryRun(), kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), kagzi.Version(1))`, "",
 		},
 		{

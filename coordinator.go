@@ -194,7 +194,8 @@ func NewCoordinator(c *Client, cfg CoordinatorConfig) (*Coordinator, error) {
 // housekeeping returns the configuration of a coordinator of c's namespace that no worker hosts.
 func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housekeeping.Config {
 	return housekeeping.Config{
-		Store: client.core.Store, Hints: client.core.Hints, Log: client.cfg.Logger, Outage: o, Schema: migrations.Version(),
+		Store: client.core.Store, Hints: client.core.Hints, Log: client.cfg.Logger, Outage: o,
+		Schema:   migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace,
 		NoGrace:     c.NoGrace,
 		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},

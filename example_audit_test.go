@@ -17,7 +17,8 @@ func ExampleClient_Audit() {
 	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("deploy 813"))
 	limits.MaxRunning = 50
 	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("ada"), kagzi.Reason("the newsletter is late"))
-	_ = admin.New(client).Pause(ctx, admin.Target{Queue: "mail"}, kagzi.Actor("bob"), kagzi.Reason("the provider complains"))
+	_ = admin.New(client).Pause(ctx, admin.Target{Queue: "mail"}, kagzi.Actor("bob"),
+		kagzi.Reason("the provider complains"))
 
 	entries, _ := admin.New(client).Audit(ctx, admin.AuditFilter{Kind: admin.AuditQueue, Name: "mail"})
 	for _, e := range entries {

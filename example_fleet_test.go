@@ -28,7 +28,8 @@ func ExampleClient_Workers() {
 	}
 	waitFor(ctx, client, 2)
 
-	page, total, err := admin.New(client).Workers(ctx, admin.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
+	page, total, err := admin.New(client).Workers(ctx,
+		admin.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
 	fmt.Println(total, err)
 	for _, w := range page {
 		fmt.Println(w.Status, w.Build, w.Workflows, w.Labels["zone"], w.MaxConcurrent)

@@ -11,7 +11,8 @@ import (
 func ExampleClient_Pause() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).Pause(ctx, admin.Target{Workflow: "order"}, kagzi.Reason("the provider is down"), kagzi.Actor("ada"))
+	_ = admin.New(client).Pause(ctx, admin.Target{Workflow: "order"}, kagzi.Reason("the provider is down"),
+		kagzi.Actor("ada"))
 
 	order := kagzi.Define[int, string]("order")
 	kagzi.Handle(worker, order, func(_ kagzi.Context, n int) (string, error) { return fmt.Sprint("order ", n), nil })

@@ -14,7 +14,10 @@ import (
 func ExampleKey() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true})
+	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{
+		Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
+		Hold: true,
+	})
 
 	var mu sync.Mutex
 	var handled []string

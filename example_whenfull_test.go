@@ -33,7 +33,10 @@ func ExampleWhenFull() {
 func ExampleWhenFull_cancelOldest() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true})
+	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{
+		Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
+		Hold: true,
+	})
 
 	release := kagzi.Define[string, struct{}]("release")
 	kagzi.Handle(worker, release, func(_ kagzi.Context, what string) (struct{}, error) {

@@ -26,12 +26,12 @@ import (
 // neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
 	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
-	// admin.Client.Restart and admin.Client.Fork, admin.Client.TriggerSchedule and admin.Client.BackfillSchedule; the start of a child,
-	// which is stored with the next write of its parent, after next has returned; and in a coordinator the ticks of a
-	// schedule that are due, whether these start a run or not. In a bulk verb, each run is a call of its own. If it
-	// fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values of a request. Nothing
-	// wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule] and the like start
-	// when they change a schedule.
+	// admin.Client.Restart and admin.Client.Fork, admin.Client.TriggerSchedule and admin.Client.BackfillSchedule; the
+	// start of a child, which is stored with the next write of its parent, after next has returned; and in a
+	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a
+	// call of its own. If it fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values
+	// of a request. Nothing wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule]
+	// and the like start when they change a schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.

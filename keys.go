@@ -8,8 +8,8 @@ import (
 
 type (
 	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8,
-	// without control characters. Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits), and the keys of a
-	// queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
+	// without control characters. Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits), and the keys
+	// of a queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
 	// "tenant-7" of one queue is not that of another.
 	//
 	// A start that finds an active run of its [ID] returns that run, whatever the run's key. admin.Client.Restart and

@@ -26,8 +26,9 @@ type (
 	HandleOption interface{ Handle(*core.HandleConfig) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
 	// [Reason] and [Actor], which the audit log records: see admin.Client.Audit. All but those of limits take [InTx];
-	// topic.Client.Publish takes InTx alone. [Client.Cancel] and admin.Client.CancelAll also take [Grace], admin.Client.Resume and
-	// admin.Client.ResumeAll also admin.Forget, and methods with a [RunFilter] also admin.DryRun.
+	// topic.Client.Publish takes InTx alone. [Client.Cancel] and admin.Client.CancelAll also take [Grace],
+	// admin.Client.Resume and admin.Client.ResumeAll also admin.Forget, and methods with a [RunFilter] also
+	// admin.DryRun.
 	ChangeOption interface{ Change(*core.ChangeConfig) }
 )
 
@@ -144,6 +145,4 @@ type (
 	repeatable     struct{}
 )
 
-var (
-	errNilTx = errors.New("kagzi: InTx(nil): begin a transaction first")
-)
+var errNilTx = errors.New("kagzi: InTx(nil): begin a transaction first")

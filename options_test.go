@@ -423,7 +423,10 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 		{"resume schedule s", forget, admin.New(c).ResumeSchedule(ctx, "s", admin.Forget("step"))},
 		{"delete schedule s", dry, c.DeleteSchedule(ctx, "s", admin.DryRun())},
 		{"trigger schedule s", dry, kit.Second(admin.New(c).TriggerSchedule(ctx, "s", admin.DryRun()))},
-		{"backfill schedule s", dry, kit.Second(admin.New(c).BackfillSchedule(ctx, "s", time.Now(), time.Now(), admin.DryRun()))},
+		{
+			"backfill schedule s", dry,
+			kit.Second(admin.New(c).BackfillSchedule(ctx, "s", time.Now(), time.Now(), admin.DryRun())),
+		},
 		{"drain worker w", grace, admin.New(c).Drain(ctx, "w", kagzi.Grace(time.Second))},
 		{`drain queue "q"`, dry, kit.Second(admin.New(c).DrainQueue(ctx, "q", admin.DryRun()))},
 		{"force worker w offline", grace, admin.New(c).ForceOffline(ctx, "w", kagzi.Grace(time.Second))},

@@ -100,7 +100,8 @@ func Map[In, Out any](ctx Context, name string, items []In, fn func(Context, In)
 	members, hashes := make([]engine.MemberSpec, len(items)), make([]string, len(items))
 	var refused error
 	for i, item := range items {
-		hash, err := c.core.Payloads.Identity(payloads.Subject{Kind: fmt.Sprintf("item %d of Map", i), Name: name}, item)
+		hash, err := c.core.Payloads.Identity(payloads.Subject{Kind: fmt.Sprintf("item %d of Map", i), Name: name},
+			item)
 		if err != nil {
 			members, hashes, refused = nil, nil, failure.Permanent(kind.Validation, err)
 			break

@@ -32,9 +32,10 @@ const (
 	// started before. In a step, which may be repeated after a crash, prefer ReturnActive.
 	RejectActive IfActive = store.RejectActive
 	// ReplaceActive terminates the active run and starts a new one, in one transaction: at any time exactly one is
-	// active. The old run ends as with admin.Client.Terminate, whatever its input: its compensations do not run. If they
-	// should run, [Client.Cancel] the run, wait for its end, and start. If the old run has another workflow, the start
-	// is refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is refused.
+	// active. The old run ends as with admin.Client.Terminate, whatever its input: its compensations do not run. If
+	// they should run, [Client.Cancel] the run, wait for its end, and start. If the old run has another workflow, the
+	// start is refused with [ErrIDConflict]. With [InTx] the transaction must be READ COMMITTED: a stricter one is
+	// refused.
 	ReplaceActive IfActive = store.ReplaceActive
 )
 
@@ -104,9 +105,10 @@ func (p IfEnded) stored() string {
 
 // WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those
 // that are due and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not
-// count, nor do runs without a slot that admin.Client.PauseRun has stopped; those that wait because of an admin.Client.Pause do.
-// The limit is that of the key, of admin.KeyLimits or admin.QueueLimits.EachKey; that of a group is one. A key without a limit
-// is never full, and the limit and the rates of the whole queue do not matter. Without a WhenFull, WaitForSlot applies.
+// count, nor do runs without a slot that admin.Client.PauseRun has stopped; those that wait because of an
+// admin.Client.Pause do. The limit is that of the key, of admin.KeyLimits or admin.QueueLimits.EachKey; that of a group
+// is one. A key without a limit is never full, and the limit and the rates of the whole queue do not matter. Without a
+// WhenFull, WaitForSlot applies.
 //
 // The rule holds exactly among all starts with RejectNew or CancelOldest, however many processes start at once. Starts
 // of the key without them join the line at any time. A start that finds an active run of its [ID] returns that run.
@@ -115,8 +117,8 @@ func (p IfEnded) stored() string {
 //
 // It is for starts that are due at once: it takes no [Delay] and [At], and no [OncePer], [Debounce] and [Batch]. A
 // child and the run of a schedule take none, and ignore that of the workflow's definition. admin.Client.Restart,
-// admin.Client.Fork and admin.Client.Resume wait for a slot. A start with a WhenFull and without a key is refused. As a default
-// of [Define] it applies to the starts that have a key. The last one given wins: a start's own over a default.
+// admin.Client.Fork and admin.Client.Resume wait for a slot. A start with a WhenFull and without a key is refused. As a
+// default of [Define] it applies to the starts that have a key. The last one given wins: a start's own over a default.
 type WhenFull string
 
 const (

@@ -246,8 +246,8 @@ type StepAttempt struct {
 	// decided, as far as that is known
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	Child   RunID     `json:"child,omitempty"` // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	// the ID of the worker that recorded the attempt last: see admin.Client.Worker, which knows it until a week after its
-	// end
+	// the ID of the worker that recorded the attempt last: see admin.Client.Worker, which knows it until a week after
+	// its end
 	Worker string `json:"worker,omitempty"`
 	// the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if
 	// none follows

@@ -30,8 +30,8 @@ type Signal[T any] struct{ name signalName }
 // bad name.
 func DefineSignal[T any](name string) Signal[T] { return Signal[T]{signalName{name: name}} }
 
-// Name returns the signal's name with its key: "approved/call-7". [Client.Steps] and admin.Client.Fork name the wait for it
-// "approved:call-7".
+// Name returns the signal's name with its key: "approved/call-7". [Client.Steps] and admin.Client.Fork name the wait
+// for it "approved:call-7".
 func (s Signal[T]) Name() string { return s.name.String() }
 
 // For returns the signal for one thing of several: a run that waits for Approved.For("a") does not receive an approval
@@ -246,8 +246,8 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // therefore permanent. A wait that has begun keeps its time when the code is changed.
 //
 // A message that does not decode into T is set aside, and WaitSignal goes on waiting as if it had not come: see
-// admin.MessageInfo.SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled. If a
-// message that the run has read already does not decode into T any more, the run is quarantined with
+// admin.MessageInfo.SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled.
+// If a message that the run has read already does not decode into T any more, the run is quarantined with
 // [kind.Nondeterminism].
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	m, err := WaitMessage(ctx, s, timeout...)

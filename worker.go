@@ -227,8 +227,8 @@ func (w *Worker) made() error {
 
 // Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns
 // the rest to the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and
-// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. admin.Client.Drain has the same effect, from
-// any process. Step functions get none of ctx's values.
+// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. admin.Client.Drain has the same effect,
+// from any process. Step functions get none of ctx's values.
 //
 // Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit,
 // missing rights, a database that is read-only when Run begins, or a pool that is too small or was closed. If the
@@ -280,7 +280,8 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) session() engine.Config {
 	c, cfg := w.client, w.cfg
 	return engine.Config{
-		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Errors: language{}, Shown: c.core.Payloads.Shown,
+		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Errors: language{},
+		Shown:       c.core.Payloads.Shown,
 		Policy:      runPolicy,
 		StepContext: stepContext, Interceptors: c.intercepts.engine(),
 		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),

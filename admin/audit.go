@@ -120,10 +120,10 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 // of the last one.
 //
 // The log has every change that somebody made through a client: of runs, schedules, limits, pauses, workers and
-// consumers, with the [kagzi.Actor] and the [kagzi.Reason] that the caller gave. It also has the messages whose senders gave one of
-// them. An entry is written in the transaction of its change. A call that changes nothing has none: so programs may
-// declare their limits and schedules at each start. What Kagzi does by itself, such as a release of a dead worker's
-// runs, is not in it, nor are starts.
+// consumers, with the [kagzi.Actor] and the [kagzi.Reason] that the caller gave. It also has the messages whose senders
+// gave one of them. An entry is written in the transaction of its change. A call that changes nothing has none: so
+// programs may declare their limits and schedules at each start. What Kagzi does by itself, such as a release of a dead
+// worker's runs, is not in it, nor are starts.
 //
 // Entries are kept for CoordinatorConfig.KeepAudit, 90 days by default, whether or not their object still exists. Audit
 // returns [kagzi.ErrNotFound] if the entry of f.After no longer exists.
@@ -141,7 +141,8 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 		rows, err = c.core.Inspect.Audit(ctx, chosen)
 	}
 	if errors.Is(err, inspect.ErrNoEntry) {
-		err = failure.Explain("the entry of After does not exist any more: begin again without After", kagzi.ErrNotFound)
+		err = failure.Explain("the entry of After does not exist any more: begin again without After",
+			kagzi.ErrNotFound)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.core.Public(ctx, err), "read the audit log")

@@ -31,8 +31,8 @@ type BulkResult struct {
 //
 // The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run
 // that cannot be changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or
-// ctx ends, they stop and return the result so far with the error; another call does the rest. With [kagzi.InTx] all changes
-// are made in that transaction: limit it by f.Limit. The bulk verbs are safe for concurrent use.
+// ctx ends, they stop and return the result so far with the error; another call does the rest. With [kagzi.InTx] all
+// changes are made in that transaction: limit it by f.Limit. The bulk verbs are safe for concurrent use.
 //
 // f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the
 // runs to which the verb applies.
@@ -93,7 +93,9 @@ func (c *Client) RestartAll(ctx context.Context, f kagzi.RunFilter, opts ...Rest
 
 // ForkAll forks the runs that f selects and that are over from step on, like [Client.Fork]. It is otherwise like
 // [Client.RestartAll].
-func (c *Client) ForkAll(ctx context.Context, f kagzi.RunFilter, step string, opts ...RestartOption) (BulkResult, error) {
+func (c *Client) ForkAll(ctx context.Context, f kagzi.RunFilter, step string,
+	opts ...RestartOption,
+) (BulkResult, error) {
 	cfg, err := c.restartOptions(ctx, opts, core.Takes("DryRun", "InheritCompensations"))
 	v := verb{
 		name: "fork all", to: over, activates: true, tx: cfg.Tx, dry: cfg.Dry,
@@ -124,7 +126,8 @@ var (
 
 // inapplicable are the errors for which a bulk skips a run.
 var inapplicable = []error{
-	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated, kagzi.ErrNotWaiting,
+	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, kagzi.ErrCompensated,
+	kagzi.ErrNotWaiting,
 	kagzi.ErrRunNeeded, errUnchanged,
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/kagzi/kagzi/topic"
 )
 
-// TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of [kagzi.RunInfo].
+// TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of
+// [kagzi.RunInfo].
 type TopicInfo struct {
 	Name   string `json:"name"`
 	Events int    `json:"events"` // that are kept; see More
@@ -83,7 +84,8 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 		rows, e := c.core.Inspect.ConsumerStates(ctx)
 		for _, r := range rows {
 			info := ConsumerInfo{
-				Name: r.Name, Group: kagzi.Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt, RunStatus: kagzi.Status(r.RunStatus),
+				Name: r.Name, Group: kagzi.Group(r.Key), Queue: r.Queue, NextWake: r.WakeAt,
+				RunStatus: kagzi.Status(r.RunStatus),
 				RunEnded:  r.RunEnded,
 				CreatedAt: r.CreatedAt, State: c.core.Payloads.Shown(r.State),
 			}
@@ -104,13 +106,15 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 }
 
 // Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with,
-// for example because each run fails at it. topic.Events lists the events. A run that has read the event already goes on
-// with it. Other consumers keep it. An event that the consumer has consumed stays so, and Skip returns nil.
+// for example because each run fails at it. topic.Events lists the events. A run that has read the event already goes
+// on with it. Other consumers keep it. An event that the consumer has consumed stays so, and Skip returns nil.
 //
-// Skip ends no pause: see [Client.Unpause]. The options are [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]: commit soon, because until
-// then the consumer's runs neither begin nor end. It returns [kagzi.ErrNotFound] if there is no such consumer with that
-// topic, or if the topic has no event with the ID.
-func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.AnyTopic, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+// Skip ends no pause: see [Client.Unpause]. The options are [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]: commit
+// soon, because until then the consumer's runs neither begin nor end. It returns [kagzi.ErrNotFound] if there is no
+// such consumer with that topic, or if the topic has no event with the ID.
+func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.AnyTopic, id kagzi.ID,
+	opts ...kagzi.ChangeOption,
+) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
 	if err == nil && from == nil {
 		err = errors.New("kagzi: the topic is nil: give the one that has the event")
@@ -121,7 +125,8 @@ func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.A
 	if err == nil {
 		err = c.core.Store.SkipEvent(ctx, cfg.Tx, consumer.Name(), from.Name(), string(id), cfg.Why)
 	}
-	return c.core.FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)), text.Quote(consumer.Name()))
+	return c.core.FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)),
+		text.Quote(consumer.Name()))
 }
 
 // DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other

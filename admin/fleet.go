@@ -241,8 +241,8 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...kagzi.Cha
 // ForceOffline declares a worker dead before a coordinator does: its runs are available to others at once, and it is
 // offline, with a LOST event "forced offline". A live worker that was forced offline learns of it by a notification, or
 // with its next heartbeat or write: it gives up its runs, and registers again under a new ID. If the worker is already
-// offline, ForceOffline releases runs that it may still hold. It returns [kagzi.ErrNotFound] if the client's namespace has no
-// such worker. With [kagzi.InTx] the worker cannot send heartbeats until the transaction ends, so commit soon.
+// offline, ForceOffline releases runs that it may still hold. It returns [kagzi.ErrNotFound] if the client's namespace
+// has no such worker. With [kagzi.InTx] the worker cannot send heartbeats until the transaction ends, so commit soon.
 func (c *Client) ForceOffline(ctx context.Context, id string, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	var parsed uuid.UUID

@@ -33,8 +33,8 @@ type StepLimit struct {
 	// counts until its function returns, or its worker is dead. If its run was ended by somebody else, and the function
 	// does not return, it counts for ten more seconds.
 	MaxRunning int `json:"max_running,omitempty"`
-	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until somebody
-	// sets the limit without HonorRetryAfter.
+	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until
+	// somebody sets the limit without HonorRetryAfter.
 	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
 
@@ -81,8 +81,8 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 }
 
 // DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
-// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [kagzi.Reason] and [kagzi.Actor]. DeleteLimit returns
-// [kagzi.ErrNotFound] if there is no such limit.
+// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [kagzi.Reason] and [kagzi.Actor]. DeleteLimit
+// returns [kagzi.ErrNotFound] if there is no such limit.
 func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {

@@ -35,8 +35,8 @@ type MessageInfo struct {
 	ReadAt time.Time `json:"read_at,omitzero"` // when the read was recorded
 
 	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the
-	// signal, or the [kagzi.Sealer] does not open it. It is empty if the message was not set aside. The run waits as if the
-	// message had not come, until [Client.RedeliverMessage] or [Client.DropMessage].
+	// signal, or the [kagzi.Sealer] does not open it. It is empty if the message was not set aside. The run waits as if
+	// the message had not come, until [Client.RedeliverMessage] or [Client.DropMessage].
 	SetAside   string    `json:"set_aside,omitempty"`
 	SetAsideAt time.Time `json:"set_aside_at,omitzero"`
 }
@@ -53,12 +53,12 @@ type MessageFilter struct {
 // order in which they were stored, which is the order in which the run reads them. For the next page, set f.After to
 // the ID of the last one.
 //
-// A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, which takes it a second at most,
-// and in a branch of a [kagzi.Race] until the race is decided. The messages that a run ignores are found
-// by f.Unread: those whose name or key is misspelt, and those that came after the last read.
+// A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, which takes it a second at
+// most, and in a branch of a [kagzi.Race] until the race is decided. The messages that a run ignores are found by
+// f.Unread: those whose name or key is misspelt, and those that came after the last read.
 //
-// Messages returns [kagzi.ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message of
-// it. It reads no more messages than it returns; with f.Unread it may read all of the run's.
+// Messages returns [kagzi.ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message
+// of it. It reads no more messages than it returns; with f.Unread it may read all of the run's.
 func (c *Client) Messages(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
 	at := core.RefOf(ref)
 	messages, err := c.messages(ctx, at, f)
@@ -88,7 +88,8 @@ func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]
 	out := make([]MessageInfo, len(rows))
 	for i, r := range rows {
 		out[i] = MessageInfo{
-			Signal: r.Name, ID: kagzi.ID(r.ID), Payload: c.core.Payloads.Shown(r.Payload), Headers: core.Tags(r.Headers),
+			Signal: r.Name, ID: kagzi.ID(r.ID), Payload: c.core.Payloads.Shown(r.Payload),
+			Headers:    core.Tags(r.Headers),
 			SentBy:     r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
 			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,
@@ -101,8 +102,8 @@ func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]
 // while no worker executes the run, any. The run's log says who dropped it and why. A message with the same ID
 // ([kagzi.Message.WithID]) may be sent again: so the sender can correct what it sent.
 //
-// It returns [kagzi.ErrNotFound] if the run has no such message, perhaps because it was dropped before, and [kagzi.ErrNotWaiting]
-// if a worker may be about to read it: pause the run first.
+// It returns [kagzi.ErrNotFound] if the run has no such message, perhaps because it was dropped before, and
+// [kagzi.ErrNotWaiting] if a worker may be about to read it: pause the run first.
 func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
 	return c.changeMessage(ctx, "drop", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
 		return c.core.Store.DropMessage(ctx, tx, run, string(id), why)
@@ -113,20 +114,22 @@ func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, op
 // had sent it again: behind the others, and received now. Deploy code that decodes it before, else it is set aside
 // again. The run's log says who did that and why.
 //
-// It returns [kagzi.ErrNotFound] if the run has no such message, [kagzi.ErrRunFinished] if the run is over, [kagzi.ErrInboxFull], and an
-// error if the message was not set aside.
+// It returns [kagzi.ErrNotFound] if the run has no such message, [kagzi.ErrRunFinished] if the run is over,
+// [kagzi.ErrInboxFull], and an error if the message was not set aside.
 func (c *Client) RedeliverMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
-	return c.changeMessage(ctx, "redeliver", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		found, err := c.core.Store.RedeliverMessage(ctx, tx, run, string(id), why)
-		if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
-			return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it waits for "+
-				"its signal"))
-		}
-		if err != nil {
-			return err
-		}
-		return c.core.Hints.Signalled(ctx, tx, found)
-	})
+	return c.changeMessage(ctx, "redeliver", core.RefOf(ref), id, opts,
+		func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+			found, err := c.core.Store.RedeliverMessage(ctx, tx, run, string(id), why)
+			if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
+				return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it "+
+					"waits for "+
+					"its signal"))
+			}
+			if err != nil {
+				return err
+			}
+			return c.core.Hints.Signalled(ctx, tx, found)
+		})
 }
 
 // changeMessage calls do for the message of a run. verb is for errors.

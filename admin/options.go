@@ -9,13 +9,13 @@ import (
 )
 
 type (
-	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [kagzi.Queue], [kagzi.Priority], [kagzi.At], [kagzi.Delay], [kagzi.Version],
-	// [kagzi.DefaultVersion] and [kagzi.Metadata] are what to change; there are also [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx], and for
-	// UpdateAll [DryRun].
+	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [kagzi.Queue], [kagzi.Priority], [kagzi.At],
+	// [kagzi.Delay], [kagzi.Version], [kagzi.DefaultVersion] and [kagzi.Metadata] are what to change; there are also
+	// [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx], and for UpdateAll [DryRun].
 	UpdateOption interface{ Update(*core.UpdateConfig) }
-	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]: [kagzi.Version],
-	// [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. Restart and Fork also take [kagzi.ID] and [NewInput], RestartAll and ForkAll also
-	// [DryRun], and Fork and ForkAll also [InheritCompensations].
+	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]:
+	// [kagzi.Version], [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. Restart and Fork also take [kagzi.ID] and
+	// [NewInput], RestartAll and ForkAll also [DryRun], and Fork and ForkAll also [InheritCompensations].
 	RestartOption interface{ Restart(*core.RestartConfig) }
 )
 
@@ -29,11 +29,11 @@ func DryRun() interface {
 }
 
 // Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps,
-// children, branches and groups, as [kagzi.Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a branch or
-// group also forgets the failures that caused its own. Forgetting a failure also forgets those of the branches and
-// groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name belongs to no
-// failure, or to one after which another attempt of the step was due, Resume changes nothing and returns [kagzi.ErrNotFound].
-// The same holds for a [kagzi.WaitSignal] that timed out: [Client.Fork] from it instead.
+// children, branches and groups, as [kagzi.Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a
+// branch or group also forgets the failures that caused its own. Forgetting a failure also forgets those of the
+// branches and groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name
+// belongs to no failure, or to one after which another attempt of the step was due, Resume changes nothing and returns
+// [kagzi.ErrNotFound]. The same holds for a [kagzi.WaitSignal] that timed out: [Client.Fork] from it instead.
 //
 // Steps after a forgotten failure keep their recorded results, although the failed step may now succeed.
 func Forget(steps ...string) kagzi.ChangeOption { return forgetSteps(steps) }

@@ -37,8 +37,8 @@ type Pause struct {
 }
 
 // Percent makes [Client.Unpause] let that percentage of the runs go on, from 1 to 99, and keep the pause. The runs are
-// chosen by a hash of their IDs, so those that go on at 10 also do at 20. The runs of a [kagzi.Key] or a [kagzi.Group] go on or
-// stay together: its name chooses.
+// chosen by a hash of their IDs, so those that go on at 10 also do at 20. The runs of a [kagzi.Key] or a [kagzi.Group]
+// go on or stay together: its name chooses.
 type Percent int
 
 // Park makes a [Client.Pause] stop what is under way, too: each execution stops at its next step, sleep, wait or child,
@@ -86,9 +86,10 @@ func (t Target) stored() (store.Pause, error) {
 }
 
 // Pause keeps workers from claiming the runs of t, from the moment it is stored, and before any worker runs. Starts,
-// messages, cancels and timeouts go on: a run's [kagzi.Timeout] does not wait. Compensations are runs, and are paused like
-// others. It takes [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [Park]. Pausing again what is paused replaces those that are given,
-// keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let go on.
+// messages, cancels and timeouts go on: a run's [kagzi.Timeout] does not wait. Compensations are runs, and are paused
+// like others. It takes [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [Park]. Pausing again what is paused replaces
+// those that are given, keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let
+// go on.
 func (c *Client) Pause(ctx context.Context, t Target, opts ...kagzi.ChangeOption) error {
 	if err := c.core.Made(); err != nil {
 		return err
@@ -109,8 +110,8 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...kagzi.ChangeOption
 }
 
 // Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs
-// are paused, too, those of t stay so. It returns [kagzi.ErrNotFound] if t itself is not paused. It takes [kagzi.InTx], [kagzi.Reason],
-// [kagzi.Actor] and Percent.
+// are paused, too, those of t stay so. It returns [kagzi.ErrNotFound] if t itself is not paused. It takes [kagzi.InTx],
+// [kagzi.Reason], [kagzi.Actor] and Percent.
 func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOption) error {
 	if err := c.core.Made(); err != nil {
 		return err
@@ -129,7 +130,8 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOpti
 		var ended store.Unpaused
 		ended, err = c.core.Store.Unpause(ctx, cfg.Tx, p, cfg.Percent)
 		if errors.Is(err, store.ErrNotPaused) {
-			err = failure.Explain("there is no pause of exactly this: admin.Client.Pauses lists them", kagzi.ErrNotFound)
+			err = failure.Explain("there is no pause of exactly this: admin.Client.Pauses lists them",
+				kagzi.ErrNotFound)
 		}
 		var due []store.DueRun
 		for _, q := range ended.Queues {
@@ -145,7 +147,8 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOpti
 	return c.core.FailedIf(ctx, err, "unpause")
 }
 
-// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [kagzi.RunFilter].Paused finds those.
+// Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [kagzi.RunFilter].Paused finds
+// those.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	err := c.core.CheckSchema(ctx, nil)
 	var rows []store.Pause
@@ -173,8 +176,8 @@ func pauseOf(p store.Pause) Pause {
 
 // PauseRun pauses an active run: no worker claims it, and one that executes it stops at the next step, sleep, wait or
 // child, and keeps the result of the step under way. Its children go on. A cancel ends the pause, and the run's
-// [kagzi.Timeout] goes on. It returns [kagzi.ErrRunFinished] if the run is over or about to end. It takes [kagzi.InTx], [kagzi.Reason] and
-// [kagzi.Actor].
+// [kagzi.Timeout] goes on. It returns [kagzi.ErrRunFinished] if the run is over or about to end. It takes [kagzi.InTx],
+// [kagzi.Reason] and [kagzi.Actor].
 func (c *Client) PauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.EveryVerb)
@@ -199,8 +202,8 @@ func (c *Client) pauseRun(ctx context.Context, at core.Ref, cfg core.ChangeConfi
 }
 
 // UnpauseRun lets a run go on: it ends the run's own pause, and exempts the run from the pauses of its queue, of its
-// workflow and of all runs that there are now, but not from that of its key or group. It returns [kagzi.ErrRunFinished] if
-// the run is over. It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
+// workflow and of all runs that there are now, but not from that of its key or group. It returns [kagzi.ErrRunFinished]
+// if the run is over. It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
 func (c *Client) UnpauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.EveryVerb)

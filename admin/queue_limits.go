@@ -28,16 +28,17 @@ type QueueLimits struct {
 	MaxRunning int `json:"max_running,omitempty"`
 	// Rate is how often runs may take a slot: with Hold, how many start; without, also how many go on after a wait.
 	Rate Rate `json:"rate,omitzero"`
-	// EachKey are the limits of each [kagzi.Key] of the queue, if [Client.SetKey] has set no other ones. It has no Weight.
+	// EachKey are the limits of each [kagzi.Key] of the queue, if [Client.SetKey] has set no other ones. It has no
+	// Weight.
 	EachKey KeyLimits `json:"each_key,omitzero"`
 	// Hold lets a run keep its slot while it sleeps, waits, or is between two attempts. With one slot for each key, the
-	// runs of a key then form a sequence: each begins once the one before has ended, in order of [kagzi.Priority], time and
-	// start.
+	// runs of a key then form a sequence: each begins once the one before has ended, in order of [kagzi.Priority], time
+	// and start.
 	Hold bool `json:"hold,omitempty"`
 }
 
-// KeyLimits are limits of a [kagzi.Key]. For [Client.SetKey], a zero field means what QueueLimits.EachKey says; there, it is
-// no limit.
+// KeyLimits are limits of a [kagzi.Key]. For [Client.SetKey], a zero field means what QueueLimits.EachKey says; there,
+// it is no limit.
 type KeyLimits struct {
 	// MaxRunning is how many runs of the key may have a slot at once.
 	MaxRunning int `json:"max_running,omitempty"`
@@ -105,7 +106,9 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...kagzi.Chan
 // SetKey sets the limits that a key of a queue has instead of QueueLimits.EachKey, and its weight, in place of those
 // that it had. The zero KeyLimits removes them. SetKey may be called before the key has a run, and before the queue has
 // limits. It takes effect as [Client.SetQueue] does, with the same options.
-func (c *Client) SetKey(ctx context.Context, queue string, key kagzi.Key, l KeyLimits, opts ...kagzi.ChangeOption) error {
+func (c *Client) SetKey(ctx context.Context, queue string, key kagzi.Key, l KeyLimits,
+	opts ...kagzi.ChangeOption,
+) error {
 	cfg, err := c.limitOptions(opts)
 	if err == nil {
 		err = errors.Join(valid.Queue(queue), valid.Key("Key", string(key)), l.validate("KeyLimits"))
@@ -224,8 +227,8 @@ type KeyInfo struct {
 }
 
 // Keys returns keys of a queue, or groups: those that have limits of their own, and those with runs that a worker has
-// looked for. A key of a queue without workers may be missing; [kagzi.Client.List] finds its runs. A filter has a Queue or
-// Groups.
+// looked for. A key of a queue without workers may be missing; [kagzi.Client.List] finds its runs. A filter has a Queue
+// or Groups.
 func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 	err := c.core.Usable(ctx)
 	order := map[KeyOrder]inspect.KeyOrder{

@@ -49,9 +49,9 @@ func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes
 }
 
 // Restart starts a new run like one that is over, and returns the new run's ID. The new run has the same workflow,
-// version, input, queue, priority, metadata, retry policy, Timeout (which counts anew) and [kagzi.ID]. It is due now and has
-// no parent. [kagzi.Version], [kagzi.ID] and [NewInput] replace these values. RunInfo.Origin of the new run is the old one, which
-// does not change; both get an event.
+// version, input, queue, priority, metadata, retry policy, Timeout (which counts anew) and [kagzi.ID]. It is due now
+// and has no parent. [kagzi.Version], [kagzi.ID] and [NewInput] replace these values. RunInfo.Origin of the new run is
+// the old one, which does not change; both get an event.
 //
 // A restart of a scheduled run keeps its FireTime, and does not belong to the schedule: Overlap does not count it.
 //
@@ -75,17 +75,17 @@ func (c *Client) restart(ctx context.Context, at core.Ref, cfg core.RestartConfi
 
 // Fork is [Client.Restart] from a step on. The new run gets copies of everything that the old run had recorded when the
 // step first began, and of all signals. It executes the step itself, everything that began after it, and everything
-// that was under way then in other branches. step is an ID as [kagzi.Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack"
-// of a branch; "ship" stands for all branches of the group, "ship/0" for all of that branch. Kagzi's own records, whose
-// names begin with #, and those of compensations are refused.
+// that was under way then in other branches. step is an ID as [kagzi.Client.Steps] shows it: "pay", "pay#2", or
+// "ship/0/pack" of a branch; "ship" stands for all branches of the group, "ship/0" for all of that branch. Kagzi's own
+// records, whose names begin with #, and those of compensations are refused.
 //
 // The workflow function must reach the same step again: if a new Version or input leads to other items for a Map that
 // had begun, the run is quarantined with [kind.Nondeterminism] there.
 //
-// Fork returns once the new run is stored. It returns the errors of Restart, [kagzi.ErrNotFound] if the run has no record of
-// the step (a step that was interrupted within a second has none), and [kagzi.ErrCompensated] if compensations of the old run
-// have run. The new run compensates the steps that it executes, and with [InheritCompensations] also those that it
-// copies from the old run.
+// Fork returns once the new run is stored. It returns the errors of Restart, [kagzi.ErrNotFound] if the run has no
+// record of the step (a step that was interrupted within a second has none), and [kagzi.ErrCompensated] if
+// compensations of the old run have run. The new run compensates the steps that it executes, and with
+// [InheritCompensations] also those that it copies from the old run.
 func (c *Client) Fork(ctx context.Context, ref kagzi.Ref, step string, opts ...RestartOption) (kagzi.RunID, error) {
 	at := core.RefOf(ref)
 	err := validateStepID(step)

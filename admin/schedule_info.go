@@ -17,8 +17,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [kagzi.RunInfo], with durations as text,
-// such as "30s".
+// ScheduleInfo is one row of the table of schedules. Its JSON follows the rules of [kagzi.RunInfo], with durations as
+// text, such as "30s".
 type ScheduleInfo struct {
 	Name       string          `json:"name"`
 	Workflow   string          `json:"workflow"`
@@ -62,9 +62,10 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 		Name: t.Name, Workflow: t.Type, Queue: t.Queue, Input: c.core.Payloads.Shown(t.Input), Cron: t.Cron,
 		Every:    spec.Every,
 		TimeZone: t.TimeZone,
-		Overlap:  kagzi.Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge, SkipPaused: spec.SkipPaused,
-		Jitter: spec.Jitter,
-		Start:  spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, PausedAt: t.PausedAt,
+		Overlap:  kagzi.Overlap(t.Overlap), CatchUp: t.CatchUp, CatchUpAge: spec.CatchUpAge,
+		SkipPaused: spec.SkipPaused,
+		Jitter:     spec.Jitter,
+		Start:      spec.Start.UTC(), End: spec.End.UTC(), Paused: t.Paused, PausedAt: t.PausedAt,
 		PauseActor: t.PauseWhy.Actor, PauseReason: t.PauseWhy.Reason, Error: t.Problem, Last: t.Cursor, Next: t.Next,
 		Active: t.Active, Queued: t.Queued, CreatedAt: t.CreatedAt,
 	}

@@ -33,9 +33,9 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 
 // PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest
 // CatchUp of the ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that
-// the schedule has started continue. It takes [kagzi.InTx], and [kagzi.Reason] and [kagzi.Actor], which [ScheduleInfo] shows.
-// PauseSchedule returns [kagzi.ErrNotFound] if there is no such schedule. If it is already paused, it stays so, with its
-// reason and actor unless others are given.
+// the schedule has started continue. It takes [kagzi.InTx], and [kagzi.Reason] and [kagzi.Actor], which [ScheduleInfo]
+// shows. PauseSchedule returns [kagzi.ErrNotFound] if there is no such schedule. If it is already paused, it stays so,
+// with its reason and actor unless others are given.
 func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err != nil {
@@ -89,9 +89,9 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...kagzi.
 }
 
 // TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is
-// paused. The run belongs to no tick: its FireTime is the zero time. It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. It returns
-// [kagzi.ErrNotFound] if there is no such schedule. With [kagzi.RejectActive] it starts nothing, and returns [kagzi.ErrRunActive], if a
-// run of the schedule, or of its [kagzi.Group], is active.
+// paused. The run belongs to no tick: its FireTime is the zero time. It takes [kagzi.InTx], [kagzi.Reason] and
+// [kagzi.Actor]. It returns [kagzi.ErrNotFound] if there is no such schedule. With [kagzi.RejectActive] it starts
+// nothing, and returns [kagzi.ErrRunActive], if a run of the schedule, or of its [kagzi.Group], is active.
 func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...kagzi.ChangeOption) (kagzi.RunID, error) {
 	cfg, err := core.Changes(opts, core.Takes("IfActive"))
 	if err != nil {
@@ -113,8 +113,8 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...kagzi
 	return kagzi.RunID(id.String()), nil
 }
 
-// startScheduled edits a schedule that exists by starting runs of it, inside of the interceptors. run is the run's ID, if
-// there is one run.
+// startScheduled edits a schedule that exists by starting runs of it, inside of the interceptors. run is the run's ID,
+// if there is one run.
 func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what, name string, run uuid.UUID,
 	edit func(time.Time, *store.Template) (*store.Edit, error),
 ) error {

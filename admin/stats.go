@@ -91,8 +91,8 @@ const (
 // Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all
 // namespaces of the database, of the time in which the last 3,000 were. A child's ID has the time by its parent's
 // worker; runs that were deleted since do not count. The other rates are what live and draining workers reported with
-// their last heartbeats, for the minute before. Runs that were ended by [kagzi.Client.Cancel], or by a coordinator after a
-// deadline or their compensations, are in none of them.
+// their last heartbeats, for the minute before. Runs that were ended by [kagzi.Client.Cancel], or by a coordinator
+// after a deadline or their compensations, are in none of them.
 //
 // A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe
 // for concurrent use.
@@ -124,12 +124,13 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 func (c *Client) readStats(ctx context.Context) (inspect.Stats, error) {
 	told := make(chan core.StatsAnswer, 1)
 	go func() {
-		a, _ := c.core.Stats.Get(context.WithoutCancel(ctx), core.StatsAnswer{}, func(ctx context.Context) (a core.StatsAnswer) {
-			ctx, cancel := context.WithTimeout(ctx, statsTimeout)
-			defer cancel()
-			a.Stats, a.Err = c.core.Inspect.Stats(ctx, c.core.Store.Pool(), failedWithin)
-			return a
-		})
+		a, _ := c.core.Stats.Get(context.WithoutCancel(ctx), core.StatsAnswer{},
+			func(ctx context.Context) (a core.StatsAnswer) {
+				ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+				defer cancel()
+				a.Stats, a.Err = c.core.Inspect.Stats(ctx, c.core.Store.Pool(), failedWithin)
+				return a
+			})
 		told <- a
 	}()
 	select {

@@ -17,29 +17,29 @@ import (
 
 // Update changes a run that waits, which is one that is pending or sleeping. What no option names stays as it is:
 //
-//   - [kagzi.Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [kagzi.Key] belongs to
-//     the queue, so it moves, too: the run gives up a slot that it holds, and takes one of the new queue when it goes
-//     on. A [kagzi.Group] spans queues, and a run that holds its slot keeps it, and counts in the new queue from then on: a
-//     queue whose MaxRunning is used up refuses it with [kagzi.ErrNotWaiting]. With [kagzi.InTx], every queue with a MaxRunning
-//     does: its claims would stand still until the transaction ends.
+//   - [kagzi.Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [kagzi.Key]
+//     belongs to the queue, so it moves, too: the run gives up a slot that it holds, and takes one of the new queue
+//     when it goes on. A [kagzi.Group] spans queues, and a run that holds its slot keeps it, and counts in the new
+//     queue from then on: a queue whose MaxRunning is used up refuses it with [kagzi.ErrNotWaiting]. With [kagzi.InTx],
+//     every queue with a MaxRunning does: its claims would stand still until the transaction ends.
 //   - [kagzi.Priority] changes its turn.
-//   - [kagzi.At] and [kagzi.Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait for their
-//     next attempt. A run that sleeps is woken by what it waits for, and a run that waits for the previous one of its
-//     schedule by the end of that: both are refused with [kagzi.ErrNotWaiting]. The [kagzi.Timeout] of a run that has never begun
-//     counts from the new time. A run that has begun is due by its deadline at the latest. If the run has an open
-//     [kagzi.Debounce] or [kagzi.Batch], the next start of that decides anew.
-//   - [kagzi.Version] sends the run to handlers of that version. The code must lead a run that has begun to the same steps as
-//     before: check it with [kagzi.Worker.Replay]. With [kagzi.DefaultVersion], the worker that claims the run next says which
-//     version it is, as for a new run.
+//   - [kagzi.At] and [kagzi.Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait
+//     for their next attempt. A run that sleeps is woken by what it waits for, and a run that waits for the previous
+//     one of its schedule by the end of that: both are refused with [kagzi.ErrNotWaiting]. The [kagzi.Timeout] of a run
+//     that has never begun counts from the new time. A run that has begun is due by its deadline at the latest. If the
+//     run has an open [kagzi.Debounce] or [kagzi.Batch], the next start of that decides anew.
+//   - [kagzi.Version] sends the run to handlers of that version. The code must lead a run that has begun to the same
+//     steps as before: check it with [kagzi.Worker.Replay]. With [kagzi.DefaultVersion], the worker that claims the run
+//     next says which version it is, as for a new run.
 //   - [kagzi.Metadata] replaces all tags; an empty one removes them. The run's code goes on to see its own: see
 //     [kagzi.SetMetadata].
 //
-// It also takes [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. The run's log says what was changed, from what to what. If all values are
-// as they were already, nothing is recorded.
+// It also takes [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. The run's log says what was changed, from what to what.
+// If all values are as they were already, nothing is recorded.
 //
-// Update returns once the change is stored. It returns [kagzi.ErrNotWaiting] if a worker executes the run or the new queue
-// has no place for it, [kagzi.ErrRunFinished] if the run is over, was cancelled, or is being compensated, and [kagzi.ErrNotFound].
-// Without an option that changes something it is an error.
+// Update returns once the change is stored. It returns [kagzi.ErrNotWaiting] if a worker executes the run or the new
+// queue has no place for it, [kagzi.ErrRunFinished] if the run is over, was cancelled, or is being compensated, and
+// [kagzi.ErrNotFound]. Without an option that changes something it is an error.
 func (c *Client) Update(ctx context.Context, ref kagzi.Ref, opts ...UpdateOption) error {
 	if err := c.core.Made(); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (c *Client) Update(ctx context.Context, ref kagzi.Ref, opts ...UpdateOption
 }
 
 // UpdateAll updates the runs that f selects, like [Client.Update]. Without f.Status these are the pending and sleeping
-// ones, and with [kagzi.At] or [kagzi.Delay] the pending ones. It skips those that have the values already. It takes [DryRun], and
-// is otherwise like [Client.CancelAll].
+// ones, and with [kagzi.At] or [kagzi.Delay] the pending ones. It skips those that have the values already. It takes
+// [DryRun], and is otherwise like [Client.CancelAll].
 func (c *Client) UpdateAll(ctx context.Context, f kagzi.RunFilter, opts ...UpdateOption) (BulkResult, error) {
 	if err := c.core.Made(); err != nil {
 		return BulkResult{}, err
@@ -101,7 +101,8 @@ func (c *Client) update(ctx context.Context, at core.Ref, cfg core.UpdateConfig)
 		err = failure.Explain(fmt.Sprintf("the run sleeps, and what it waits for (%s) decides when it goes on: leave "+
 			"At and Delay out", waits.WaitingOn), kagzi.ErrNotWaiting)
 	case errors.Is(err, store.ErrRunRunning):
-		err = failure.Explain("a worker executes the run: stop it at its next step with admin.Client.PauseRun, update it "+
+		err = failure.Explain("a worker executes the run: stop it at its next step with admin.Client.PauseRun, "+
+			"update it "+
 			"when it is pending, and end the pause with admin.Client.UnpauseRun", kagzi.ErrNotWaiting)
 	case errors.Is(err, store.ErrRunEnding):
 		err = failure.Explain("the run was cancelled or is being compensated", kagzi.ErrRunFinished)

@@ -27,25 +27,27 @@ func (c *Client) Terminate(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Cha
 }
 
 func (c *Client) terminate(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
-	err := c.core.End(ctx, at, cfg.Tx, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-		return c.core.Store.Terminate(ctx, tx, id, cfg.Why)
-	})
+	err := c.core.End(ctx, at, cfg.Tx,
+		func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
+			return c.core.Store.Terminate(ctx, tx, id, cfg.Why)
+		})
 	return c.core.FailedIf(ctx, err, "terminate %v", at)
 }
 
 // Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures
-// with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a [kagzi.RetryPolicy]
-// allows. Two sorts of failures count: those in the chain of the error that the function returned (so wrap errors with
-// %w), and those after which it reached no step, sleep, wait, child or group. A failure after which the function
-// continued stays recorded, too, unless a [Forget] names it. If there is nothing to try again, no step is executed: the
-// function sees the same results, and fails again unless its code has changed. The run's deadline is removed.
+// with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a
+// [kagzi.RetryPolicy] allows. Two sorts of failures count: those in the chain of the error that the function returned
+// (so wrap errors with %w), and those after which it reached no step, sleep, wait, child or group. A failure after
+// which the function continued stays recorded, too, unless a [Forget] names it. If there is nothing to try again, no
+// step is executed: the function sees the same results, and fails again unless its code has changed. The run's deadline
+// is removed.
 //
-// Resume returns once that is stored. It returns [kagzi.ErrRunActive] if the run is not over, [kagzi.ErrRunFinished] if it
-// completed, [kagzi.ErrCompensated] if its compensations have run, and [kagzi.ErrIDConflict] if another active run has its ID, or a
-// later run of its topic.Consumer has begun. A run whose compensations failed ([kind.Compensation]), or that was terminated
-// while they ran, continues with these, if the slots that it would hold to its end are free: otherwise Resume returns
-// [kagzi.ErrRunActive]. The parent of a resumed child keeps the failure that it has recorded, and does not cancel the child
-// when it ends.
+// Resume returns once that is stored. It returns [kagzi.ErrRunActive] if the run is not over, [kagzi.ErrRunFinished] if
+// it completed, [kagzi.ErrCompensated] if its compensations have run, and [kagzi.ErrIDConflict] if another active run
+// has its ID, or a later run of its topic.Consumer has begun. A run whose compensations failed ([kind.Compensation]),
+// or that was terminated while they ran, continues with these, if the slots that it would hold to its end are free:
+// otherwise Resume returns [kagzi.ErrRunActive]. The parent of a resumed child keeps the failure that it has recorded,
+// and does not cancel the child when it ends.
 func (c *Client) Resume(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.Takes("Forget"))
@@ -69,16 +71,19 @@ func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig)
 	switch {
 	case isFull && full.Key != "":
 		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold a slot of key %q of queue %q, "+
-			"whose %d are taken: resume it when one is free", full.Key, full.Queue, full.MaxRunning), kagzi.ErrRunActive)
+			"whose %d are taken: resume it when one is free", full.Key, full.Queue, full.MaxRunning),
+			kagzi.ErrRunActive)
 	case isFull:
 		err = failure.Explain(fmt.Sprintf("its compensations go on, and it would hold one of the %d slots of queue "+
 			"%q, which are taken: resume it when one is free", full.MaxRunning, full.Queue), kagzi.ErrRunActive)
 	case errors.Is(err, store.ErrPlaceInTx):
 		err = failure.Explain("its compensations go on, and it would hold a slot of its queue, which has MaxRunning: "+
-			"no worker could claim from that queue until the transaction ends: call Resume without InTx", kagzi.ErrRunActive)
+			"no worker could claim from that queue until the transaction ends: call Resume without InTx",
+			kagzi.ErrRunActive)
 	case isHeld:
 		err = failure.Explain(fmt.Sprintf("its compensations go on, and run %s of group %q is under way: pause the "+
-			"group (admin.Client.Pause), and resume this run once that one has ended", held.RunID, held.Group), kagzi.ErrRunActive)
+			"group (admin.Client.Pause), and resume this run once that one has ended", held.RunID, held.Group),
+			kagzi.ErrRunActive)
 	case unknown:
 		err = failure.Explain(fmt.Sprintf("%q has no failure to forget: Client.Steps lists the failed steps; a "+
 			"timeout of a wait cannot be forgotten: Fork from the wait instead", notFailed.Steps), kagzi.ErrNotFound)
@@ -86,7 +91,8 @@ func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig)
 		err = failure.Explain("the run completed, so there is nothing to resume: Restart starts another",
 			kagzi.ErrRunFinished)
 	case errors.Is(err, store.ErrIDConflict):
-		err = failure.Explain("another active run has its ID, or a later run of its consumer has begun", kagzi.ErrIDConflict)
+		err = failure.Explain("another active run has its ID, or a later run of its consumer has begun",
+			kagzi.ErrIDConflict)
 	}
 	if err == nil && resumed.Ends != nil {
 		err = c.core.Hints.Cancelled(ctx, cfg.Tx, resumed.Ends)
@@ -107,8 +113,8 @@ type LogEntry struct {
 	// forced offline), each at most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
-	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it is
-	// "admin.Client.Drain" or "Run's context ended".
+	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it
+	// is "admin.Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
 	Actor  string `json:"actor,omitempty"` // the [kagzi.Actor] that the caller gave for the change of a run
 	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run
@@ -116,9 +122,9 @@ type LogEntry struct {
 	Other kagzi.RunID `json:"other,omitempty"`
 	Step  string      `json:"step,omitempty"` // for FORKED, the step from which the new run executes
 	// Changes are, for UPDATED, what was changed: "queue", "priority", "version", "available_at" and "metadata", in
-	// this order. For DELETED they say what the run was: "workflow", "status" and, if it had an [kagzi.ID], "id", without a
-	// To. For SIGNALLED it is "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and for
-	// MESSAGE_DROPPED both without a To.
+	// this order. For DELETED they say what the run was: "workflow", "status" and, if it had an [kagzi.ID], "id",
+	// without a To. For SIGNALLED it is "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and
+	// for MESSAGE_DROPPED both without a To.
 	Changes []LogChange `json:"changes,omitempty"`
 }
 

@@ -44,11 +44,12 @@ func branchOf(ctx kagzi.Context) (*engine.Branch, *core.Client, error) {
 // attempts did not publish. Equal events of one attempt are counted, and each is published. If the payload differs in
 // each attempt, for example because it contains the time, give the event an ID.
 //
-// With [kagzi.InTx] the event is published when the transaction commits; with that of a [kagzi.StepTx], together with the step's
-// record. Until then those who read the topic stop before the events that others publish after it: commit soon. While a
-// transaction has published an ID and is open, other calls with that ID wait for its end.
+// With [kagzi.InTx] the event is published when the transaction commits; with that of a [kagzi.StepTx], together with
+// the step's record. Until then those who read the topic stop before the events that others publish after it: commit
+// soon. While a transaction has published an ID and is open, other calls with that ID wait for its end.
 //
-// Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are [kagzi.InTx].
+// Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are
+// [kagzi.InTx].
 func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...kagzi.ChangeOption) error {
 	return c.core.FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
 }
@@ -84,9 +85,9 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.Ch
 }
 
 // Trigger makes a run of the consumer due now, whether there are events or not. While one is active, another one
-// follows it. With [kagzi.RejectActive] it does nothing and returns [kagzi.ErrRunActive] while a run of the consumer, or another
-// run of its group, is active. The other options are [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. Trigger returns [kagzi.ErrNotFound] if no
-// worker has stored the consumer yet.
+// follows it. With [kagzi.RejectActive] it does nothing and returns [kagzi.ErrRunActive] while a run of the consumer,
+// or another run of its group, is active. The other options are [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. Trigger
+// returns [kagzi.ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.Takes("IfActive"))
 	if err = cmp.Or(err, c.core.Usable(ctx), valid.Consumer(consumer.name)); err == nil {

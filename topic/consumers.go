@@ -38,9 +38,9 @@ type ConsumerConfig struct {
 	// on. Without it, it begins with all that are kept.
 	Latest bool
 
-	// Group is the group of its runs: see [kagzi.Group]. Of the consumers and other workflows of a group at most one run is
-	// active. When it ends, the next one is of the workflow with the highest priority, and among those, of the consumer
-	// with the oldest event that it has not seen. Zero means a group of its own.
+	// Group is the group of its runs: see [kagzi.Group]. Of the consumers and other workflows of a group at most one
+	// run is active. When it ends, the next one is of the workflow with the highest priority, and among those, of the
+	// consumer with the oldest event that it has not seen. Zero means a group of its own.
 	Group string
 
 	// Queue is the queue of its runs, from which workers with its function have to claim. Zero means the queue of the
@@ -51,8 +51,8 @@ type ConsumerConfig struct {
 	// schedules of their group.
 	Priority int
 
-	// RetryPolicy, Timeout and Metadata are those of its runs, as in [kagzi.Start]. With a zero RetryPolicy a run has one
-	// attempt: its steps have retries of their own, but an error of the function ends the run.
+	// RetryPolicy, Timeout and Metadata are those of its runs, as in [kagzi.Start]. With a zero RetryPolicy a run has
+	// one attempt: its steps have retries of their own, but an error of the function ends the run.
 	RetryPolicy kagzi.RetryPolicy
 	Timeout     time.Duration
 	Metadata    kagzi.Metadata
@@ -144,16 +144,16 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 // configuration and so begins its subscriptions. It returns no error: Run does.
 //
 // fn gets the state that the consumer's last run has returned, at first the zero value, and returns the next one. It is
-// a workflow function: see [kagzi.Context]. [Peek] reads events, [Reserve] takes those that the run deals with, [WakeAt] asks
-// for the next run. When fn returns without an error, all of that takes effect in the transaction that completes the
-// run: the state, the events that it has reserved, which are consumed then, and the time of the next run. If the run
-// fails or is cancelled, the consumer keeps its state and the events.
+// a workflow function: see [kagzi.Context]. [Peek] reads events, [Reserve] takes those that the run deals with,
+// [WakeAt] asks for the next run. When fn returns without an error, all of that takes effect in the transaction that
+// completes the run: the state, the events that it has reserved, which are consumed then, and the time of the next run.
+// If the run fails or is cancelled, the consumer keeps its state and the events.
 //
 // A consumer has at most one active run. Another one follows at once if there are events that the last one did not see,
 // or did not get to because it reserved others: never because of events that it saw and left.
 //
-// The options are [kagzi.Version] and [kagzi.DefaultVersion]. The type S must decode what earlier versions of the program have
-// returned.
+// The options are [kagzi.Version] and [kagzi.DefaultVersion]. The type S must decode what earlier versions of the
+// program have returned.
 func Consume[S any](w *kagzi.Worker, c Consumer, fn func(kagzi.Context, S) (S, error), opts ...kagzi.HandleOption) {
 	with := append(opts[:len(opts):len(opts)], consumes{c})
 	kagzi.Handle(w, kagzi.Define[S, S](c.name), fn, with...)
@@ -244,8 +244,8 @@ type peeked struct {
 const mostPeekedBytes = 8 << 20
 
 // Reserve takes events that [Peek] has returned in this run. They are consumed when the run completes, and given back
-// if it fails or is cancelled, or if the branch fails or loses a [kagzi.Race]; a run that is resumed goes on with them. The
-// reservation is recorded under name.
+// if it fails or is cancelled, or if the branch fails or loses a [kagzi.Race]; a run that is resumed goes on with them.
+// The reservation is recorded under name.
 //
 // Reserve returns an error if the call is wrong, for example because an event is of another run, or if the branch was
 // cancelled.

@@ -156,21 +156,21 @@ const (
 	mostEventBytes = 8 << 20
 )
 
-// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of [kagzi.Step]'s
-// names apply. The events are stored in the transaction of the record, or not at all: a replay, another attempt of the
-// run and a fork that begins behind it publish nothing, and neither does a worker that has lost the run. The positions
-// of a branch's events are in the order of its calls.
+// Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of
+// [kagzi.Step]'s names apply. The events are stored in the transaction of the record, or not at all: a replay, another
+// attempt of the run and a fork that begins behind it publish nothing, and neither does a worker that has lost the run.
+// The positions of a branch's events are in the order of its calls.
 //
-// Publish returns at once, as [kagzi.StartChild] does, and later operations are recorded after it; it waits for the write of
-// more than 256 KiB. A branch that loses a [kagzi.Race] has published only what it recorded before.
+// Publish returns at once, as [kagzi.StartChild] does, and later operations are recorded after it; it waits for the
+// write of more than 256 KiB. A branch that loses a [kagzi.Race] has published only what it recorded before.
 //
 // An event whose ID ([NewEvent.WithID]) the topic has already is not stored again. Without an ID it gets one that is
 // derived from the run, the name and its place in the call. While an open transaction has published one of the IDs, the
 // run's later operations wait for its end.
 //
 // One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an
-// error for more, for a bad event, and if the branch was cancelled. [kagzi.ErrPayloadTooLarge] and an error of the client's
-// Sealer are recorded: every replay returns the same error.
+// error for more, for a bad event, and if the branch was cancelled. [kagzi.ErrPayloadTooLarge] and an error of the
+// client's Sealer are recorded: every replay returns the same error.
 func Publish(ctx kagzi.Context, name string, events ...NewEvent) error {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -191,7 +191,8 @@ func Publish(ctx kagzi.Context, name string, events ...NewEvent) error {
 				}
 				if size += len(rows[i].Payload); i > 0 && size > mostEventBytes {
 					return nil, true, fmt.Errorf("%w: the payloads of the first %d events are %d bytes together, and "+
-						"one Publish takes up to %d: make several calls", kagzi.ErrPayloadTooLarge, i+1, size, mostEventBytes)
+						"one Publish takes up to %d: make several calls", kagzi.ErrPayloadTooLarge, i+1, size,
+						mostEventBytes)
 				}
 			}
 			return rows, false, nil

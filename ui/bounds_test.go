@@ -135,7 +135,8 @@ func TestTheLogOfARunIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range mostDrawn / 2 {
-		if err := errors.Join(admin.New(k.Client).UnpauseRun(k.Ctx, run.ID()), admin.New(k.Client).PauseRun(k.Ctx, run.ID())); err != nil {
+		if err := errors.Join(admin.New(k.Client).UnpauseRun(k.Ctx, run.ID()),
+			admin.New(k.Client).PauseRun(k.Ctx, run.ID())); err != nil {
 			t.Fatal(err)
 		}
 	}

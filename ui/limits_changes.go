@@ -243,7 +243,8 @@ func (p *limitForms) setStep(ctx context.Context, f web.Form) (web.Answer, error
 	if in.err != nil {
 		return web.Answer{}, in.err
 	}
-	return web.Answer{To: "/limits", Said: "Set the limit " + l.Name + "."}, admin.New(p.client).SetLimit(ctx, l, f.Options()...)
+	return web.Answer{To: "/limits", Said: "Set the limit " + l.Name + "."},
+		admin.New(p.client).SetLimit(ctx, l, f.Options()...)
 }
 
 func numberField(name, label string, n int, help string) web.Field {

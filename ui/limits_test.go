@@ -24,7 +24,8 @@ func TestLimitsAndPauses(t *testing.T) {
 			Name: "openai", MaxRunning: 7,
 			Rate: admin.Rate{Starts: 5, Per: time.Hour}, HonorRetryAfter: true,
 		}),
-		admin.New(k.Client).Pause(k.Ctx, admin.Target{Workflow: "held"}, kagzi.Actor("mira"), kagzi.Reason("the CRM moves")),
+		admin.New(k.Client).Pause(k.Ctx, admin.Target{Workflow: "held"}, kagzi.Actor("mira"),
+			kagzi.Reason("the CRM moves")),
 		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "side"}, admin.Park()),
 		admin.New(k.Client).Unpause(k.Ctx, admin.Target{Queue: "side"}, admin.Percent(25)),
 	} {
@@ -60,7 +61,10 @@ func TestLimitsHavePages(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for n := range pageSize + 1 {
-		if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: fmt.Sprintf("l%03d", n), MaxRunning: 1}); err != nil {
+		if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{
+			Name:       fmt.Sprintf("l%03d", n),
+			MaxRunning: 1,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -182,7 +182,8 @@ func TestRunThatWaits(t *testing.T) {
 func TestRunThatWaitsAndIsPaused(t *testing.T) {
 	k := kit.New(t)
 	s, run := serveStory(k, Config{Authorize: everybody}, "x")
-	if err := admin.New(k.Client).PauseRun(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("call <him> first")); err != nil {
+	if err := admin.New(k.Client).PauseRun(k.Ctx, run, kagzi.Actor("mira"),
+		kagzi.Reason("call <him> first")); err != nil {
 		t.Fatal(err)
 	}
 	wants(t, s.mustGet("/runs/tale"), "It waits for a message of the signal", "It is also paused since ",

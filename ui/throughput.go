@@ -68,7 +68,8 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)}, admin.ByStatus,
+	ended, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)},
+		admin.ByStatus,
 		admin.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err

@@ -183,7 +183,10 @@ type fleetCount struct {
 }
 
 func (p *workerPages) versions(ctx context.Context, _ web.Query) (any, error) {
-	all, total, err := admin.New(p.client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+	all, total, err := admin.New(p.client).Workers(ctx, admin.WorkerFilter{
+		Status: []string{"ONLINE"},
+		Limit:  mostFleet,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,8 @@ func TestLiveness(t *testing.T) {
 	await.Receive(t, claimed)
 	await.True(t, "the process knows of the worker", func() bool {
 		answer := httptest.NewRecorder()
-		admin.New(c).Liveness().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/livez", nil))
+		admin.New(c).Liveness().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"/livez", nil))
 		return strings.Contains(answer.Body.String(), "1 worker")
 	})
 	wantAlive(t, c, http.StatusOK, `"process"`, `"healthy"`, "Alive, with 1 worker.")

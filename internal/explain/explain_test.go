@@ -197,7 +197,8 @@ func TestPaused(t *testing.T) {
 		{Queue: "default", Key: "k"},
 		{Group: "g"},
 	} {
-		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the provider is down")); err != nil {
+		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("mira"),
+			kagzi.Reason("the provider is down")); err != nil {
 			t.Fatal(err)
 		}
 	}

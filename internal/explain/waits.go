@@ -230,7 +230,10 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		sends = ": " + deed + " sends one"
 	}
 	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
-	own, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{Signal: name, Unread: true, Limit: shownMessages})
+	own, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{
+		Signal: name, Unread: true,
+		Limit: shownMessages,
+	})
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,8 @@ func BenchmarkShares(b *testing.B) {
 	c, pool := benchClient(b, 8)
 	setQueue(b, c, admin.QueueLimits{MaxRunning: 40})
 	for key, weight := range weights {
-		if err := admin.New(c).SetKey(b.Context(), "default", keyName(key), admin.KeyLimits{Weight: weight}); err != nil {
+		if err := admin.New(c).SetKey(b.Context(), "default", keyName(key),
+			admin.KeyLimits{Weight: weight}); err != nil {
 			b.Fatal(err)
 		}
 		startCalls(b, c, b.N+1000, func(int) kagzi.Call { return drainedWorkflow.With(key, keyName(key)) })

@@ -21,7 +21,8 @@ func BenchmarkHealth(b *testing.B) {
 			var worst time.Duration
 			for b.Loop() {
 				begun := time.Now()
-				if r, err := admin.New(c).Health(b.Context()); err != nil || r.Check("database").Status != health.Healthy {
+				if r, err := admin.New(c).Health(b.Context()); err != nil ||
+					r.Check("database").Status != health.Healthy {
 					b.Fatal(r, err)
 				}
 				worst = max(worst, time.Since(begun))

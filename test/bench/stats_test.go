@@ -75,7 +75,8 @@ func benchStats(b *testing.B, n, workflows int) {
 		UPDATE kagzi.workflow_runs SET status = 'RUNNING', available_at = now() + interval '5 minutes'
 		WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs WHERE status = 'PENDING' LIMIT $1::int)`, n/40)
 	run(fmt.Sprintf("runs=%d/claimed", n))
-	if st, err := admin.New(kit.NewClient(b, pool)).Stats(b.Context()); err != nil || len(st.Workflows) != 20*workflows {
+	if st, err := admin.New(kit.NewClient(b, pool)).Stats(b.Context()); err != nil ||
+		len(st.Workflows) != 20*workflows {
 		b.Fatalf("%d workflows, %v", len(st.Workflows), err)
 	}
 }

@@ -120,7 +120,10 @@ func wantUnusable(t *testing.T, c *kagzi.Client, id kagzi.RunID) {
 	}
 	_, restarted := admin.New(c).Restart(ctx, id)
 	_, forked := admin.New(c).Fork(ctx, id, "ship")
-	for verb, err := range map[string]error{"Resume": admin.New(c).Resume(ctx, id), "Restart": restarted, "Fork": forked} {
+	for verb, err := range map[string]error{
+		"Resume": admin.New(c).Resume(ctx, id), "Restart": restarted,
+		"Fork": forked,
+	} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", verb, err)
 		}

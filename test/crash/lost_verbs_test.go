@@ -78,7 +78,8 @@ func TestLostAnswersToUpdates(t *testing.T) {
 		}
 		c := l.Client(t, 2)
 		drop := lose()
-		all, err := admin.New(c).UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}}, kagzi.Queue("other"),
+		all, err := admin.New(c).UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}},
+			kagzi.Queue("other"),
 			kagzi.Actor("ada"))
 		slices.Sort(all.Changed)
 		if err != nil || !slices.Equal(all.Changed, ids[:3]) || len(all.Skipped) > 0 {

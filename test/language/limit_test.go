@@ -132,7 +132,8 @@ func TestLimitedStepParks(t *testing.T) {
 		time.Until(list[0].NextAt) < time.Minute {
 		t.Errorf("limits: %+v, %v", list, err)
 	}
-	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); err == nil || !strings.Contains(err.Error(), "steps wait") {
+	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); err == nil ||
+		!strings.Contains(err.Error(), "steps wait") {
 		t.Errorf("delete a limit that a step waits for: %v", err)
 	}
 	setLimit(k, admin.StepLimit{Name: "token"})

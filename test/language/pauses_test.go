@@ -317,7 +317,8 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			k.WaitStatus(first.ID(), kagzi.StatusPending, "pause")
 			goOn.Store(true)
 			if hold {
-				if keys, err := admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "default"}); err != nil || len(keys) != 1 ||
+				if keys, err := admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "default"}); err != nil ||
+					len(keys) != 1 ||
 					keys[0].Running != 1 || keys[0].Waiting != 1 {
 					t.Errorf("keys %+v, %v", keys, err)
 				}

@@ -269,7 +269,8 @@ func TestARepeatedStepPublishesOnce(t *testing.T) {
 			return 0, err
 		}
 		return 0, kagzi.DoTx(ctx, "tx", func(ctx context.Context, tx pgx.Tx) error {
-			err := topic.New(k.Client).Publish(ctx, told.With(fmt.Sprint("tx ", kagzi.CurrentStep(ctx).Attempt)), kagzi.InTx(tx))
+			err := topic.New(k.Client).Publish(ctx, told.With(fmt.Sprint("tx ", kagzi.CurrentStep(ctx).Attempt)),
+				kagzi.InTx(tx))
 			if err == nil && kagzi.CurrentStep(ctx).Attempt == 1 {
 				err = errors.New("again")
 			}
@@ -277,7 +278,8 @@ func TestARepeatedStepPublishesOnce(t *testing.T) {
 		}, retried)
 	})
 	wantTold(k, "equal", "attempt 1", "attempt 2", "equal", "last", "tx 2")
-	if err := topic.New(k.Client).PublishMany(k.Ctx, []topic.NewEvent{told.With("outside"), told.With("outside")}); err != nil {
+	if err := topic.New(k.Client).PublishMany(k.Ctx,
+		[]topic.NewEvent{told.With("outside"), told.With("outside")}); err != nil {
 		t.Error(err)
 	}
 	wantTold(k, "equal", "attempt 1", "attempt 2", "equal", "last", "tx 2", "outside", "outside")

@@ -60,7 +60,8 @@ func TestRunsAreReferences(t *testing.T) {
 	for name, err := range map[string]error{
 		"get": kit.Second(k.Client.Get(k.Ctx, lost)), "cancel": k.Client.Cancel(k.Ctx, kagzi.RunInfo{ID: lost.ID()}),
 		"signal":   k.Client.Signal(k.Ctx, kagzi.Started{ID: lost.ID()}, kagzi.DefineSignal[int]("n").With(1)),
-		"steps of": kit.Second(k.Client.Steps(k.Ctx, lost)), "fork": kit.Second(admin.New(k.Client).Fork(k.Ctx, lost, "step")),
+		"steps of": kit.Second(k.Client.Steps(k.Ctx, lost)),
+		"fork":     kit.Second(admin.New(k.Client).Fork(k.Ctx, lost, "step")),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) || !strings.HasPrefix(err.Error(), "kagzi: "+name+" "+string(lost.ID())) {
 			t.Errorf("%s: %v", name, err)

@@ -270,7 +270,8 @@ func TestRedeliverWhileBusy(t *testing.T) {
 		return got, errors.Join(err, kit.Second(f.Result(ctx)))
 	})
 	await.Receive(t, begun)
-	if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); err != nil && kagzi.KindOf(err) != kind.BadRequest {
+	if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); err != nil &&
+		kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("before the mark, or after it: %v", err)
 	}
 	await.True(t, "it is set aside", func() bool { return k.Count(setAside) == 1 })

@@ -94,7 +94,8 @@ func TestUndecodableMessage(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		k.Signal(run.ID(), wrong("m"))
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, waits)
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m", kagzi.Actor("ada"), kagzi.Reason("wrong type")); err != nil {
+		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m", kagzi.Actor("ada"),
+			kagzi.Reason("wrong type")); err != nil {
 			t.Fatal(err)
 		}
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved")
@@ -137,7 +138,8 @@ func TestUndecodableMessage(t *testing.T) {
 			return string(raw), err
 		})
 		tx := k.CallersTx()
-		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m", kagzi.InTx(tx), kagzi.Actor("ada")); err != nil {
+		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m", kagzi.InTx(tx),
+			kagzi.Actor("ada")); err != nil {
 			t.Fatal(err)
 		}
 		if m := onlyMessage(k, run); m.SetAside == "" {

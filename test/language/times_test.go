@@ -41,7 +41,8 @@ func TestLongestTimes(t *testing.T) {
 	if err := k.Client.Schedule(k.Ctx, schedule); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := admin.New(k.Client).GetSchedule(k.Ctx, "s"); err != nil || !s.Next.Equal(time.Unix(0, 0).Add(schedule.Every)) {
+	if s, err := admin.New(k.Client).GetSchedule(k.Ctx, "s"); err != nil ||
+		!s.Next.Equal(time.Unix(0, 0).Add(schedule.Every)) {
 		t.Errorf("next %v, %v", s.Next, err)
 	}
 	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")

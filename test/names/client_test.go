@@ -17,6 +17,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // free are places for texts, and places that a call does not use. Each says why. A place with a method counts for that
@@ -81,9 +82,14 @@ func traced(t *testing.T, db *dbtest.DB) (*kagzi.Client, *sent) {
 	return c, counter
 }
 
-// each calls do for each method of a Client and each place of its parameters that can have a name.
+// each calls do for each method of the Clients and each place of its parameters that can have a name.
 func each(c *kagzi.Client, s string, do func(what, place string, call func() error)) {
-	v := reflect.ValueOf(c)
+	for _, client := range []any{c, admin.New(c), topic.New(c)} {
+		eachOf(reflect.ValueOf(client), s, do)
+	}
+}
+
+func eachOf(v reflect.Value, s string, do func(what, place string, call func() error)) {
 	for i := range v.NumMethod() {
 		name, method := v.Type().Method(i).Name, v.Method(i)
 		signature := method.Type()

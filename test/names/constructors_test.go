@@ -85,7 +85,7 @@ var nameless = []string{
 	"At", "Delay", "Grace", "OncePer", "Priority", "RetryPolicy", "Timeout", "Version", "detached", "inTx",
 	"inheritMetadata", "Percent", "dryRun", "park", "inheritCompensations",
 	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion",
-	"allowAdditions",
+	"allowAdditions", "consumes",
 }
 
 // The table of options has each that takes a name.
@@ -95,12 +95,8 @@ func TestEveryOptionIsInTheTable(t *testing.T) {
 	for _, o := range options("x") {
 		known[reflect.TypeOf(o).Name()] = true
 	}
-	files, err := filepath.Glob("../../*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]bool{}
-	for _, name := range files {
+	for _, name := range sources(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
@@ -123,8 +119,8 @@ func TestEveryOptionIsInTheTable(t *testing.T) {
 	}
 }
 
-// setsItself reports whether f is the method by which an option sets itself: start(*startConfig) of a StartOption, and
-// so on.
+// setsItself reports whether f is the method by which an option sets itself: start(*startConfig) of a StartOption,
+// Change(*core.ChangeConfig) of a ChangeOption, and so on.
 func setsItself(f *ast.FuncDecl) bool {
 	if f.Type.Params.NumFields() != 1 {
 		return false
@@ -133,6 +129,22 @@ func setsItself(f *ast.FuncDecl) bool {
 	if to == nil {
 		return false
 	}
+	if cfg, ok := to.X.(*ast.SelectorExpr); ok { // core.ChangeConfig
+		return cfg.Sel.Name == f.Name.Name+"Config"
+	}
 	cfg, _ := to.X.(*ast.Ident)
 	return cfg != nil && cfg.Name == f.Name.Name+"Config"
+}
+
+// sources returns the files of the packages for users.
+func sources(t *testing.T) (all []string) {
+	t.Helper()
+	for _, folder := range []string{"../../", "../../admin/", "../../topic/"} {
+		files, err := filepath.Glob(folder + "*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, files...)
+	}
+	return all
 }

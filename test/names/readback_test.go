@@ -99,7 +99,10 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	log, err := admin.New(k.Client).RunLog(k.Ctx, grouped)
 	r.ok("a log", err)
 	r.same("the log of a run", []any{log[0].Actor, log[0].Reason}, []any{s, s})
-	audit, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Actor: s, Kind: admin.AuditRun, Name: string(grouped.ID())})
+	audit, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{
+		Actor: s, Kind: admin.AuditRun,
+		Name: string(grouped.ID()),
+	})
 	r.ok("the audit log", err)
 	r.same("the audit log", []any{len(audit), audit[0].Actor, audit[0].Reason, audit[0].Workflow}, []any{1, s, s, s})
 	found := kit.Only(k.T, k.Client, admin.WorkerFilter{Queue: s, Workflow: s, Labels: map[string]string{s: s}})
@@ -112,7 +115,10 @@ func readRuns(k *kit.Kit, r reader, s string) {
 func readSettings(k *kit.Kit, r reader, s string) {
 	c, why := k.Client, []kagzi.ChangeOption{kagzi.Actor(s), kagzi.Reason(s)}
 	r.ok("a queue",
-		admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{Queue: s, MaxRunning: 3, EachKey: admin.KeyLimits{MaxRunning: 1}}, why...))
+		admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{
+			Queue: s, MaxRunning: 3,
+			EachKey: admin.KeyLimits{MaxRunning: 1},
+		}, why...))
 	r.ok("a key", admin.New(c).SetKey(k.Ctx, s, kagzi.Key(s), admin.KeyLimits{MaxRunning: 2}, why...))
 	r.ok("a limit", admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: s, MaxRunning: 2}, why...))
 	limits, err := admin.New(c).Limits(k.Ctx, "", 10)

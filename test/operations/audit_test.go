@@ -96,7 +96,8 @@ func TestAuditOfDeclarations(t *testing.T) {
 			Changes: changes("max_running", "", "1", "weight", "", "3"),
 		}}},
 		{name: "SetLimit", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true}, opts...)
+			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true},
+				opts...)
 		}, want: []admin.AuditEntry{{
 			Action: "CREATED", Kind: "limit", Name: "api",
 			Changes: changes("max_running", "", "3", "honor_retry_after", "", "true"),
@@ -242,7 +243,9 @@ func TestAuditOfChanges(t *testing.T) {
 			return c.Signal(k.Ctx, run, kagzi.DefineSignal[int]("approved").With(1).WithID("once"), opts...)
 		}, want: of("SIGNALLED", changes("signal", "", "approved")...)},
 		{
-			name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error { return admin.New(c).PauseRun(k.Ctx, run, opts...) },
+			name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error {
+				return admin.New(c).PauseRun(k.Ctx, run, opts...)
+			},
 			want: of("PAUSED"),
 		},
 		{
@@ -250,7 +253,9 @@ func TestAuditOfChanges(t *testing.T) {
 			want: of("CANCELLED"),
 		},
 		{
-			name: "Drain", do: func(opts ...kagzi.ChangeOption) error { return admin.New(c).Drain(k.Ctx, worker[0].ID, opts...) },
+			name: "Drain", do: func(opts ...kagzi.ChangeOption) error {
+				return admin.New(c).Drain(k.Ctx, worker[0].ID, opts...)
+			},
 			want: []admin.AuditEntry{{Action: "DRAINED", Kind: "worker", Name: worker[0].ID}},
 		},
 		{name: "DeleteConsumer", do: func(opts ...kagzi.ChangeOption) error {
@@ -381,7 +386,8 @@ func TestNotAudited(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"InTx is not for limits": admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api"}, kagzi.InTx(nil)),
-		"takes no Actor":         topic.New(k.Client).Publish(k.Ctx, topic.Define[int]("t").With(1), kagzi.Actor("ann")),
+		"takes no Actor": topic.New(k.Client).Publish(k.Ctx, topic.Define[int]("t").With(1),
+			kagzi.Actor("ann")),
 	} {
 		kit.MustContain(t, err, name)
 	}

@@ -69,7 +69,8 @@ func TestConsumers(t *testing.T) {
 		topics[0].Newest.IsZero() || fmt.Sprint(topics[0].Subscribers) != "[c]" || topics[1].Events != 0 {
 		t.Errorf("topics %+v, %v", topics, err)
 	}
-	must(t, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default"}, kagzi.Reason("holiday"), kagzi.Actor("ada")))
+	must(t, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default"}, kagzi.Reason("holiday"),
+		kagzi.Actor("ada")))
 	close(goOn)
 	await.True(t, "the run has ended", func() bool { return theConsumer(k).RunStatus == kagzi.StatusCompleted })
 	info = theConsumer(k)

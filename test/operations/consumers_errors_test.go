@@ -230,7 +230,8 @@ func TestIDsOfConsumersAreReserved(t *testing.T) {
 	}
 	run := kit.Begin(k, kit.Report, "in")
 	must(t, admin.New(k.Client).Terminate(k.Ctx, run))
-	if _, err := admin.New(k.Client).Restart(k.Ctx, run, id); err == nil || !strings.Contains(err.Error(), "give another one") {
+	if _, err := admin.New(k.Client).Restart(k.Ctx, run, id); err == nil ||
+		!strings.Contains(err.Error(), "give another one") {
 		t.Errorf("Restart: %v", err)
 	}
 	if _, err := k.Client.Get(k.Ctx, id); !errors.Is(err, kagzi.ErrNotFound) {

@@ -105,7 +105,8 @@ func TestCountsByStep(t *testing.T) {
 
 	for where := range runs {
 		want := ended[where] + waiting[where]
-		got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"where": where}}, admin.ByStep)
+		got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"where": where}},
+			admin.ByStep)
 		if err != nil || len(got) != 1 || got[0] != (admin.RunCount{Step: want, Runs: 1}) {
 			t.Errorf("%s: %+v, %v, want step %q", where, got, err, want)
 		}
@@ -176,7 +177,8 @@ func TestCountsByStep(t *testing.T) {
 	if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs["after"].ID()}) {
 		t.Errorf("by kind: %+v, %v", bulk, err)
 	}
-	bulk, err = admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)}, admin.DryRun())
+	bulk, err = admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)},
+		admin.DryRun())
 	if err != nil || bulk.Matched != 0 {
 		t.Errorf("an end in the future: %+v, %v", bulk, err)
 	}
@@ -267,7 +269,8 @@ func TestCountsOfTooMuch(t *testing.T) {
 			FROM generate_series(1, 10001) AS g`)
 	_, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow)
 	kit.MustContain(t, err, "more than 10000 groups", "narrow the filter")
-	if got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByStatus); err != nil || got[0].Runs != 10_001 {
+	if got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByStatus); err != nil ||
+		got[0].Runs != 10_001 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

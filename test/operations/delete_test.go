@@ -199,7 +199,8 @@ func TestDeleteAll(t *testing.T) {
 			t.Errorf("%d runs are left, want %d", n, left)
 		}
 	}
-	if log, err := admin.New(k.Client).RunLog(k.Ctx, want[0]); err != nil || len(log) != 1 || log[0].Reason != "acme left" {
+	if log, err := admin.New(k.Client).RunLog(k.Ctx, want[0]); err != nil || len(log) != 1 ||
+		log[0].Reason != "acme left" {
 		t.Errorf("%+v, %v", log, err)
 	}
 }

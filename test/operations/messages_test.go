@@ -183,10 +183,12 @@ func TestMessagesRefusesWrongCalls(t *testing.T) {
 		}
 	}
 	for _, f := range []admin.MessageFilter{{}, {After: "x"}, {Signal: "x"}} {
-		if _, err := admin.New(k.Client).Messages(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err, kagzi.ErrNotFound) {
+		if _, err := admin.New(k.Client).Messages(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err,
+			kagzi.ErrNotFound) {
 			t.Errorf("%+v of no run: %v", f, err)
 		}
-		if _, err := admin.New(kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})).Messages(k.Ctx, other.ID(),
+		if _, err := admin.New(kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})).Messages(k.Ctx,
+			other.ID(),
 			f); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%+v in another namespace: %v", f, err)
 		}

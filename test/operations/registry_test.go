@@ -54,7 +54,8 @@ func TestRegistry(t *testing.T) {
 			got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if again, err := admin.New(c).Worker(t.Context(), got.ID); err != nil || again.ID != got.ID || again.Build != got.Build {
+		if again, err := admin.New(c).Worker(t.Context(), got.ID); err != nil || again.ID != got.ID ||
+			again.Build != got.Build {
 			t.Errorf("%+v, %v", again, err)
 		}
 	}
@@ -68,7 +69,8 @@ func TestRegistry(t *testing.T) {
 	}
 	id := kit.Only(t, c, admin.WorkerFilter{Queue: "shop"}).ID
 	stop()
-	if got, err := admin.New(c).Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" || got.StoppedAt.IsZero() {
+	if got, err := admin.New(c).Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" ||
+		got.StoppedAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	events, err := admin.New(c).WorkerLog(t.Context(), id)
@@ -110,7 +112,8 @@ func TestRegistryRefuses(t *testing.T) {
 		}),
 		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:         admin.New(c).Drain(ctx, "7"),
 		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`: admin.New(c).ForceOffline(ctx, "7"),
-		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: admin.New(c).Drain(ctx, uuid.Nil.String(),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: admin.New(c).Drain(ctx,
+			uuid.Nil.String(),
 			kagzi.InTx(nil)),
 		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`: admin.New(c).ForceOffline(ctx, "8",
 			kagzi.InTx(nil)),
@@ -172,7 +175,9 @@ func TestUnknownWorkers(t *testing.T) {
 func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(c *kagzi.Client, pool *pgxpool.Pool, id string) error{
-		"Worker": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error { return admin.New(c).Drain(t.Context(), id) },
+		"Worker": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error {
+			return admin.New(c).Drain(t.Context(), id)
+		},
 		"Queue": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error {
 			n, err := admin.New(c).DrainQueue(t.Context(), "default")
 			if n != 1 {

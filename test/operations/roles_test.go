@@ -153,7 +153,8 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 	daily := kagzi.Schedule{Name: "daily", Every: 24 * time.Hour, Run: asked.With(1)}
 	return []callOf{
 		{"SetQueue", func() error {
-			return admin.New(by).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 2}})
+			return admin.New(by).SetQueue(ctx,
+				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 2}})
 		}},
 		{"SetKey", func() error { return admin.New(by).SetKey(ctx, "default", "k", admin.KeyLimits{MaxRunning: 1}) }},
 		{"SetLimit", func() error { return admin.New(by).SetLimit(ctx, admin.StepLimit{Name: "asks", MaxRunning: 7}) }},

@@ -111,7 +111,10 @@ func TestRunEvents(t *testing.T) {
 	resumed.Store(false)
 	wantRunEvents(k, run.ID(), "wf PENDING FAILED/unknown COMPLETED")
 
-	for _, end := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{other.Cancel, admin.New(other).Terminate} {
+	for _, end := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{
+		other.Cancel,
+		admin.New(other).Terminate,
+	} {
 		run = kit.Begin(k, wf, "sleeps")
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap")
 		must(t, end(k.Ctx, run.ID()))

@@ -198,7 +198,8 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 		t.Errorf("events %+v", events)
 	}
 	kit.Begin(k, child, strange, kagzi.Delay(time.Hour), kagzi.ID("later"))
-	if bulk, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "later"}); err != nil || len(bulk.Changed) != 1 {
+	if bulk, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "later"}); err != nil ||
+		len(bulk.Changed) != 1 {
 		t.Errorf("cancelled %+v, %v", bulk, err)
 	}
 	if err := w.Replay(k.Ctx, run.ID()); err != nil {
@@ -252,7 +253,8 @@ func useSchedules(k *kit.Kit, wf kagzi.Workflow[string, string], utc func(any, e
 	k.Schedule(kagzi.Schedule{Name: "zoned", Cron: "0 3 * * *", TimeZone: "Asia/Kathmandu", Run: wf.With(strange)})
 	utc(admin.New(k.Client).NextFires(k.Ctx, "zoned", 3))
 	from := time.Now().Add(-50 * time.Second)
-	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, strange, from, from.Add(time.Second)); err != nil || n != 1 {
+	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, strange, from, from.Add(time.Second)); err != nil ||
+		n != 1 {
 		k.T.Errorf("backfilled %d, %v", n, err)
 	}
 	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, strange); err != nil {

@@ -149,7 +149,8 @@ func TestPublishMeetsAnOpenTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = strict.Rollback(context.Background()) }()
-	if err := topic.New(k.Client).Publish(k.Ctx, numbers.With(3), kagzi.InTx(strict)); kagzi.KindOf(err) != kind.BadRequest {
+	if err := topic.New(k.Client).Publish(k.Ctx, numbers.With(3),
+		kagzi.InTx(strict)); kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("in a stricter transaction: %v", err)
 	}
 }

@@ -111,7 +111,10 @@ func TestRestartKeepsTheTimeout(t *testing.T) {
 		return k.InfoOf(as)
 	}
 	old := kit.Begin(k, kit.Noop, 1, kagzi.Timeout(time.Hour), kagzi.Delay(time.Minute)).ID()
-	for _, err := range []error{k.Client.Cancel(k.Ctx, old), admin.New(k.Client).Resume(k.Ctx, old), k.Client.Cancel(k.Ctx, old)} {
+	for _, err := range []error{
+		k.Client.Cancel(k.Ctx, old), admin.New(k.Client).Resume(k.Ctx, old),
+		k.Client.Cancel(k.Ctx, old),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,12 +172,18 @@ func TestVerbsInTx(t *testing.T) {
 			"resume an active run":   admin.New(k.Client).Resume(k.Ctx, failedRun, in),
 			"resume a completed run": admin.New(k.Client).Resume(k.Ctx, done, in),
 			"resume an unknown run":  admin.New(k.Client).Resume(k.Ctx, kagzi.ID("y"), in),
-			"restart an active run":  func() error { _, err := admin.New(k.Client).Restart(k.Ctx, waiting, in); return err }(),
+			"restart an active run": func() error {
+				_, err := admin.New(k.Client).Restart(k.Ctx, waiting, in)
+				return err
+			}(),
 			"restart with a taken ID": func() error {
 				_, err := admin.New(k.Client).Restart(k.Ctx, done, kagzi.ID("x"), in)
 				return err
 			}(),
-			"fork from no step": func() error { _, err := admin.New(k.Client).Fork(k.Ctx, done, "pay", in); return err }(),
+			"fork from no step": func() error {
+				_, err := admin.New(k.Client).Fork(k.Ctx, done, "pay", in)
+				return err
+			}(),
 		} {
 			if refused == nil {
 				t.Errorf("%s: no error", what)
@@ -305,7 +314,8 @@ func TestBulkInPages(t *testing.T) {
 	check("cancel the rest", b, err, want[page+5:])
 	b, err = admin.New(k.Client).ResumeAll(k.Ctx, batch, kagzi.Reason("sorry"), admin.DryRun())
 	check("dry run of resume", b, err, want)
-	b, err = admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page}, kagzi.Reason("sorry"))
+	b, err = admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page},
+		kagzi.Reason("sorry"))
 	check("resume", b, err, want[:page])
 	k.WantEvents(want[1], admin.LogEntry{Event: "CANCELLED"}, admin.LogEntry{Event: "RESUMED", Reason: "sorry"})
 	b, err = admin.New(k.Client).RestartAll(k.Ctx, batch, kagzi.Version(2))
@@ -368,7 +378,8 @@ func TestBulkSkips(t *testing.T) {
 		older: kagzi.ErrRunFinished,
 		done:  kagzi.ErrRunFinished,
 	})
-	b, err = admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last", admin.DryRun())
+	b, err = admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last",
+		admin.DryRun())
 	check("fork", b, err, []kagzi.RunID{forked}, map[kagzi.RunID]error{
 		older: kagzi.ErrNotFound,
 		done:  kagzi.ErrNotFound,
@@ -427,14 +438,18 @@ func TestBulkStops(t *testing.T) {
 	}
 	cancelled := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCancelled}}
 	for says, call := range map[string]func() (admin.BulkResult, error){
-		"the filter is empty": func() (admin.BulkResult, error) { return admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{}) },
+		"the filter is empty": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{})
+		},
 		"only has After or Limit": func() (admin.BulkResult, error) {
 			return admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Limit: 5, After: "x"})
 		},
 		"Limit is -1": func() (admin.BulkResult, error) {
 			return admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{Limit: -1, Workflow: "noop"})
 		},
-		"the step is empty": func() (admin.BulkResult, error) { return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "") },
+		"the step is empty": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "")
+		},
 		"Version is -1": func() (admin.BulkResult, error) {
 			return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1))
 		},

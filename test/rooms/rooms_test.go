@@ -13,18 +13,24 @@ import (
 	"github.com/kagzi/kagzi/internal/source"
 )
 
-// root has the packages that the root may depend on.
-var root = []string{
+// shared has the packages that the core of a client may depend on.
+var shared = []string{
 	"health", "kind", "migrations", "notify", "store", "store/inspect", "internal/batch", "internal/checkup",
-	"internal/claims", "internal/cron", "internal/duration", "internal/engine", "internal/failure", "internal/goroutine", "internal/hints",
+	"internal/cron", "internal/duration", "internal/failure", "internal/goroutine", "internal/hints",
 	"internal/housekeeping", "internal/outage", "internal/payloads", "internal/plainjson", "internal/starts",
-	"internal/testhook", "internal/text", "internal/timetable", "internal/topics", "internal/valid",
+	"internal/text", "internal/timetable", "internal/topics", "internal/valid",
 }
+
+// root has the packages that the root may depend on.
+var root = append([]string{"internal/claims", "internal/core", "internal/engine", "internal/testhook"}, shared...)
 
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
 var allowed = map[string][]string{
 	"":                 root,
-	"internal/explain": append([]string{""}, root...), // a user of the API, for the command line and the dashboard
+	"admin":            append([]string{"", "topic"}, root...),
+	"topic":            append([]string{""}, root...),
+	"internal/core":    shared,
+	"internal/explain": append([]string{"", "admin", "topic"}, root...), // for the command line and the dashboard
 	"doctor":           {"migrations", "store", "store/inspect", "internal/duration", "internal/text"},
 	"health":           {},
 	"kind":             {},

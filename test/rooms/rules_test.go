@@ -34,8 +34,8 @@ func readme(name string) bool       { return name == "README.md" }
 // rows are the structs that may have more than 16 fields, because each of them is a row of a table, with the reason.
 var rows = map[string]string{
 	".: RunInfo":                    "a run, as users see it",
-	".: ScheduleInfo":               "a schedule, as users see it",
-	".: WorkerInfo":                 "a worker, as users see it",
+	"admin: ScheduleInfo":           "a schedule, as users see it",
+	"admin: WorkerInfo":             "a worker, as users see it",
 	"store: ClaimedRun":             "a row of workflow_runs, as a claim returns it",
 	"store: NewRun":                 "a row of workflow_runs that is inserted",
 	"store: Run":                    "a row of workflow_runs",

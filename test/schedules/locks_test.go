@@ -26,7 +26,8 @@ func TestLockedRunHoldsUpItsScheduleAlone(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "b", Every: time.Hour, Start: start})
 	k.Missed("a", 3*time.Hour)
 	k.Missed("b", 3*time.Hour)
-	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "a", k.Now().Add(-3*time.Hour), k.Now()); n != 3 || err != nil {
+	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "a", k.Now().Add(-3*time.Hour), k.Now()); n != 3 ||
+		err != nil {
 		t.Fatal(n, err)
 	}
 	tx := k.CallersTx()

@@ -21,7 +21,8 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 			return k.Client.Schedule(k.Ctx, s)
 		},
 		"Pause": func(k *kit.Kit, s kagzi.Schedule) error {
-			return errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, s.Name), admin.New(k.Client).ResumeSchedule(k.Ctx, s.Name))
+			return errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, s.Name),
+				admin.New(k.Client).ResumeSchedule(k.Ctx, s.Name))
 		},
 		"LessJitter": func(k *kit.Kit, s kagzi.Schedule) error {
 			s.Jitter = 0
@@ -298,7 +299,8 @@ func TestPauseFiresWhatIsDue(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, SkipPaused: true})
 	k.Missed("s", time.Hour)
-	if err := errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, "s"), admin.New(k.Client).ResumeSchedule(k.Ctx, "s")); err != nil {
+	if err := errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, "s"),
+		admin.New(k.Client).ResumeSchedule(k.Ctx, "s")); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(k.Fired("s")); n != 1 {

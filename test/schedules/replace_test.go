@@ -308,7 +308,8 @@ func TestTickAtTheEpoch(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "s", Cron: "0 0 1 1 *"})
 	for i, want := range []int{2, 0} {
-		n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Unix(0, 0), time.Unix(0, 0).Add(400*24*time.Hour))
+		n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Unix(0, 0),
+			time.Unix(0, 0).Add(400*24*time.Hour))
 		if n != want || err != nil {
 			t.Errorf("backfill %d started %d, %v; want %d", i, n, err, want)
 		}

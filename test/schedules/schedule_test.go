@@ -162,7 +162,8 @@ func TestDeleteSchedule(t *testing.T) {
 		t.Errorf("%d runs in the history, want 2", n)
 	}
 	k.Schedule(s) // the same again: its ticks are fired already
-	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-4*time.Hour), k.Now()); n != 2 || err != nil {
+	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-4*time.Hour), k.Now()); n != 2 ||
+		err != nil {
 		t.Errorf("backfilled %d, %v; want the two ticks that had no run", n, err)
 	}
 }
@@ -235,7 +236,8 @@ func TestScheduleInTx(t *testing.T) {
 			return kit.Second(admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.InTx(tx)))
 		},
 		func(tx pgx.Tx) error {
-			return kit.Second(admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-2*time.Hour), k.Now(), kagzi.InTx(tx)))
+			return kit.Second(admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-2*time.Hour), k.Now(),
+				kagzi.InTx(tx)))
 		},
 		func(tx pgx.Tx) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s", kagzi.InTx(tx)) },
 		func(tx pgx.Tx) error { return admin.New(k.Client).ResumeSchedule(k.Ctx, "s", kagzi.InTx(tx)) },
@@ -329,7 +331,8 @@ func TestBadSchedules(t *testing.T) {
 	}
 	kit.MustContain(t, k.Client.Schedule(k.Ctx, ok, kagzi.InTx(nil)), "InTx(nil)")
 	kit.MustContain(t, admin.New(k.Client).PauseSchedule(k.Ctx, ""), "empty")
-	kit.MustContain(t, kit.Second(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{Limit: -1})), "Limit is -1")
+	kit.MustContain(t, kit.Second(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{Limit: -1})),
+		"Limit is -1")
 	kit.MustContain(t, kit.Second(admin.New(k.Client).NextFires(k.Ctx, "s", -1)), "-1")
 	kit.MustContain(t, kit.Second(kagzi.NewCoordinator(nil, kagzi.CoordinatorConfig{})), "client is nil")
 	kit.MustContain(t,

@@ -50,7 +50,8 @@ func TestTriggerUnlessActive(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "grouped", Every: time.Hour, Run: kit.Report.With("in", kagzi.Group("g"))})
 	refused := func(name string) {
 		t.Helper()
-		if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name, kagzi.RejectActive); !errors.Is(err, kagzi.ErrRunActive) {
+		if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name, kagzi.RejectActive); !errors.Is(err,
+			kagzi.ErrRunActive) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -215,7 +215,8 @@ func populate(t *testing.T, fw *fault.World, owner, dsn string) *world {
 		return w.client.Cancel(ctx, kagzi.RunID(run.String())) == nil
 	}
 	w.Bulk = func(ctx context.Context, _ *rand.Rand) int {
-		done, _ := admin.New(w.client).RestartAll(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
+		done, _ := admin.New(w.client).RestartAll(ctx,
+			kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
 		return len(done.Changed)
 	}
 	t.Cleanup(func() { end(); all.Wait() }) // before pools and places are closed

@@ -18,7 +18,8 @@ func (d *Demo) limits(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := admin.New(d.Client).SetKey(ctx, "imports", "tenant-1", admin.KeyLimits{MaxRunning: 2, Weight: 3}); err != nil {
+	if err := admin.New(d.Client).SetKey(ctx, "imports", "tenant-1",
+		admin.KeyLimits{MaxRunning: 2, Weight: 3}); err != nil {
 		return err
 	}
 	return admin.New(d.Client).SetLimit(ctx, admin.StepLimit{
