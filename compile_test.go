@@ -224,7 +224,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
 		{
 			"GoodFork",
-			`_, err = admin.New(client).Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), kagzi.Reason("r"), ` +
+			`_, err = admin.New(client).Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), ` +
+				`kagzi.Reason("r"), ` +
 				`kagzi.Version(1), kagzi.ID("y"), admin.NewInput(1))`, "",
 		},
 		{"GoodWait", `_, err = kagzi.WaitSignal(ctx, kagzi.DefineSignal[int]("s"), kagzi.Timeout(time.Second))`, ""},
@@ -234,12 +235,14 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		},
 		{
 			"GoodCancelAll",
-			`_, err = admin.New(client).CancelAll(context.Background(), kagzi.RunFilter{}, admin.DryRun(), kagzi.InTx(tx), ` +
+			`_, err = admin.New(client).CancelAll(context.Background(), kagzi.RunFilter{}, admin.DryRun(), ` +
+				`kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), kagzi.Grace(time.Minute))`, "",
 		},
 		{
 			"GoodForkAll",
-			`_, err = admin.New(client).ForkAll(context.Background(), kagzi.RunFilter{}, "s", admin.DryRun(), kagzi.InTx(tx), ` +
+			`_, err = admin.New(client).ForkAll(context.Background(), kagzi.RunFilter{}, "s", admin.DryRun(), ` +
+				`kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), kagzi.Version(1))`, "",
 		},
 		{

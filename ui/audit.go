@@ -15,7 +15,7 @@ import (
 
 // An auditPage is the audit log.
 type auditPage struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // pages are that page.
@@ -122,7 +122,7 @@ func (p *auditPage) audit(ctx context.Context, q web.Query) (any, error) {
 			return nil, err
 		}
 	}
-	entries, err := admin.New(p.client).Audit(ctx, f)
+	entries, err := p.admin.Audit(ctx, f)
 	if errors.Is(err, kagzi.ErrNotFound) {
 		return nil, web.BadRequest("The page before this one has gone: begin again with the newest changes.")
 	}
@@ -150,8 +150,8 @@ type changes struct {
 }
 
 // changed returns the last changes of an object.
-func changed(ctx context.Context, client *kagzi.Client, kind admin.AuditKind, name string) (c changes, err error) {
-	entries, err := admin.New(client).Audit(ctx, admin.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
+func changed(ctx context.Context, client *admin.Client, kind admin.AuditKind, name string) (c changes, err error) {
+	entries, err := client.Audit(ctx, admin.AuditFilter{Kind: kind, Name: name, Limit: lastChanges + 1})
 	shown, more := bounded(entries, lastChanges)
 	for _, e := range shown {
 		c.Entries = append(c.Entries, auditRowOf(e))

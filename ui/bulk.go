@@ -32,6 +32,7 @@ const (
 // bulkForms change many runs at once.
 type bulkForms struct {
 	client *kagzi.Client
+	admin  *admin.Client
 	log    *slog.Logger
 }
 
@@ -275,7 +276,7 @@ func (b *bulkForms) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	rf.Limit = 0
-	counts, err := admin.New(b.client).Counts(ctx, rf, admin.ByStatus)
+	counts, err := b.admin.Counts(ctx, rf, admin.ByStatus)
 	if err != nil {
 		return 0
 	}

@@ -140,7 +140,7 @@ func bulkCancel(b *bulkForms, f web.Form) (c bulkCalls, err error) {
 	}
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).CancelAll(ctx, rf, admin.DryRun())
+			return b.admin.CancelAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
 			return noNew(b.client.Cancel(ctx, id, opts...))
@@ -151,10 +151,10 @@ func bulkCancel(b *bulkForms, f web.Form) (c bulkCalls, err error) {
 func bulkTerminate(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).TerminateAll(ctx, rf, admin.DryRun())
+			return b.admin.TerminateAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(admin.New(b.client).Terminate(ctx, id, f.Options()...))
+			return noNew(b.admin.Terminate(ctx, id, f.Options()...))
 		},
 	}, nil
 }
@@ -162,10 +162,10 @@ func bulkTerminate(b *bulkForms, f web.Form) (bulkCalls, error) {
 func bulkResume(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).ResumeAll(ctx, rf, admin.DryRun())
+			return b.admin.ResumeAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(admin.New(b.client).Resume(ctx, id, f.Options()...))
+			return noNew(b.admin.Resume(ctx, id, f.Options()...))
 		},
 	}, nil
 }
@@ -180,10 +180,10 @@ func bulkRestart(b *bulkForms, f web.Form) (bulkCalls, error) {
 	}
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).RestartAll(ctx, rf, admin.DryRun())
+			return b.admin.RestartAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return admin.New(b.client).Restart(ctx, id, opts...)
+			return b.admin.Restart(ctx, id, opts...)
 		},
 	}, nil
 }
@@ -191,10 +191,10 @@ func bulkRestart(b *bulkForms, f web.Form) (bulkCalls, error) {
 func bulkUnpause(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).UnpauseRuns(ctx, rf, admin.DryRun())
+			return b.admin.UnpauseRuns(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(admin.New(b.client).UnpauseRun(ctx, id, f.Options()...))
+			return noNew(b.admin.UnpauseRun(ctx, id, f.Options()...))
 		},
 	}, nil
 }
@@ -204,10 +204,10 @@ func bulkUpdate(b *bulkForms, f web.Form) (bulkCalls, error) {
 	all := append(opts, updateOptions(f)...)
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).UpdateAll(ctx, rf, append(opts, admin.DryRun())...)
+			return b.admin.UpdateAll(ctx, rf, append(opts, admin.DryRun())...)
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(admin.New(b.client).Update(ctx, id, all...))
+			return noNew(b.admin.Update(ctx, id, all...))
 		},
 	}, err
 }
@@ -215,10 +215,10 @@ func bulkUpdate(b *bulkForms, f web.Form) (bulkCalls, error) {
 func bulkDelete(b *bulkForms, f web.Form) (bulkCalls, error) {
 	return bulkCalls{
 		dry: func(ctx context.Context, rf kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(b.client).DeleteAll(ctx, rf, admin.DryRun())
+			return b.admin.DeleteAll(ctx, rf, admin.DryRun())
 		},
 		one: func(ctx context.Context, id kagzi.RunID) (kagzi.RunID, error) {
-			return noNew(admin.New(b.client).Delete(ctx, id, f.Options()...))
+			return noNew(b.admin.Delete(ctx, id, f.Options()...))
 		},
 	}, nil
 }

@@ -15,6 +15,7 @@ import (
 // consumerForms change consumers. The library records no actor with these.
 type consumerForms struct {
 	client *kagzi.Client
+	admin  *admin.Client
 }
 
 // consumerForm is a form about one consumer. Only its name counts, so that this program needs none of its code.
@@ -24,7 +25,7 @@ func (p *consumerForms) consumerForm(verb Verb, title string, show func(admin.Co
 	return web.ChangeForm{
 		Path: "/consumers/{name}/" + string(verb), Action: asks(verb, OnConsumer), Slow: verb == Delete,
 		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
-			all, err := admin.New(p.client).Consumers(ctx)
+			all, err := p.admin.Consumers(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -74,7 +75,7 @@ func (p *consumerForms) all() []web.ChangeForm {
 			v.Fields = []web.Field{topic, {Name: "event", Label: "Event ID", Sort: "text", Required: true}}
 		}, func(ctx context.Context, f web.Form, c topic.Consumer) (web.Answer, error) {
 			topic := topic.Define[json.RawMessage](f.Get("topic"))
-			return web.Answer{Said: "Skipped the event."}, admin.New(p.client).Skip(ctx, c, topic, kagzi.ID(f.Get("event")),
+			return web.Answer{Said: "Skipped the event."}, p.admin.Skip(ctx, c, topic, kagzi.ID(f.Get("event")),
 				f.Options()...)
 		}),
 		p.consumerForm(Delete, "Delete consumer", func(_ admin.ConsumerInfo, v *web.Dialog) {
@@ -86,7 +87,7 @@ func (p *consumerForms) all() []web.ChangeForm {
 			}
 		}, func(ctx context.Context, f web.Form, c topic.Consumer) (web.Answer, error) {
 			return web.Answer{Leads: true, To: "/topics", Said: "Deleted the consumer " + c.Name() + "."},
-				admin.New(p.client).DeleteConsumer(ctx, c, f.Options()...)
+				p.admin.DeleteConsumer(ctx, c, f.Options()...)
 		}),
 	}
 }

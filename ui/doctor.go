@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/kagzi/kagzi/doctor"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -19,7 +18,7 @@ import (
 
 // limitPages are about limits and pauses, which keep runs and steps from going on at once.
 type limitPages struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // pages are those pages.
@@ -80,7 +79,7 @@ func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Limits, err = admin.New(p.client).Limits(ctx, q.Get("after"), pageSize+1); err != nil {
+	if v.Limits, err = p.admin.Limits(ctx, q.Get("after"), pageSize+1); err != nil {
 		return nil, err
 	}
 	if shown, more := bounded(v.Limits, pageSize); more > 0 {
@@ -99,13 +98,13 @@ func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
 func (p *limitPages) queueRows(ctx context.Context) (
 	rows []queueRow, stats admin.Stats, pauses []admin.Pause, err error,
 ) {
-	if stats, err = admin.New(p.client).Stats(ctx); err != nil {
+	if stats, err = p.admin.Stats(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	if pauses, err = admin.New(p.client).Pauses(ctx); err != nil {
+	if pauses, err = p.admin.Pauses(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	limited, err := admin.New(p.client).Queues(ctx)
+	limited, err := p.admin.Queues(ctx)
 	return queueRowsOf(limited, stats, pauses), stats, pauses, err
 }
 
@@ -164,7 +163,7 @@ func (pages *limitPages) pauseRows(ctx context.Context, pauses []admin.Pause, st
 			if asked++; asked > mostAsked {
 				break
 			}
-			keys, err := admin.New(pages.client).Keys(ctx, f)
+			keys, err := pages.admin.Keys(ctx, f)
 			if err != nil {
 				return nil, err
 			}

@@ -18,7 +18,7 @@ import (
 // limitForms set limits. What a form is about stands in its fields, so that a name may have any characters; Authorize
 // is asked for it nevertheless.
 type limitForms struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // all are the forms.
@@ -54,7 +54,7 @@ func (p *limitForms) all() []web.ChangeForm {
 				}, nil
 			}, Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
 				return web.Answer{To: "/limits", Said: "Deleted the limit " + f.Get("limit") + "."},
-					admin.New(p.client).DeleteLimit(ctx, f.Get("limit"), f.Options()...)
+					p.admin.DeleteLimit(ctx, f.Get("limit"), f.Options()...)
 			},
 		},
 	}
@@ -105,7 +105,7 @@ func (p *limitForms) showQueue(ctx context.Context, q web.Query) (*web.Dialog, e
 
 // queueLimits returns the limits of a queue, if it has some.
 func (p *limitForms) queueLimits(ctx context.Context, queue string) (l admin.QueueLimits, found bool, err error) {
-	all, err := admin.New(p.client).Queues(ctx)
+	all, err := p.admin.Queues(ctx)
 	if err != nil {
 		return l, false, err
 	}
@@ -129,7 +129,7 @@ func (p *limitForms) setQueue(ctx context.Context, f web.Form) (web.Answer, erro
 		return web.Answer{}, in.err
 	}
 	return web.Answer{To: "/limits", Said: "Set the limits of queue " + l.Queue + "."},
-		admin.New(p.client).SetQueue(ctx, l, f.Options()...)
+		p.admin.SetQueue(ctx, l, f.Options()...)
 }
 
 // orExists refuses a form for something new, as it would replace the limits of something that exists.
@@ -164,7 +164,7 @@ func (p *limitForms) showKey(ctx context.Context, q web.Query) (*web.Dialog, err
 
 func (p *limitForms) keyLimits(ctx context.Context, queue, key string) (admin.KeyLimits, error) {
 	// the key itself is the first with its prefix
-	found, err := admin.New(p.client).Keys(ctx, admin.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
+	found, err := p.admin.Keys(ctx, admin.KeyFilter{Queue: queue, Prefix: key, Limit: 1})
 	if err != nil || len(found) == 0 || found[0].Key != key {
 		return admin.KeyLimits{}, err
 	}
@@ -184,7 +184,7 @@ func (p *limitForms) setKey(ctx context.Context, f web.Form) (web.Answer, error)
 		return web.Answer{}, in.err
 	}
 	return web.Answer{To: at("/queues/", queue), Said: "Set the limits of key " + key + "."},
-		admin.New(p.client).SetKey(ctx, queue, kagzi.Key(key), l, f.Options()...)
+		p.admin.SetKey(ctx, queue, kagzi.Key(key), l, f.Options()...)
 }
 
 func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, error) {
@@ -218,7 +218,7 @@ func (p *limitForms) showStep(ctx context.Context, q web.Query) (*web.Dialog, er
 func (p *limitForms) stepLimit(ctx context.Context, name string) (l admin.LimitInfo, found bool, err error) {
 	after := ""
 	for {
-		page, err := admin.New(p.client).Limits(ctx, after, 0)
+		page, err := p.admin.Limits(ctx, after, 0)
 		if err != nil || len(page) == 0 {
 			return l, false, err
 		}
@@ -244,7 +244,7 @@ func (p *limitForms) setStep(ctx context.Context, f web.Form) (web.Answer, error
 		return web.Answer{}, in.err
 	}
 	return web.Answer{To: "/limits", Said: "Set the limit " + l.Name + "."},
-		admin.New(p.client).SetLimit(ctx, l, f.Options()...)
+		p.admin.SetLimit(ctx, l, f.Options()...)
 }
 
 func numberField(name, label string, n int, help string) web.Field {

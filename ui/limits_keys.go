@@ -52,7 +52,7 @@ func (p *limitPages) queueKeys(ctx context.Context, q web.Query) (any, error) {
 		}
 	}
 	if err = p.fillKeys(ctx, q, &v); err == nil {
-		v.Changed, err = changed(ctx, p.client, admin.AuditQueue, name)
+		v.Changed, err = changed(ctx, p.admin, admin.AuditQueue, name)
 	}
 	v.pausedBy(pauses, func(p admin.Pause) bool {
 		here := func(w admin.WorkflowStats) bool { return w.Queue == name && w.Workflow == p.Workflow }
@@ -63,12 +63,12 @@ func (p *limitPages) queueKeys(ctx context.Context, q web.Query) (any, error) {
 
 func (p *limitPages) groupKeys(ctx context.Context, q web.Query) (any, error) {
 	v := keyList{Groups: true}
-	pauses, err := admin.New(p.client).Pauses(ctx)
+	pauses, err := p.admin.Pauses(ctx)
 	if err == nil {
 		err = p.fillKeys(ctx, q, &v)
 	}
 	if err == nil {
-		v.Changed, err = changed(ctx, p.client, admin.AuditGroup, "")
+		v.Changed, err = changed(ctx, p.admin, admin.AuditGroup, "")
 	}
 	v.pausedBy(pauses, func(p admin.Pause) bool { return p.All || p.Group != "" })
 	return v, err
@@ -102,11 +102,11 @@ func (p *limitPages) fillKeys(ctx context.Context, q web.Query, v *keyList) erro
 	if order == admin.ByKey {
 		f.After, f.Limit = q.Get("after"), pageSize+1
 	}
-	keys, err := admin.New(p.client).Keys(ctx, f)
+	keys, err := p.admin.Keys(ctx, f)
 	if err == nil && len(keys) == 0 && v.Order == "" { // none waits
 		v.Order, order = "name", admin.ByKey
 		f.Order, f.Limit = admin.ByKey, pageSize+1
-		keys, err = admin.New(p.client).Keys(ctx, f)
+		keys, err = p.admin.Keys(ctx, f)
 	}
 	if err != nil {
 		return err

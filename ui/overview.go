@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/ui/internal/web"
@@ -14,8 +13,8 @@ import (
 
 // An overviewPage says whether the work goes on.
 type overviewPage struct {
-	client *kagzi.Client
-	rates  *throughput
+	admin *admin.Client
+	rates *throughput
 }
 
 // pages are that page.
@@ -71,11 +70,11 @@ type failed struct {
 }
 
 func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
-	stats, err := admin.New(p.client).Stats(ctx)
+	stats, err := p.admin.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report, err := admin.New(p.client).Health(ctx)
+	report, err := p.admin.Health(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func findingOf(c health.Check) finding {
 
 // latencies returns how long the runs of the last hour waited and took, the slowest workflows first.
 func (p *overviewPage) latencies(ctx context.Context, _ web.Query) (any, error) {
-	all, err := admin.New(p.client).Latencies(ctx)
+	all, err := p.admin.Latencies(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -53,6 +54,7 @@ type pages struct {
 // needs are what the pages are made of.
 type needs struct {
 	client   *kagzi.Client
+	admin    *admin.Client
 	pool     *pgxpool.Pool
 	cache    *web.Cache
 	links    web.Links
@@ -63,20 +65,21 @@ type needs struct {
 
 func newPages(n needs) pages {
 	return pages{
-		overview:  &overviewPage{n.client, &throughput{client: n.client}},
-		runs:      &runsPage{n.client},
-		run:       &runPage{n.client, n.access, n.cache, n.links, n.payloads},
-		schedules: &schedulePages{n.client, n.payloads},
-		topics:    &topicPages{client: n.client, payloads: n.payloads},
-		limits:    &limitPages{n.client},
-		workers:   &workerPages{n.client},
-		stranded:  &strandedPage{n.client},
-		audit:     &auditPage{n.client},
+		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}},
+		runs:      &runsPage{n.client, n.admin},
+		run:       &runPage{n.client, n.admin, n.access, n.cache, n.links, n.payloads},
+		schedules: &schedulePages{n.client, n.admin, n.payloads},
+		topics:    &topicPages{client: n.client, admin: n.admin, payloads: n.payloads},
+		limits:    &limitPages{n.admin},
+		workers:   &workerPages{n.client, n.admin},
+		stranded:  &strandedPage{n.admin},
+		audit:     &auditPage{n.admin},
 		doctor:    &doctorPage{n.pool, n.cache},
-		forms: slices.Concat((&runForms{n.client, n.payloads}).all(), (&scheduleForms{n.client}).all(),
-			(&workerForms{n.client}).all(), (&limitForms{n.client}).all(), (&pauseForms{n.client}).all(),
-			(&consumerForms{n.client}).all()),
-		bulk: &bulkForms{n.client, n.log},
+		forms: slices.Concat((&runForms{n.client, n.admin, n.payloads}).all(),
+			(&scheduleForms{n.client, n.admin}).all(),
+			(&workerForms{n.admin}).all(), (&limitForms{n.admin}).all(), (&pauseForms{n.admin}).all(),
+			(&consumerForms{n.client, n.admin}).all()),
+		bulk: &bulkForms{n.client, n.admin, n.log},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // pauseForms pause and unpause queues, workflows, keys, groups and everything.
 type pauseForms struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // all are the forms.
@@ -130,7 +130,7 @@ func (p *pauseForms) touched(ctx context.Context, t admin.Target, given bool) st
 		Queue: t.Queue, Workflow: t.Workflow, Key: kagzi.Key(t.Key), Group: kagzi.Group(t.Group),
 		Status: statuses["active"],
 	}
-	counts, err := admin.New(p.client).Counts(ctx, f, admin.ByStatus)
+	counts, err := p.admin.Counts(ctx, f, admin.ByStatus)
 	if err != nil {
 		return ""
 	}
@@ -154,7 +154,7 @@ func (p *pauseForms) pause(ctx context.Context, f web.Form) (web.Answer, error) 
 		return web.Answer{}, web.BadRequest("Say what to pause: a queue, a workflow, a key of a queue, a group, " +
 			"or all runs.")
 	}
-	return web.Answer{To: "/limits", Said: "Paused " + targetName(t) + "."}, admin.New(p.client).Pause(ctx, t, opts...)
+	return web.Answer{To: "/limits", Said: "Paused " + targetName(t) + "."}, p.admin.Pause(ctx, t, opts...)
 }
 
 func (p *pauseForms) showUnpause(ctx context.Context, q web.Query) (*web.Dialog, error) {
@@ -164,7 +164,7 @@ func (p *pauseForms) showUnpause(ctx context.Context, q web.Query) (*web.Dialog,
 		v.Title = "Unpause " + targetName(t)
 	}
 	v.Says = []string{"Workers claim these runs again. Other pauses that hold them stay."}
-	all, err := admin.New(p.client).Pauses(ctx)
+	all, err := p.admin.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -205,5 +205,5 @@ func (p *pauseForms) unpause(ctx context.Context, f web.Form) (web.Answer, error
 		}
 		opts, said = append(opts, admin.Percent(n)), fmt.Sprintf("%d %% go on of ", n)
 	}
-	return web.Answer{To: "/limits", Said: said + targetName(t) + "."}, admin.New(p.client).Unpause(ctx, t, opts...)
+	return web.Answer{To: "/limits", Said: said + targetName(t) + "."}, p.admin.Unpause(ctx, t, opts...)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -37,7 +36,7 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Log, err = admin.New(p.client).RunLog(ctx, run.ID); err != nil {
+	if v.Log, err = p.admin.RunLog(ctx, run.ID); err != nil {
 		return nil, err
 	}
 	if v.Messages, v.More, err = p.messages(ctx, v.Run); err != nil {

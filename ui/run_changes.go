@@ -16,6 +16,7 @@ import (
 // runForms change one run.
 type runForms struct {
 	client   *kagzi.Client
+	admin    *admin.Client
 	payloads payloads
 }
 
@@ -107,7 +108,7 @@ func (p *runForms) endForms() []web.ChangeForm {
 				}}
 			}
 			return stopping(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-				return admin.New(p.client).CancelAll(ctx, f, admin.DryRun())
+				return p.admin.CancelAll(ctx, f, admin.DryRun())
 			})
 		}, p.cancel),
 		p.runForm(Terminate, "Terminate", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
@@ -118,14 +119,14 @@ func (p *runForms) endForms() []web.ChangeForm {
 					"compensates.",
 			}
 			return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-				return admin.New(p.client).TerminateAll(ctx, f, admin.DryRun())
+				return p.admin.TerminateAll(ctx, f, admin.DryRun())
 			})
 		}, p.terminate),
 		p.runForm(Delete, "Delete", p.showDelete, func(ctx context.Context, f web.Form,
 			id kagzi.RunID,
 		) (web.Answer, error) {
 			return web.Answer{Leads: true, To: "/runs", Said: "Deleted. Its log still says who did it, and why."},
-				admin.New(p.client).Delete(ctx, id, f.Options()...)
+				p.admin.Delete(ctx, id, f.Options()...)
 		}),
 	}
 }
@@ -162,7 +163,7 @@ func (p *runForms) cancel(ctx context.Context, f web.Form, id kagzi.RunID) (web.
 func (p *runForms) terminate(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
 	before, err := p.client.Get(ctx, id)
 	if err == nil {
-		err = admin.New(p.client).Terminate(ctx, id, f.Options()...)
+		err = p.admin.Terminate(ctx, id, f.Options()...)
 	}
 	if err != nil {
 		return web.Answer{}, err
@@ -215,7 +216,7 @@ func (p *runForms) showDelete(ctx context.Context, _ web.Query, v *web.Dialog) e
 			"deletes old runs by itself.",
 	}
 	return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-		return admin.New(p.client).DeleteAll(ctx, f, admin.DryRun())
+		return p.admin.DeleteAll(ctx, f, admin.DryRun())
 	})
 }
 
@@ -232,7 +233,7 @@ func (p *runForms) goOnForms() []web.ChangeForm {
 				opts = append(opts, admin.Forget(steps...))
 			}
 			return web.Answer{Said: "Resumed. It goes on when a worker has a slot for it."},
-				admin.New(p.client).Resume(ctx, id, opts...)
+				p.admin.Resume(ctx, id, opts...)
 		}),
 		p.runForm(Pause, "Pause", func(_ context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do = "Pause the run"
@@ -250,17 +251,17 @@ func (p *runForms) goOnForms() []web.ChangeForm {
 			}
 			return nil
 		}, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
-			return web.Answer{Said: "Paused."}, admin.New(p.client).PauseRun(ctx, id, f.Options()...)
+			return web.Answer{Said: "Paused."}, p.admin.PauseRun(ctx, id, f.Options()...)
 		}),
 		p.runForm(Unpause, "Unpause", func(ctx context.Context, _ web.Query, v *web.Dialog) error {
 			v.Do = "Let it go on"
 			v.Says = []string{"The run's own pause ends.", "It is also exempt from the pauses that there are now of " +
 				"its queue, its workflow and all runs, but not from one of its key or group."}
 			return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-				return admin.New(p.client).UnpauseRuns(ctx, f, admin.DryRun())
+				return p.admin.UnpauseRuns(ctx, f, admin.DryRun())
 			})
 		}, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
-			return web.Answer{Said: "Unpaused."}, admin.New(p.client).UnpauseRun(ctx, id, f.Options()...)
+			return web.Answer{Said: "Unpaused."}, p.admin.UnpauseRun(ctx, id, f.Options()...)
 		}),
 	}
 }
@@ -284,7 +285,7 @@ func (p *runForms) showResume(ctx context.Context, _ web.Query, v *web.Dialog) e
 		}
 	}
 	return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-		return admin.New(p.client).ResumeAll(ctx, f, admin.DryRun())
+		return p.admin.ResumeAll(ctx, f, admin.DryRun())
 	})
 }
 

@@ -25,7 +25,7 @@ func (p *runForms) newRunForms() []web.ChangeForm {
 			if err != nil {
 				return web.Answer{}, err
 			}
-			as, err := admin.New(p.client).Restart(ctx, id, opts...)
+			as, err := p.admin.Restart(ctx, id, opts...)
 			return web.Answer{Leads: true, To: "/runs/" + string(as), Said: "Restarted: this is the new run."}, err
 		}),
 		p.runForm(Fork, "Fork", p.showFork, func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
@@ -40,7 +40,7 @@ func (p *runForms) newRunForms() []web.ChangeForm {
 			if f.Asked("inherit") {
 				opts = append(opts, admin.InheritCompensations())
 			}
-			as, err := admin.New(p.client).Fork(ctx, id, step, opts...)
+			as, err := p.admin.Fork(ctx, id, step, opts...)
 			return web.Answer{Leads: true, To: "/runs/" + string(as), Said: "Forked from step " + step +
 				": this is the new run."}, err
 		}),
@@ -58,7 +58,7 @@ func (p *runForms) showRestart(ctx context.Context, _ web.Query, v *web.Dialog) 
 		return err
 	}
 	return tryOn(v, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-		return admin.New(p.client).RestartAll(ctx, f, admin.DryRun())
+		return p.admin.RestartAll(ctx, f, admin.DryRun())
 	})
 }
 
@@ -95,7 +95,7 @@ func (p *runForms) showFork(ctx context.Context, q web.Query, v *web.Dialog) err
 	})
 	if from := q.Get("step"); from != "" {
 		wrong, err := try(*v.Run, func(f kagzi.RunFilter) (admin.BulkResult, error) {
-			return admin.New(p.client).ForkAll(ctx, f, from, admin.DryRun())
+			return p.admin.ForkAll(ctx, f, from, admin.DryRun())
 		})
 		if wrong != nil {
 			v.Warning = "From step " + from + ": " + web.WhyNot(wrong, v.Run.ID)
@@ -183,7 +183,7 @@ func versionText(n int) string {
 
 // made returns how many runs were made from one by such events, and the newest of them.
 func (p *runForms) made(ctx context.Context, r kagzi.RunInfo, event string) (n int, last admin.LogEntry, err error) {
-	log, err := admin.New(p.client).RunLog(ctx, r.ID)
+	log, err := p.admin.RunLog(ctx, r.ID)
 	for _, e := range log {
 		if e.Event == event && e.Other != r.Origin {
 			n, last = n+1, e

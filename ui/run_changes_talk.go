@@ -22,13 +22,13 @@ func (p *runForms) talkForms() []web.ChangeForm {
 		p.runForm(Update, "Update", p.showUpdate, p.update),
 		p.runForm(Redeliver, "Redeliver a message to", showRedeliver,
 			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
-				return web.Answer{Said: "Redelivered."}, admin.New(p.client).RedeliverMessage(ctx, id, kagzi.ID(f.Get("message")),
+				return web.Answer{Said: "Redelivered."}, p.admin.RedeliverMessage(ctx, id, kagzi.ID(f.Get("message")),
 					f.Options()...)
 			}),
 		p.runForm(DropMessage, "Drop a message of", showDropMessage,
 			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
 				return web.Answer{Said: "Dropped the message."},
-					admin.New(p.client).DropMessage(ctx, id, kagzi.ID(f.Get("message")), f.Options()...)
+					p.admin.DropMessage(ctx, id, kagzi.ID(f.Get("message")), f.Options()...)
 			}),
 	}
 }
@@ -214,7 +214,7 @@ func (p *runForms) update(ctx context.Context, f web.Form, id kagzi.RunID) (web.
 	if len(opts) == 0 {
 		return web.Answer{}, web.BadRequest("There is nothing to change: fill in what is to be different.")
 	}
-	return web.Answer{Said: "Updated."}, admin.New(p.client).Update(ctx, id, append(opts, updateOptions(f)...)...)
+	return web.Answer{Said: "Updated."}, p.admin.Update(ctx, id, append(opts, updateOptions(f)...)...)
 }
 
 // updateOptions are who and why, as options of an update.

@@ -67,7 +67,7 @@ func (p *runPage) eachMessage(ctx context.Context, ref kagzi.Ref,
 	return func(yield func(admin.MessageInfo, error) bool) {
 		f.Limit = messagePortion
 		for {
-			page, err := admin.New(p.client).Messages(ctx, ref, f)
+			page, err := p.admin.Messages(ctx, ref, f)
 			if err != nil {
 				yield(admin.MessageInfo{}, err)
 				return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -13,6 +14,7 @@ import (
 // A runPage shows one run.
 type runPage struct {
 	client   *kagzi.Client
+	admin    *admin.Client
 	access   web.Access
 	cache    *web.Cache
 	links    web.Links

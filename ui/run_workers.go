@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 )
 
@@ -60,7 +59,7 @@ func (p *runPage) workersLane(ctx context.Context, run kagzi.RunInfo, h *history
 // workerName returns the host and the process of a worker; nothing if the registry does not know it any more.
 func (p *runPage) workerName(ctx context.Context, id string) (string, error) {
 	f := p.cache.Get(ctx, "worker's name "+id, namedFor, func(ctx context.Context) (any, error) {
-		w, err := admin.New(p.client).Worker(ctx, id)
+		w, err := p.admin.Worker(ctx, id)
 		switch {
 		case errors.Is(err, kagzi.ErrNotFound) || err == nil && w.Hostname == "":
 			return "", nil

@@ -16,6 +16,7 @@ import (
 // A runsPage is the list of runs.
 type runsPage struct {
 	client *kagzi.Client
+	admin  *admin.Client
 }
 
 // pages are the pages about several runs.
@@ -43,7 +44,7 @@ type runList struct {
 
 func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 	v := runList{First: q.Get("after") == "", Filtered: q.Has(runFields...), More: q.Has(rareFields...)}
-	v.suggest(ctx, p.client)
+	v.suggest(ctx, p.admin)
 	f, err := runFilter(q, time.Now())
 	if err != nil {
 		v.Wrong = web.Sentence(err)
@@ -54,7 +55,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
-		if v.Pauses, err = admin.New(p.client).Pauses(ctx); err != nil {
+		if v.Pauses, err = p.admin.Pauses(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -67,8 +68,8 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 
 // suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form
 // works as well.
-func (v *runList) suggest(ctx context.Context, c *kagzi.Client) {
-	stats, err := admin.New(c).Stats(ctx)
+func (v *runList) suggest(ctx context.Context, c *admin.Client) {
+	stats, err := c.Stats(ctx)
 	if err != nil {
 		return
 	}
@@ -113,7 +114,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	f.Status, f.After = nil, ""
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	counts, err := admin.New(p.client).Counts(ctx, f, admin.ByStatus)
+	counts, err := p.admin.Counts(ctx, f, admin.ByStatus)
 	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}

@@ -12,6 +12,7 @@ import (
 // schedulePages are about runs that start by the clock.
 type schedulePages struct {
 	client   *kagzi.Client
+	admin    *admin.Client
 	payloads payloads
 }
 
@@ -82,7 +83,7 @@ func (p *schedulePages) scanSchedules(ctx context.Context, f admin.ScheduleFilte
 		f.Limit = 500
 	}
 	for read := 0; read < mostScanned; read += f.Limit {
-		page, err := admin.New(p.client).ListSchedules(ctx, f)
+		page, err := p.admin.ListSchedules(ctx, f)
 		if err != nil {
 			return nil, false, err
 		}
@@ -169,7 +170,7 @@ type fireTime struct {
 
 func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	s, err := admin.New(p.client).GetSchedule(ctx, name)
+	s, err := p.admin.GetSchedule(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -177,10 +178,10 @@ func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) 
 	if v.Runs, err = recentRuns(ctx, p.client, kagzi.RunFilter{Schedule: name}, "schedule", name); err != nil {
 		return nil, err
 	}
-	if v.Changed, err = changed(ctx, p.client, admin.AuditSchedule, name); err != nil {
+	if v.Changed, err = changed(ctx, p.admin, admin.AuditSchedule, name); err != nil {
 		return nil, err
 	}
-	fires, err := admin.New(p.client).NextFires(ctx, name, nextShown)
+	fires, err := p.admin.NextFires(ctx, name, nextShown)
 	if err != nil {
 		if web.Away(err) {
 			return nil, err

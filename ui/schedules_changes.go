@@ -15,6 +15,7 @@ import (
 // scheduleForms change schedules.
 type scheduleForms struct {
 	client *kagzi.Client
+	admin  *admin.Client
 }
 
 // scheduleForm is a form about one schedule.
@@ -24,7 +25,7 @@ func (p *scheduleForms) scheduleForm(verb Verb, title string, show func(context.
 	return web.ChangeForm{
 		Path: "/schedules/{name}/" + string(verb), Action: asks(verb, OnSchedule), Slow: verb == Delete,
 		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
-			s, err := admin.New(p.client).GetSchedule(ctx, q.Path("name"))
+			s, err := p.admin.GetSchedule(ctx, q.Path("name"))
 			if err != nil {
 				return nil, err
 			}
@@ -64,11 +65,11 @@ func (p *scheduleForms) all() []web.ChangeForm {
 			}
 			return nil
 		}, func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
-			return web.Answer{Said: "Paused."}, admin.New(p.client).PauseSchedule(ctx, name, f.Options()...)
+			return web.Answer{Said: "Paused."}, p.admin.PauseSchedule(ctx, name, f.Options()...)
 		}),
 		p.scheduleForm(Resume, "Resume schedule", p.showResumeSchedule,
 			func(ctx context.Context, f web.Form, name string) (web.Answer, error) {
-				return web.Answer{Said: "Resumed."}, admin.New(p.client).ResumeSchedule(ctx, name, f.Options()...)
+				return web.Answer{Said: "Resumed."}, p.admin.ResumeSchedule(ctx, name, f.Options()...)
 			}),
 		p.scheduleForm(Trigger, "Trigger", func(_ context.Context, _ web.Query, s admin.ScheduleInfo,
 			v *web.Dialog,
@@ -89,7 +90,7 @@ func (p *scheduleForms) all() []web.ChangeForm {
 			if f.Asked("unless-active") {
 				opts = append(opts, kagzi.RejectActive)
 			}
-			run, err := admin.New(p.client).TriggerSchedule(ctx, name, opts...)
+			run, err := p.admin.TriggerSchedule(ctx, name, opts...)
 			return web.Answer{
 				Leads: true, To: "/runs/" + string(run),
 				Said: "Triggered " + name + ": this is the run.",
@@ -131,7 +132,7 @@ func (p *scheduleForms) showResumeSchedule(ctx context.Context, _ web.Query, s a
 		v.Refused = "The schedule is not paused."
 		return nil
 	}
-	fires, err := admin.New(p.client).NextFires(ctx, s.Name, s.CatchUp+1)
+	fires, err := p.admin.NextFires(ctx, s.Name, s.CatchUp+1)
 	if err != nil {
 		v.Warning = web.Sentence(err)
 		return nil // the resume will say it, too
@@ -183,10 +184,10 @@ func (p *scheduleForms) backfill(ctx context.Context, f web.Form, name string) (
 		return web.Answer{}, err
 	}
 	if f.Asked("sure") {
-		n, err := admin.New(p.client).BackfillSchedule(ctx, name, from, until, f.Options()...)
+		n, err := p.admin.BackfillSchedule(ctx, name, from, until, f.Options()...)
 		return web.Answer{Said: "Started " + plural(n, "run") + "."}, err
 	}
-	s, err := admin.New(p.client).GetSchedule(ctx, name)
+	s, err := p.admin.GetSchedule(ctx, name)
 	if err != nil {
 		return web.Answer{}, err
 	}
@@ -221,7 +222,7 @@ func (p *scheduleForms) backfill(ctx context.Context, f web.Form, name string) (
 // backfillRange reads the fields from and until. Without until it is now by the database's clock, as a tick in the
 // future is refused.
 func (p *scheduleForms) backfillRange(ctx context.Context, q web.Query) (from, until time.Time, err error) {
-	report, err := admin.New(p.client).Health(ctx)
+	report, err := p.admin.Health(ctx)
 	if err != nil {
 		return from, until, err
 	}

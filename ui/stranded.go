@@ -14,7 +14,7 @@ import (
 
 // A strandedPage is about runs that no worker can execute.
 type strandedPage struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // pages are that page.
@@ -49,7 +49,7 @@ type strandedRow struct {
 }
 
 func (p *strandedPage) stranded(ctx context.Context, _ web.Query) (any, error) {
-	all, err := admin.New(p.client).Stranded(ctx)
+	all, err := p.admin.Stranded(ctx)
 	if err != nil || len(all) == 0 {
 		return strandedList{}, err
 	}
@@ -61,11 +61,11 @@ func (p *strandedPage) stranded(ctx context.Context, _ web.Query) (any, error) {
 		v.Runs, v.Any = v.Runs+s.Count, v.Any || s.More
 	}
 	all, v.More = bounded(all, mostRows)
-	live, _, err := admin.New(p.client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+	live, _, err := p.admin.Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
 	if err != nil {
 		return nil, err
 	}
-	pauses, err := admin.New(p.client).Pauses(ctx)
+	pauses, err := p.admin.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -145,7 +145,8 @@ func TestWorkersAreChanged(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.Run(k.Ctx) }()
 		for {
-			page, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
+			page, _, err := admin.New(k.Client).Workers(k.Ctx,
+				admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
 			if err != nil {
 				t.Fatal(err)
 			}

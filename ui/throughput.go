@@ -19,7 +19,7 @@ import (
 // started lately, which takes a few hundredths of that, and every ten minutes one looks among all. Until then the
 // minutes since the last one lack the ends of runs that have been active for more than an hour.
 type throughput struct {
-	client  *kagzi.Client
+	admin   *admin.Client
 	mu      sync.Mutex
 	minutes map[int64]minute // by the minute since 1970
 	counted int64            // the minute in which they were counted last; zero before the first time
@@ -52,7 +52,7 @@ const shown = 60
 
 // look counts the runs that were started and ended, by minute.
 func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
-	stats, err := admin.New(t.client).Stats(ctx) // for the time of the database, by which runs end
+	stats, err := t.admin.Stats(ctx) // for the time of the database, by which runs end
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +64,18 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 		from = now - shown + 1
 	}
 	since := time.Unix(from*60, 0).UTC()
-	started, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{Since: since}, admin.ByStarted(time.Minute))
+	started, err := t.admin.Counts(ctx, kagzi.RunFilter{Since: since}, admin.ByStarted(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	ended, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)},
+	ended, err := t.admin.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)},
 		admin.ByStatus,
 		admin.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		every, err := admin.New(t.client).Counts(ctx, kagzi.RunFilter{EndedSince: since}, admin.ByStatus,
+		every, err := t.admin.Counts(ctx, kagzi.RunFilter{EndedSince: since}, admin.ByStatus,
 			admin.ByEnded(time.Minute))
 		if err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ import (
 // topicPages are about events and their consumers.
 type topicPages struct {
 	client   *kagzi.Client
+	admin    *admin.Client
 	payloads payloads
 	tails    tails
 }
@@ -63,11 +64,11 @@ type consumerRow struct {
 }
 
 func (p *topicPages) topics(ctx context.Context, q web.Query) (any, error) {
-	topics, err := admin.New(p.client).Topics(ctx)
+	topics, err := p.admin.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	consumers, err := admin.New(p.client).Consumers(ctx)
+	consumers, err := p.admin.Consumers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ const largeEvent = 8 << 10
 
 func (p *topicPages) topic(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	all, err := admin.New(p.client).Topics(ctx)
+	all, err := p.admin.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +191,7 @@ type consumerView struct {
 
 func (p *topicPages) consumer(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	all, err := admin.New(p.client).Consumers(ctx)
+	all, err := p.admin.Consumers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +204,7 @@ func (p *topicPages) consumer(ctx context.Context, q web.Query) (any, error) {
 	v.Runs, err = recentRuns(ctx, p.client, kagzi.RunFilter{Workflow: name, Queue: all[i].Queue}, "workflow", name,
 		"queue", all[i].Queue)
 	if err == nil {
-		v.Changed, err = changed(ctx, p.client, admin.AuditConsumer, name)
+		v.Changed, err = changed(ctx, p.admin, admin.AuditConsumer, name)
 	}
 	return v, err
 }

@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -112,7 +114,7 @@ func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err err
 	maps.Copy(site.Funcs, runFuncs())
 	site.Funcs["nav"] = navigate
 	all = newPages(needs{
-		c, cfg.Pool, site.Cache, links, site.Access, payloads{cfg.HidePayloads}, site.Log,
+		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access, payloads{cfg.HidePayloads}, site.Log,
 	})
 	site.Name, site.Routes = all.named, all.routes()
 	return site, all, nil

@@ -10,7 +10,7 @@ import (
 
 // workerForms change workers.
 type workerForms struct {
-	client *kagzi.Client
+	admin *admin.Client
 }
 
 // workerForm is a form about one worker.
@@ -20,7 +20,7 @@ func (p *workerForms) workerForm(verb Verb, title string, show func(admin.Worker
 	return web.ChangeForm{
 		Path: "/workers/{id}/" + string(verb), Action: asks(verb, OnWorker),
 		Show: func(ctx context.Context, q web.Query) (*web.Dialog, error) {
-			w, err := admin.New(p.client).Worker(ctx, q.Path("id"))
+			w, err := p.admin.Worker(ctx, q.Path("id"))
 			if err != nil {
 				return nil, err
 			}
@@ -49,7 +49,7 @@ func (p *workerForms) all() []web.ChangeForm {
 				v.Refused = "The worker is not online: it drains or has ended."
 			}
 		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
-			return web.Answer{Said: "Asked it to drain."}, admin.New(p.client).Drain(ctx, id, opts...)
+			return web.Answer{Said: "Asked it to drain."}, p.admin.Drain(ctx, id, opts...)
 		}),
 		p.workerForm(ForceOffline, "Force the worker offline", func(w admin.WorkerInfo, v *web.Dialog) {
 			v.Do, v.Danger = "Force it offline", true
@@ -57,7 +57,7 @@ func (p *workerForms) all() []web.ChangeForm {
 				"This is for a worker that you know to be dead. If it lives, a step that it still executes may be "+
 					"executed twice. A coordinator finds dead workers by itself.")
 		}, func(ctx context.Context, id string, opts ...kagzi.ChangeOption) (web.Answer, error) {
-			return web.Answer{Said: "It is offline."}, admin.New(p.client).ForceOffline(ctx, id, opts...)
+			return web.Answer{Said: "It is offline."}, p.admin.ForceOffline(ctx, id, opts...)
 		}),
 		p.drainQueueForm(),
 	}
@@ -75,7 +75,7 @@ func (p *workerForms) drainQueueForm() web.ChangeForm {
 				"those under way, and end. Workers that start later are not affected."}
 			v.Fields = []web.Field{{Name: "queue", Label: "Queue", Sort: "text", Required: true}}
 			if queue := q.Get("queue"); queue != "" {
-				_, online, err := admin.New(p.client).Workers(ctx,
+				_, online, err := p.admin.Workers(ctx,
 					admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
 				if err != nil {
 					return nil, err
@@ -86,7 +86,7 @@ func (p *workerForms) drainQueueForm() web.ChangeForm {
 			return v, nil
 		},
 		Do: func(ctx context.Context, f web.Form) (web.Answer, error) {
-			n, err := admin.New(p.client).DrainQueue(ctx, f.Get("queue"), f.Options()...)
+			n, err := p.admin.DrainQueue(ctx, f.Get("queue"), f.Options()...)
 			return web.Answer{To: "/workers", Said: "Asked " + plural(n, "worker") + " to drain."}, err
 		},
 	}

@@ -93,7 +93,8 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			await.Receive(t, held.Done())
 			kit.WaitListening(t, db.Pool, 1)
 			if name == "Asked" {
-				if err := admin.New(direct).Drain(t.Context(), kit.Only(t, direct, admin.WorkerFilter{}).ID); err != nil {
+				only := kit.Only(t, direct, admin.WorkerFilter{})
+				if err := admin.New(direct).Drain(t.Context(), only.ID); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -44,7 +44,8 @@ func TestLargestLimit(t *testing.T) {
 				return len(workers), err
 			},
 			"CancelAll": func() (int, error) {
-				out, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "report", Limit: most}, admin.DryRun())
+				f := kagzi.RunFilter{Workflow: "report", Limit: most}
+				out, err := admin.New(k.Client).CancelAll(k.Ctx, f, admin.DryRun())
 				return len(out.Changed), err
 			},
 		} {

@@ -71,7 +71,9 @@ func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 		}, opts: func(i int) []kagzi.StartOption {
 			return []kagzi.StartOption{kagzi.Key([]string{"bad", "good"}[i%2])}
 		}},
-		"Paused": {prepare: func(k *kit.Kit) { must(k.T, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "other"})) }},
+		"Paused": {prepare: func(k *kit.Kit) {
+			must(k.T, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "other"}))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,7 +39,8 @@ func TestStartWithAFraction(t *testing.T) {
 	start := k.Now().Add(time.Hour).Truncate(time.Second)
 	for _, fraction := range []time.Duration{0, time.Microsecond, 500 * time.Millisecond, time.Second - 1} {
 		k.Schedule(kagzi.Schedule{Name: "s", Every: 24 * time.Hour, Start: start.Add(fraction)})
-		if got, err := admin.New(k.Client).NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 || !got[0].Equal(start) ||
+		if got, err := admin.New(k.Client).NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 ||
+			!got[0].Equal(start) ||
 			!got[1].Equal(start.Add(24*time.Hour)) {
 			t.Errorf("%v after %v: next fires %v, %v", fraction, start, got, err)
 		}

@@ -173,7 +173,8 @@ func keysSet(p *command.Program) *cobra.Command {
 		var l admin.KeyLimits
 		if !clear {
 			// the key itself is the first with its prefix
-			found, err := admin.New(client).Keys(cmd.Context(), admin.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
+			found, err := admin.New(client).Keys(cmd.Context(),
+				admin.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
 			if err != nil {
 				return err
 			}
