@@ -18,9 +18,11 @@ import (
 
 // sources are the files of the module that architecture.md may cite, and the names that they declare.
 type sources struct {
-	packages map[string]map[string]bool // the names of each package: "Flush", "Store.Flush"
-	tests    map[string]bool            // the names of test functions
-	text     map[string]string          // each Go or SQL file that mentions architecture.md, in one line
+	packages  map[string]map[string]bool // the names of each package: "Flush", "Store.Flush"
+	declared  map[string]bool            // the names of all packages, methods and fields also without their types
+	tests     map[string]bool            // the names of test functions
+	text      map[string]string          // each Go or SQL file that mentions architecture.md or a protocol, in one line
+	protocols map[string][]string        // the files whose package comments tell protocols, by their names
 }
 
 // lineBreak is the end of a line, with the mark that continues a comment on the next one.
@@ -28,7 +30,10 @@ var lineBreak = regexp.MustCompile(`\s*\n\s*(//|--)?\s*`)
 
 // readSources reads the Go and SQL files of the module, once for all tests.
 var readSources = sync.OnceValues(func() (*sources, error) {
-	s := &sources{packages: map[string]map[string]bool{}, tests: map[string]bool{}, text: map[string]string{}}
+	s := &sources{
+		packages: map[string]map[string]bool{}, declared: map[string]bool{}, tests: map[string]bool{},
+		text: map[string]string{}, protocols: map[string][]string{},
+	}
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -42,7 +47,10 @@ var readSources = sync.OnceValues(func() (*sources, error) {
 		if err != nil {
 			return err
 		}
-		if bytes.Contains(content, []byte("architecture.md")) {
+		if protocolFile.MatchString(entry.Name()) {
+			s.protocols[entry.Name()] = append(s.protocols[entry.Name()], path)
+		}
+		if bytes.Contains(content, []byte("architecture.md")) || toProtocol.Match(content) {
 			s.text[path] = lineBreak.ReplaceAllString(string(content), " ")
 		}
 		if filepath.Ext(path) != ".go" {
@@ -55,6 +63,12 @@ var readSources = sync.OnceValues(func() (*sources, error) {
 		s.add(file, strings.HasSuffix(path, "_test.go"))
 		return nil
 	})
+	for _, names := range s.packages {
+		for name := range names {
+			s.declared[name] = true
+			s.declared[name[strings.LastIndex(name, ".")+1:]] = true
+		}
+	}
 	return s, err
 })
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// Somebody has dropped an index, and switched autovacuum off for a table.
+// A user has dropped an index, and switched autovacuum off for a table.
 func ExampleExamine() {
 	ctx := context.Background()
 	db, done, err := dbtest.Example(ctx, dbtest.AsOwner())

@@ -117,8 +117,8 @@ func (e *examination) durability(ctx context.Context) error {
 	return nil
 }
 
-// harmfulTimeouts are settings that somebody may have made for other programs. Each does harm if it is shorter than
-// least.
+// harmfulTimeouts are settings that an administrator may have made for other programs. Each does harm if it is shorter
+// than least.
 var harmfulTimeouts = []struct {
 	name  string
 	least time.Duration // zero: any length does harm

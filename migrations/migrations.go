@@ -1,12 +1,3 @@
-// Package migrations holds Kagzi's tables as embedded SQL, and brings a database up to them.
-//
-// Programs call kagzi.Migrate, and two functions of this package: [SQL] returns the work of Migrate as a script, and
-// [Distribute] spreads the tables over the servers of a Citus cluster. The rest is exported for Kagzi's own packages
-// and carries no compatibility promise.
-//
-// A version is the number of a migration. A database's version is the newest migration that was applied to it; a
-// program's version is the newest one that it knows. Each migration names the oldest program that works with the schema
-// after it.
 package migrations
 
 import (

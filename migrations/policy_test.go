@@ -27,7 +27,7 @@ UNION ALL SELECT oid::regclass::text, format('file %s', relfilenode) FROM pg_cla
 	WHERE relnamespace = 'kagzi'::regnamespace AND relkind = 'r'`
 
 	// askedOfPrograms lists the conditions that a program's writes must meet. The test cannot tell a CHECK that was
-	// widened from one that was narrowed: whoever reviews the migration must.
+	// widened from one that was narrowed: a reviewer of the migration must.
 	askedOfPrograms = `
 SELECT attrelid::regclass::text, format('a value for %s', attname)
 FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
@@ -134,7 +134,7 @@ func TestMigrationsExpand(t *testing.T) {
 		text := fileText(t, ours, name)
 		after := maps.Clone(before)
 		after[name] = &fstest.MapFile{Data: []byte(text)}
-		// Nobody works with the tables before the first migration.
+		// No program works with the tables before the first migration.
 		if i > 0 && !strings.Contains(text, fmt.Sprintf("OldestProgram %d\n", i+1)) {
 			for _, breach := range breaches(t, before, after) {
 				t.Errorf("%s %s", name, breach)

@@ -25,8 +25,8 @@ const (
 
 	lockInterval = 100 * time.Millisecond
 
-	// tableLockTimeout is how long a migration waits for the lock on a table. Everybody else who uses the table waits
-	// behind it meanwhile.
+	// tableLockTimeout is how long a migration waits for the lock on a table. All other users of the table wait behind
+	// it meanwhile.
 	tableLockTimeout = "300ms"
 
 	// tableLockPause is the average pause before the next try, in which others use the table.
@@ -175,7 +175,7 @@ const setLockTimeout = `SELECT set_config('lock_timeout', $1, false)`
 func applyNext(ctx context.Context, db *sql.DB, files fs.FS, ms []migration, m migration) error {
 	timeout := tableLockTimeout
 	if m.outsideTx {
-		timeout = "0" // CREATE INDEX CONCURRENTLY waits for the transactions of others, and blocks nobody
+		timeout = "0" // CREATE INDEX CONCURRENTLY waits for the transactions of others, and blocks no other
 	}
 	for {
 		if _, err := db.ExecContext(ctx, setLockTimeout, timeout); err != nil {
@@ -277,7 +277,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, work func(context.Context,
 
 // The database's owner may have set timeouts for programs that answer users, and a stricter isolation level, at which a
 // migration would fail when others write at the same time. These statements reset the settings that the server's
-// version has. They leave default_transaction_read_only: somebody may have set it to protect the database from writes.
+// version has. They leave default_transaction_read_only: an administrator may have set it to protect the database from
+// writes.
 const (
 	noStatementTimeout = `SET statement_timeout = 0`
 	ownSettings        = `

@@ -19,7 +19,7 @@ func (k Key) scope(queue string) string {
 const groupScope = ""
 
 // insertChanges begins a CTE that leaves a change for each key in k, which has the columns run_key and key_scope: a
-// claim then looks at the key. See docs/architecture.md, Keys and slots.
+// claim then looks at the key. See doc_keys.go.
 const insertChanges = `changes AS (
 	INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key)
 	SELECT DISTINCT k.key_scope, $1, k.run_key FROM`

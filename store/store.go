@@ -1,8 +1,3 @@
-// Package store holds every SQL statement of Kagzi. It knows nothing of Go functions, and carries no compatibility
-// promise: applications use package kagzi.
-//
-// Each method is one transaction, and one round trip where that is possible. Times are the database's: callers send
-// durations, and only those times that a method of this package returned.
 package store
 
 import (

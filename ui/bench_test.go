@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kagzi/kagzi/admin"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -93,7 +95,7 @@ func BenchmarkPages(b *testing.B) {
 //	BENCH_RUNS=2000000 go test -run '^$' -bench Throughput -benchtime 10x .
 func BenchmarkThroughput(b *testing.B) {
 	_, client := benchNamespace(b)
-	rates := &throughput{client: client}
+	rates := &throughput{admin: admin.New(client)}
 	for _, c := range []struct {
 		name string
 		ago  int64 // minutes since all ends were counted

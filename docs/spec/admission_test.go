@@ -22,7 +22,7 @@ type admissionTwin int
 const (
 	admissionRight         admissionTwin = iota
 	countBeforeLock                      // one statement locks and counts: its snapshot is older than its lock
-	changesDeletedUnlocked               // a claim deletes the changes of a key that somebody else has locked
+	changesDeletedUnlocked               // a claim deletes the changes of a key that another claim has locked
 	endWithoutHandover                   // the worker forgets the key whose slot it has given up
 	oneRecheck                           // the changes for a dead worker come only at once
 )
@@ -35,7 +35,7 @@ const (
 	waiting
 	held1
 	held2
-	orphan // its worker is dead: it holds its slot, until somebody takes it over
+	orphan // its worker is dead: it holds its slot, until a worker takes it over
 	finished
 )
 

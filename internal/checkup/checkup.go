@@ -1,4 +1,3 @@
-// Package checkup checks whether a client can work, and whether the work of its namespace is done.
 package checkup
 
 import (
@@ -195,7 +194,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 	return true
 }
 
-// anonymous returns err without the name of the user who lacks a right: anybody may read a probe's answer.
+// anonymous returns err without the name of the user who lacks a right: a probe's answer is public.
 func anonymous(err error) error {
 	if lacks, ok := errors.AsType[*store.MissingRights](err); ok {
 		return fmt.Errorf("this user lacks %s: the doctor has the GRANT statements", lacks.What())

@@ -22,7 +22,7 @@ func TestReadiness(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	pool := dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4))
 	c := newClient(t, pool)
-	oddRuns{ago: time.Hour}.insert(t, db.Pool) // that nobody executes does not concern it
+	oddRuns{ago: time.Hour}.insert(t, db.Pool) // runs that no worker executes do not concern it
 	h := admin.New(c).Readiness()
 	wantHealth(t, wantProbe(t, h, http.StatusOK, health.Healthy), "writable", health.Healthy)
 

@@ -435,7 +435,7 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 		return id
 	}
 	asleep := flowRun{status: "SLEEPING", ago: 10 * time.Minute}
-	for _, run := range []flowRun{ // nobody is to take these
+	for _, run := range []flowRun{ // no worker is to take these
 		{status: "SLEEPING", ago: time.Hour, paused: true},
 		{status: "SLEEPING", ago: time.Hour, key: "a"},
 		{status: "SLEEPING", ago: time.Hour, typ: "bill"}, // paused

@@ -53,7 +53,7 @@ func (e *examination) topics(ctx context.Context) {
 	}
 }
 
-// consumers checks that consumers that are due have runs. Whether somebody executes the runs is checked with the
+// consumers checks that consumers that are due have runs. Whether a worker executes the runs is checked with the
 // queues.
 func (e *examination) consumers(ctx context.Context) {
 	late, err := e.process.Inspect.LateConsumers(ctx, e.db, overdueAfter, maxCounted)

@@ -13,7 +13,7 @@ import (
 // It passes entries that were locked, or not yet committed. A full claim begins at the front, and finds them. Once full
 // claims take long, a rewind finds runs instead: a query beside the claims, which do not wait for it. The next claim
 // begins at the first run that it finds. Keys and changes are found by probes, which read everything and rewind the
-// cursor. See docs/architecture.md, Claim.
+// cursor. See the package's comment.
 type cursor struct {
 	runs   map[store.Pair]time.Time // by due time, for each pair
 	line   time.Time                // by place

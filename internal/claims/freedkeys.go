@@ -9,7 +9,7 @@ import (
 )
 
 // freedKeys are keys of which runs of this worker have given up slots, by queue. The zero key stands for the limits of
-// the queue itself. The next claim from the queue looks at them. See docs/architecture.md, Keys and slots.
+// the queue itself. The next claim from the queue looks at them. See store/doc_keys.go.
 type freedKeys struct {
 	keys  map[string]map[store.Key]bool
 	since map[string]time.Time // when the first of a queue's keys was added

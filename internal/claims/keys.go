@@ -7,7 +7,7 @@ import (
 )
 
 // keys is what the policy knows of a queue's keys and limits, apart from its cursor. Claims from a queue that has
-// neither only probe for keys at times. See docs/architecture.md, Keys and slots.
+// neither only probe for keys at times. See store/doc_keys.go.
 type keys struct {
 	limited bool          // the queue has limits: every claim counts
 	due     time.Time     // when the next key is due, by the database's clock; zero: none is

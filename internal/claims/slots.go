@@ -4,7 +4,7 @@ import "time"
 
 // slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the
 // last Ahead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and
-// wait for none. See docs/architecture.md, Claim.
+// wait for none. See the package's comment.
 type slots struct {
 	free    int
 	waiting int       // claimed runs without a slot

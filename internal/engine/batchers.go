@@ -42,7 +42,7 @@ func (s *Session) endPause(e *execution) {
 
 // batcherLocked returns the batcher for the execution's next flush. While somebody has the row of its run locked, every
 // flush with it takes as long as a wait for a lock may, so it shares none with the executions that are not affected. A
-// write that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
+// write that may wait for a stranger's transaction is flushed alone. See doc_flush.go.
 func (s *Session) batcherLocked(e *execution) *batch.Batcher[*execution] {
 	switch {
 	case !e.isApartLocked() || s.closing.Load():

@@ -18,7 +18,7 @@ import (
 )
 
 // A Branch is a part of a run with a goroutine of its own: the workflow function, or a branch that it has begun. See
-// docs/architecture.md, Groups and branches.
+// doc_groups.go.
 type Branch struct {
 	e      *execution
 	parent *Branch // nil for the run's own branch

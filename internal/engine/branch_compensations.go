@@ -10,7 +10,7 @@ import (
 )
 
 // Compensate registers under name the compensation that register returns, unless it is recorded. See
-// docs/architecture.md, Compensations.
+// store/doc_compensations.go.
 func (b *Branch) Compensate(name string, register func() (*Registration, error)) {
 	defer b.operate().done()
 	if !b.owned() {
@@ -62,7 +62,7 @@ func (b *Branch) beginsBranch(id string) error {
 }
 
 // registerLeftovers registers the leftovers that the fork needs before it executes id: all that are pending, and the
-// one named like id. See docs/architecture.md, Cancel, Resume, Restart, Fork.
+// one named like id. See store/doc_verbs.go.
 func (b *Branch) registerLeftovers(id string) error {
 	for i := 0; i < len(b.leftovers); {
 		l := b.leftovers[i]

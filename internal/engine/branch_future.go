@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Future is the result of a branch. See docs/architecture.md, Groups and branches.
+// A Future is the result of a branch. See doc_groups.go.
 type Future struct {
 	value  any // of the function. The execution's mutex guards it, and the result.
 	result *branchResult

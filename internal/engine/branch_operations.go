@@ -25,7 +25,7 @@ func (o operation) done() { o.b.operations.Add(1<<32 - 1) }
 
 // enter begins a durable operation and returns the ID of its record: the branch's prefix and the name, with a number
 // from the second use on. badName is why the name is invalid, or nil. enter exits the goroutine if the execution has
-// stopped, and returns the cause if only the branch was cancelled. See docs/architecture.md, Execution and replay.
+// stopped, and returns the cause if only the branch was cancelled. See doc_replay.go.
 func (b *Branch) enter(name string, badName error) (string, error) {
 	if !b.owned() {
 		return "", b.foreign()

@@ -15,7 +15,7 @@ import (
 const patchID = "#patched:"
 
 // Patched reports whether this run takes the new code path at a change. badName is why the change's name is invalid, or
-// nil. See docs/architecture.md, Execution and replay.
+// nil. See doc_replay.go.
 func (b *Branch) Patched(change string, badName error) bool {
 	defer b.operate().done()
 	if !b.owned() {

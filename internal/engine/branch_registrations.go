@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Registration is a compensation that runs if its run fails or is cancelled. See docs/architecture.md, Compensations.
+// A Registration is a compensation that runs if its run fails or is cancelled. See store/doc_compensations.go.
 type Registration struct {
 	Call *store.Compensation
 	Hash []byte // of the workflow and its input: HashSize bytes

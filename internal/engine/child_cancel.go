@@ -12,7 +12,7 @@ import (
 )
 
 // Cancel cancels the child for b, once. Its record follows the cancel: if the process dies in between, a replay cancels
-// the child again, which changes nothing. See docs/architecture.md, Children.
+// the child again, which changes nothing. See doc_children.go.
 func (c *Child) Cancel(b *Branch) error {
 	defer b.operate().done()
 	if err := c.mayAsk(b); err != nil {

@@ -37,7 +37,7 @@ type ChildIdentity struct {
 	ParentStep string
 }
 
-// StartChild starts the child, or returns the one that the history has. See docs/architecture.md, Children.
+// StartChild starts the child, or returns the one that the history has. See doc_children.go.
 func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	defer b.operate().done()
 	e := b.e

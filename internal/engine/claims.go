@@ -15,8 +15,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// claimLoop claims runs while slots are free, until ctx ends or the worker is asked to drain. See docs/architecture.md,
-// Claim.
+// claimLoop claims runs while slots are free, until ctx ends or the worker is asked to drain. See doc_claims.go.
 func (s *Session) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

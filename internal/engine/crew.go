@@ -90,8 +90,7 @@ type event struct {
 	waiters []*wait // for the next time it happens
 }
 
-// A wait is a branch that waits until a time, for an event, or for either. See docs/architecture.md, Waits and
-// suspension.
+// A wait is a branch that waits until a time, for an event, or for either. See doc_waits.go.
 type wait struct {
 	b        *Branch         // nil if the wait suspends the run at once
 	ctx      context.Context // ends the wait: the branch's, or the execution's if anyway is set
@@ -145,7 +144,7 @@ func (c *crew) needLocked() (need int) {
 	return need
 }
 
-// A knownFailure is a recorded failure that a branch was given. See docs/architecture.md, Steps.
+// A knownFailure is a recorded failure that a branch was given. See doc_steps.go.
 type knownFailure struct {
 	id       string      // of its record
 	by       *Branch     // the branch that was given it

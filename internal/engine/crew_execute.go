@@ -8,8 +8,7 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
-// execute calls the workflow function, if the run is still this worker's. See docs/architecture.md,
-// Execution and replay.
+// execute calls the workflow function, if the run is still this worker's. See doc_replay.go.
 func (e *execution) execute(h Handler) {
 	switch {
 	case !e.mayBegin():

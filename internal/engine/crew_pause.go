@@ -3,7 +3,7 @@ package engine
 import "github.com/kagzi/kagzi/store"
 
 // setPaused notes whether the run is paused, as its row says. If so, the branches park: each stops where it would begin
-// the next operation. When none is busy any more, the execution is suspended. See docs/architecture.md, Pauses.
+// the next operation. When none is busy any more, the execution is suspended. See store/doc_pauses.go.
 func (c *crew) setPaused(paused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

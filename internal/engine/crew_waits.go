@@ -14,7 +14,7 @@ import (
 
 // wait blocks the calling branch until the time by the database's clock, unless it is zero, or until event on, unless
 // it is nil, has fired more than past times. It returns the branch's cause if the branch is cancelled meanwhile, and
-// exits the goroutine if the execution stops. See docs/architecture.md, Waits and suspension.
+// exits the goroutine if the execution stops. See doc_waits.go.
 func (b *Branch) wait(until time.Time, why string, on *event, past int) error {
 	return b.waitFor(&wait{until: until, why: why}, on, past)
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/kagzi/kagzi/internal/goroutine"
 )
 
-// drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See docs/architecture.md,
-// Drain.
+// drain lets the runs under way finish, and yields those that take longer than DrainTimeout. See doc_drain.go.
 func (s *Session) drain(hb *heartbeater) {
 	s.mu.Lock()
 	s.draining = true

@@ -13,7 +13,7 @@ import (
 
 // An execution ends in four steps. It stops once, for one reason: stopLocked. It settles when its goroutines are gone
 // or have had enough time: settle. Then its host lets it enqueue a suspension or a finish of the run: makeEnd. When
-// that is written, the session forgets the execution. See docs/architecture.md, The end of an execution.
+// that is written, the session forgets the execution. See doc_ends.go.
 
 // stop stops the execution, unless it has stopped already.
 func (e *execution) stop(reason stopReason, cause error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // makeEnd enqueues the write that ends the execution. It is called again if that may not be written, because the server
-// has refused an earlier write. See docs/architecture.md, The end of an execution.
+// has refused an earlier write. See doc_ends.go.
 func (e *execution) makeEnd() {
 	reason, suspension, cause := e.endToMake()
 	switch reason {

@@ -12,8 +12,7 @@ import (
 )
 
 // flush writes the executions' outboxes, in one transaction, or in several if they are too large for one. Writes of an
-// execution that do not fit come with the next flush, behind the other executions. See docs/architecture.md, Group
-// commit.
+// execution that do not fit come with the next flush, behind the other executions. See doc_flush.go.
 func (s *Session) flush(es []*execution) {
 	for len(es) > 0 {
 		n, writes, bytes := 0, 0, 0

@@ -15,7 +15,7 @@ import (
 //
 // The next attempt forgets the failures in err's chain, and those that no operation followed. With a failure it forgets
 // the failures of the branches that contain it, and of their groups. The function has handled all other failures: they
-// stand. Otherwise the next attempt would take another path than the recorded one. See docs/architecture.md, Steps.
+// stand. Otherwise the next attempt would take another path than the recorded one. See doc_steps.go.
 func (e *execution) forgets(err error) []string {
 	ids := map[string]bool{}
 	e.Lock()

@@ -12,7 +12,7 @@ import (
 )
 
 // freedKeys leaves the keys of which runs of this session have given up slots to other workers, if no claim of the
-// session comes soon. The session's policy of claims has the keys. See docs/architecture.md, Keys and slots.
+// session comes soon. The session's policy of claims has the keys. See store/doc_keys.go.
 type freedKeys struct {
 	store   *store.Store
 	hints   *hints.Hints

@@ -31,7 +31,7 @@ type MemberSpec struct {
 }
 
 // A group is a set of branches that the function starts and awaits together. Only the goroutine of b uses it, except
-// ends. See docs/architecture.md, Groups and branches.
+// ends. See doc_groups.go.
 type group struct {
 	b        *Branch
 	id       string

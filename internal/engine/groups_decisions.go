@@ -11,7 +11,7 @@ import (
 )
 
 // A decision is what a group has decided, so that every replay returns the same. It is the output of the group's
-// record. At most one of Failed, Winner and TimedOut is set. See docs/architecture.md, Groups and branches.
+// record. At most one of Failed, Winner and TimedOut is set. See doc_groups.go.
 type decision struct {
 	Items    []string `json:"items,omitempty"`    // of Map: a hash of each
 	Failed   string   `json:"failed,omitempty"`   // the branch whose error was returned

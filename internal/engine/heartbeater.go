@@ -20,7 +20,7 @@ import (
 // worker look dead. The connection itself is evidence that the worker lives, so the heartbeater replaces it as soon as
 // it is lost. If no heartbeat is answered for two thirds of StaleAfter, or the connection is missing for two thirds of
 // Grace, the heartbeater fences the session: it stops all executions, because other workers may hold their runs. See
-// docs/architecture.md, Leases and heartbeats.
+// doc_leases.go.
 type heartbeater struct {
 	s *Session
 

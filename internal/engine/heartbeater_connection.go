@@ -23,7 +23,7 @@ const LeastGrace = 1500 * time.Millisecond
 
 // connectionLost notes that the connection is lost: since the server was last known to have it, or since a third of
 // Grace ago if it was not tested meanwhile. If the server is to blame, it notes nothing: only a server that had the
-// connection, and takes writes, can declare the worker dead. See docs/architecture.md, Leases and heartbeats.
+// connection, and takes writes, can declare the worker dead. See doc_leases.go.
 func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
 		h.s.standing.forgetLoss()

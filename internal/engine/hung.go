@@ -20,8 +20,7 @@ import (
 
 // A watchdog finds code of the application that hangs: a step's function that goes on although its context has ended,
 // and the function of a workflow or branch that is in no operation for long. It looks at the branches from time to
-// time, so that a step pays for no timer. Only the goroutine of its loop uses it. See docs/architecture.md, Code that
-// hangs.
+// time, so that a step pays for no timer. Only the goroutine of its loop uses it. See doc_hung.go.
 type watchdog struct {
 	s    *Session
 	seen map[*Branch]*sighting // of the last pass

@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// intercept calls the workflow function inside of the interceptors. See docs/architecture.md, Interceptors.
+// intercept calls the workflow function inside of the interceptors. See doc_interceptors.go.
 func (e *execution) intercept(h Handler) {
 	err := failure.OfGoexit() // unless they return or panic
 	defer func() {

@@ -85,7 +85,7 @@ func (c *NextCall) End() (called bool) {
 }
 
 // An interception is the state of the application's interceptors around one execution. They run on a goroutine of their
-// own, because those of the execution exit when it stops. See docs/architecture.md, Interceptors.
+// own, because those of the execution exit when it stops. See doc_interceptors.go.
 type interception struct {
 	over      chan struct{} // closed by settle
 	concludes sync.Once

@@ -24,7 +24,7 @@ func (e *execution) notHeld() string {
 // exitUnlessHeld is called before each call of a step's function. It exits the goroutine if the execution has stopped,
 // and stops the execution if another worker may hold the run. While the server does not answer, it waits: either the
 // server answers again, or the executions are stopped. A timer could not replace it: after the process was frozen,
-// ready goroutines run before a timer fires. See docs/architecture.md, Leases and heartbeats.
+// ready goroutines run before a timer fires. See doc_leases.go.
 func (e *execution) exitUnlessHeld(step string) {
 	e.exitIfStopped()
 	for e.writesRecords() && e.standing.silent(time.Now(), e.Term.Asked) {

@@ -32,7 +32,7 @@ const (
 // leftOut are the runs that the database refuses to give to claims, and the consumers of which it refuses the start of
 // a run: a constraint or a trigger of the application refuses the change of the row. A claim is one statement for many
 // runs, so each of these would fail all claims. They are kept in memory only, because the database may refuse any
-// change of such a row. See docs/architecture.md, Claim.
+// change of such a row. See doc_claims.go.
 type leftOut struct {
 	mu      sync.Mutex // guards refused
 	refused map[store.Claimable]*refusedClaim

@@ -13,7 +13,7 @@ import (
 )
 
 // limits is a session's part in the limits on steps. Each limit that its steps have used has a line. See
-// docs/architecture.md, Limits on steps.
+// store/doc_limits.go.
 type limits struct {
 	env *environment
 

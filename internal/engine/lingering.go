@@ -7,7 +7,7 @@ import (
 )
 
 // mayLinger reports whether a slot is free. If so, e lingers for d: it stays in memory although it could be suspended.
-// The caller holds e's mutex. See docs/architecture.md, Wake-ups without loss.
+// The caller holds e's mutex. See doc_wakeups.go.
 func (s *Session) mayLinger(e *execution, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

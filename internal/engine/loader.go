@@ -45,8 +45,7 @@ const (
 )
 
 // A loader reads the histories of claimed runs, beside the claims, and then lets the executions begin. A history that
-// is large, slow or unreadable delays no other run. A loader is safe for concurrent use. See docs/architecture.md,
-// Claim.
+// is large, slow or unreadable delays no other run. A loader is safe for concurrent use. See doc_claims.go.
 type loader struct {
 	env      *environment
 	longest  time.Duration                // the longest timeout of a query for one history

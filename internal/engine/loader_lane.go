@@ -16,7 +16,7 @@ import (
 // quarantined.
 const maxRecoveries = 20
 
-// A lane reads histories one by one, and admits few runs at a time. See docs/architecture.md, Claim.
+// A lane reads histories one by one, and admits few runs at a time. See doc_claims.go.
 type lane struct {
 	l       *loader
 	most    int // runs that it admits

@@ -37,7 +37,7 @@ func (e *execution) readMessages(name string) error {
 }
 
 // inboxRead notes how a read of the inbox ended, and returns err. If the inbox stays unreadable although the database
-// can be read, it yields the run. See docs/architecture.md, Wake-ups without loss.
+// can be read, it yields the run. See doc_wakeups.go.
 func (e *execution) inboxRead(err error) error {
 	if err == nil {
 		e.Lock()

@@ -10,7 +10,7 @@ import (
 )
 
 // An inbox holds the messages and the ends of children that have reached a run. The mutex of the run's execution guards
-// it. Its maps are nil until the first arrival. See docs/architecture.md, Wake-ups without loss.
+// it. Its maps are nil until the first arrival. See doc_wakeups.go.
 type inbox struct {
 	signals  map[string][]*store.Signal // that no wait has taken, by name, oldest first
 	received map[string]int64           // the sequence number of each name's last message

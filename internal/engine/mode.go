@@ -1,6 +1,6 @@
 package engine
 
-// A mode says what an execution may do. See docs/architecture.md, Execution and replay.
+// A mode says what an execution may do. See doc_replay.go.
 type mode int
 
 const (

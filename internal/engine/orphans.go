@@ -141,8 +141,7 @@ func (s *Session) orphansYielded(yielded []orphan) {
 }
 
 // strays are what the session knows of the search for runs that the table says it holds, and that it does not execute.
-// Such runs must not exist: the search is a check of everything that claims and ends runs. See docs/architecture.md,
-// Claim.
+// Such runs must not exist: the search is a check of everything that claims and ends runs. See doc_claims.go.
 type strays struct {
 	wake chan struct{} // of tests: a search is to begin now
 
@@ -261,7 +260,7 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 
 // claimRuns claims, and resolves the claim by its lease if its outcome is unknown. A claim whose answer is lost may
 // have taken runs, or may yet take them, if the server has not executed it yet. No worker executes those runs. See
-// docs/architecture.md, Lost acknowledgements.
+// store/doc_lostanswers.go.
 //
 // A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns
 // claims without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed. Runs

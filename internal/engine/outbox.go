@@ -38,7 +38,7 @@ type write struct {
 // enqueue adds a write; if the outbox was empty, it puts the execution into the session's batcher. A flush takes writes
 // from the front. A busy write stays in front, and all later writes wait behind it: no write overtakes one that it may
 // depend on. The execution is requeued until the outbox is empty. The execution's mutex guards the outbox: its files
-// lock it, and a method ending in Locked is called with it. See docs/architecture.md, Group commit.
+// lock it, and a method ending in Locked is called with it. See doc_flush.go.
 type outbox struct {
 	mu     *sync.Mutex // the execution's
 	writes []*write    // not settled, oldest first

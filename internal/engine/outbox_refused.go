@@ -15,7 +15,7 @@ import (
 
 // A branch need not wait for its writes, so later writes may follow from one that the server refuses. So after a
 // refused write the run fails, even if its function has returned meanwhile. Nothing else of the execution is written,
-// apart from the compensations that undo what its steps have done. See docs/architecture.md, Group commit.
+// apart from the compensations that undo what its steps have done. See doc_flush.go.
 
 // doWithout is called when the server refuses the first write by itself, with err. done reports whether the execution
 // can do without that write. If it cannot, the write is the end of the run and has nothing of the application in it: it

@@ -21,7 +21,7 @@ type heldPermit struct {
 }
 
 // acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and
-// the step keeps its place in the line. failed is the attempt's failure. See docs/architecture.md, Limits on steps.
+// the step keeps its place in the line. failed is the attempt's failure. See store/doc_limits.go.
 func (s *stepCall) acquire() (failed, err error) {
 	if s.spec.Limit == "" {
 		return nil, nil

@@ -22,7 +22,7 @@ type PublishSpec struct {
 }
 
 // Publish publishes events in the transaction of its record. A replay passes the record and publishes nothing. See
-// docs/architecture.md, Topics.
+// store/doc_topics.go.
 func (b *Branch) Publish(spec PublishSpec) error {
 	defer b.operate().done()
 	e := b.e

@@ -11,8 +11,7 @@ import (
 // SetQueues makes the session claim from these queues, with these shares of its slots, and from no others. From a new
 // one it claims once the worker's row names it: else a coordinator would not find its runs if the worker died. In a
 // queue that it leaves, the runs under way go on. Those that have not begun are given back when it is their turn, or
-// when they have waited for long. The row names such a queue until all of them have ended. See docs/architecture.md,
-// Several queues.
+// when they have waited for long. The row names such a queue until all of them have ended. See doc_queues.go.
 func (s *Session) SetQueues(shares map[string]int) {
 	left := s.changeQueues(shares)
 	goroutine.Signal(s.wake)

@@ -12,7 +12,7 @@ import (
 
 // Refresh marks the runs in ids for a refresh, because their rows have changed; nil marks all. It does not block. If
 // ids has the worker's own ID, somebody has asked it to drain or has declared it dead: Refresh asks for a heartbeat,
-// which reads the worker's row. See docs/architecture.md, Wake-ups without loss.
+// which reads the worker's row. See doc_wakeups.go.
 func (s *Session) Refresh(ids []uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 // A reservation is a slot for a run that is being inserted as claimed by its session: see hints.Reservation. The
-// session does not end before the slot is used or given up. See docs/architecture.md, Claim.
+// session does not end before the slot is used or given up. See doc_reservations.go.
 type reservation struct {
 	s      *Session
 	queue  string

@@ -23,7 +23,7 @@ type SignalSpec struct {
 	Decode func(payload []byte) error
 }
 
-// A signalWait is a wait for a message that is under way. See docs/architecture.md, Wake-ups without loss.
+// A signalWait is a wait for a message that is under way. See doc_wakeups.go.
 type signalWait struct {
 	b       *Branch
 	id      string

@@ -16,7 +16,7 @@ type SleepSpec struct {
 }
 
 // Sleep returns when the time has passed. A long sleep suspends the run, and returns in the execution that resumes it.
-// See docs/architecture.md, Waits and suspension.
+// See doc_waits.go.
 func (b *Branch) Sleep(spec SleepSpec) error {
 	defer b.operate().done()
 	id, err := b.enter(spec.Name, spec.BadName)

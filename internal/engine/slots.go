@@ -9,7 +9,7 @@ import (
 )
 
 // slots are the executions that wait for slots. The policy of claims counts the slots: see claims.Policy. The session's
-// mutex guards the fields. See docs/architecture.md, Claim.
+// mutex guards the fields. See package claims.
 type slots struct {
 	waiting []*execution  // claimed, in the order in which they begin
 	longest time.Duration // longestAhead, but for tests

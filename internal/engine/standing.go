@@ -6,7 +6,7 @@ import (
 )
 
 // A standing is a worker's knowledge of whether others may take it for dead. The zero standing is for a session that no
-// failure detector watches. See docs/architecture.md, Leases and heartbeats.
+// failure detector watches. See doc_leases.go.
 type standing struct {
 	// Set by heartbeater.begin, before the session executes anything.
 	maxSilence time.Duration // how long the worker may go without an answered heartbeat; zero: for ever

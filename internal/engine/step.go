@@ -31,7 +31,7 @@ type StepSpec struct {
 	Timeout    time.Duration // of an attempt; zero: none
 	Retry      RetryPolicy
 	Limit      string       // the name of the limit that the step needs a permit of; empty: none
-	Repeatable bool         // the result may be used before it is written. See docs/architecture.md, Steps.
+	Repeatable bool         // the result may be used before it is written. See doc_steps.go.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
 	// Input encodes the step's input, which is recorded for people. It is nil if no input is recorded. invalid is
@@ -53,7 +53,7 @@ type StepFunction interface {
 	Encode(id string, result any) (output []byte, r *Registration, err error)
 }
 
-// A stepCall is a durable step under way. Only the branch's goroutine uses it. See docs/architecture.md, Steps.
+// A stepCall is a durable step under way. Only the branch's goroutine uses it. See doc_steps.go.
 type stepCall struct {
 	b        *Branch
 	id       string
@@ -364,7 +364,7 @@ func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.C
 }
 
 // announce records that the step may register a compensation, unless one is registered under its name. A cancel that
-// finds the record waits for the step. See docs/architecture.md, Compensations.
+// finds the record waits for the step. See store/doc_compensations.go.
 func (s *stepCall) announce() error {
 	if s.spec.Compensation == nil {
 		return nil

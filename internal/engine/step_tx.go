@@ -37,7 +37,7 @@ type uncounted struct {
 
 // executeTx makes one attempt of a transactional step. The step's record is the last statement before the commit, so
 // that the run's row is locked only briefly. The transaction commits only if the record was written: then no other
-// result exists. See docs/architecture.md, Steps.
+// result exists. See doc_steps.go.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
 	b, e := s.b, s.b.e
 	if s.spec.Isolation != "" && s.spec.Isolation != pgx.ReadCommitted {

@@ -12,7 +12,7 @@ import (
 // suspects say which crash-loop suspects a session executes at once. Suspects that died equally often begin as a group
 // if their IDs end in the same bits: one bit at first, twice as many with each recovery. So half of n suspects begin at
 // once; of those that die again a quarter of n do, then a sixteenth, and then each alone. The session's mutex guards
-// the fields. See docs/architecture.md, Claim.
+// the fields. See doc_suspects.go.
 type suspects struct {
 	patience time.Duration // of the suspects with the fewest recoveries: firstPatience, but for tests
 	group    suspectGroup  // that began last

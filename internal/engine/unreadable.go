@@ -24,7 +24,7 @@ const (
 )
 
 // readable reports whether histories can be read at all. If so, a failed read was the fault of a history. See
-// docs/architecture.md, Claim.
+// doc_claims.go.
 func (env *environment) readable() bool {
 	nobody := []uuid.UUID{uuid.Nil}
 	_, err := env.store.Load(env.reads, store.LoadRequest{

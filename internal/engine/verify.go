@@ -21,7 +21,7 @@ type Divergence struct {
 }
 
 // Verify executes h against the history of a run that is over, and returns nil if h ends in the same way. It writes
-// nothing. additions allows operations that are not in the history. See docs/architecture.md, Execution and replay.
+// nothing. additions allows operations that are not in the history. See doc_replay.go.
 func Verify(ctx context.Context, cfg Config, run *store.Run, history []*store.StepRow, h Handler,
 	additions bool,
 ) (*Divergence, error) {

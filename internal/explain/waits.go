@@ -137,7 +137,7 @@ func (r *reasons) until(name string, first bool) string {
 // mostWorkers is how many workers of a queue are looked at.
 const mostWorkers = 500
 
-// unclaimed says why nobody executes a run that waits for nothing but a time or a worker.
+// unclaimed says why no worker executes a run that waits for nothing but a time or a worker.
 func (r *reasons) unclaimed(ctx context.Context) error {
 	run := r.run
 	if r.past(run.AvailableAt) {
@@ -434,8 +434,8 @@ func (r *reasons) pauses(ctx context.Context) error {
 	return nil
 }
 
-// exempt reports whether somebody has exempted the run from a pause. That is possible unless the pause is of its key or
-// group.
+// exempt reports whether an operator has exempted the run from a pause. That is possible unless the pause is of its key
+// or group.
 func (r *reasons) exempt(p admin.Pause) bool {
 	return p.Key == "" && p.Group == "" &&
 		slices.ContainsFunc(r.log, func(e admin.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })

@@ -13,7 +13,7 @@ import (
 // leaves advice out.
 type Words struct {
 	Now func() time.Time
-	// a text that somebody else has written, such as a name or an error: here a page escapes it
+	// a text that the application has written, such as a name or an error: here a page escapes it
 	Text    func(s string) string
 	Moment  func(t time.Time) string     // a moment, with its date
 	Ago     func(t time.Time) string     // a moment, by how long ago it was: "3m ago"

@@ -25,7 +25,7 @@ func (h *Hints) CompensateAll(ctx context.Context, ids []uuid.UUID) (err error) 
 		id := ids[0]
 		ids = ids[1:]
 		out, e := h.store.Compensate(ctx, id)
-		if pg.Locked(e) { // somebody's open transaction has locked the run: a coordinator tries again
+		if pg.Locked(e) { // an open transaction has locked the run: a coordinator tries again
 			continue
 		}
 		if e != nil {

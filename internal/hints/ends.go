@@ -25,12 +25,12 @@ const (
 	sharedTimeout = 2 * time.Second
 
 	// refusalTolerance is for how long the database must have refused queries before the waiters get the error: a
-	// migration or somebody's lock may end before.
+	// migration or a lock may end before.
 	refusalTolerance = 2 * time.Second
 )
 
-// A query holds the state of the queries for the ends of runs while somebody waits. Only run's goroutine uses it, apart
-// from isolated.
+// A query holds the state of the queries for the ends of runs while there are waiters. Only run's goroutine uses it,
+// apart from isolated.
 type query struct {
 	*results
 	outage *outage.Outage
@@ -42,7 +42,7 @@ type query struct {
 	batcher *batch.Batcher[uuid.UUID] // queries for isolated runs
 
 	isolatedMu sync.Mutex                 // guards isolated: the batcher's goroutines use it, too
-	isolated   map[uuid.UUID]*isolatedRun // that somebody waited for at the last fetchAll
+	isolated   map[uuid.UUID]*isolatedRun // that had waiters at the last fetchAll
 }
 
 // An isolatedRun is a run whose end could not be read although the ends of others could. From then on it has queries of
@@ -110,7 +110,7 @@ func (q *query) takeShared(ids []uuid.UUID) []uuid.UUID {
 	})
 }
 
-// forgetIsolated forgets the isolated runs that nobody waits for any more. Its caller holds isolatedMu.
+// forgetIsolated forgets the isolated runs without waiters. Its caller holds isolatedMu.
 func (q *query) forgetIsolated() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

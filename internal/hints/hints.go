@@ -1,6 +1,3 @@
-// Package hints knows who in this process waits for which run or queue, and sends every announcement: to waiters of
-// this process directly, to other processes by a notification. A hint may be lost or spurious: whoever gets one reads
-// the tables, and everybody also polls.
 package hints
 
 import (
@@ -58,12 +55,11 @@ type Hints struct {
 	listener  listener
 	results   *results
 
-	// OnEnd is called for each run that this process has ended, once that is committed. Whoever sets it does so before
-	// anything else is called. Nil: nobody wants to know. It is not called for an end in a transaction of the
-	// application.
+	// OnEnd is called for each run that this process has ended, once that is committed. The client sets it before it
+	// calls anything else. Nil: no call. It is not called for an end in a transaction of the application.
 	OnEnd func(store.EndedRun)
 
-	// Only tests set these two, before anybody listens or waits. Zero means the default.
+	// Only tests set these two, before the first listener or waiter. Zero means the default.
 	ListenBackoff time.Duration // the pause before the listener connects again
 	QueryTimeout  time.Duration // how long a query for the ends of several runs may take
 
@@ -102,7 +98,7 @@ func join[M comparable](h *Hints, members map[M]struct{}, m M) (leave func()) {
 	}
 }
 
-// refresh makes everybody in this process read the runs, because they have changed; nil means any run.
+// refresh makes all workers and waiters of this process read the runs, because they have changed; nil means any run.
 func (h *Hints) refresh(ids []uuid.UUID) {
 	h.refreshMembers(ids)
 	h.results.refresh(ids)

@@ -12,7 +12,7 @@ import (
 )
 
 // A Lead is what a coordinator says about once a second while it does the housekeeping of its namespace, so that the
-// other coordinators and the workers need not make the same queries. Whoever hears none for a while makes them.
+// other coordinators and the workers need not make the same queries. A process that hears none for a while makes them.
 type Lead struct {
 	Namespace string    `json:"namespace"`
 	ID        uuid.UUID `json:"id"`             // of the coordinator: a UUIDv7, made when it began to run

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A coordinator of another namespace is not heard: nobody may rest for it. Queues whose names do not fit into a
-// notification are left out, so nobody takes them for idle.
+// A coordinator of another namespace is not heard: no other may rest for it. Queues whose names do not fit into a
+// notification are left out, so no worker takes them for idle.
 func TestLeadIsHeardInItsNamespace(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A listener is the client's connection for notifications. It is open while somebody waits for hints.
+// A listener is the client's connection for notifications. It is open while there are waiters for hints.
 type listener struct {
 	hints *Hints
 
@@ -124,15 +124,15 @@ type waitingListener struct {
 
 	// guards the fields below. It is locked after results' mutex, and not while the listener is called.
 	mu      sync.Mutex
-	waiting bool      // somebody waits. Set by begin, reset by end.
-	since   time.Time // when somebody began to wait, without a pause longer than lingers since
+	waiting bool      // there are waiters. Set by begin, reset by end.
+	since   time.Time // when waiting began, without a pause longer than lingers since
 	ended   time.Time // when end was called last
 	// closes the listener; nil while the waiters do not keep it open. Set by waited, reset by closeIdle.
 	release func()
 	idle    *time.Timer // calls closeIdle; nil before the first end with an open listener
 }
 
-// begin notes that somebody begins to wait, and end that nobody waits any more.
+// begin notes the first waiter, and end that the last one has gone.
 func (w *waitingListener) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +159,7 @@ func (w *waitingListener) end() {
 	w.idle = time.AfterFunc(after, w.closeIdle)
 }
 
-// waited opens the listener if somebody has waited for long enough. Only one goroutine calls it, between begin and end.
+// waited opens the listener if waiters have waited for long enough. Only one goroutine calls it, between begin and end.
 func (w *waitingListener) waited() {
 	w.mu.Lock()
 	listen := w.release == nil && time.Since(w.since) > listenAfter && w.hints.listener.users.Load() == 0
@@ -188,8 +188,7 @@ func (w *waitingListener) closeIdle() {
 // errNobodyWaits ends an attempt of the listener to connect again.
 var errNobodyWaits = errors.New("nobody waits for notifications")
 
-// reconnects returns errNobodyWaits, and has the listener closed, if it is open only because somebody has waited
-// before.
+// reconnects returns errNobodyWaits, and has the listener closed, if it is open only because of earlier waiters.
 func (w *waitingListener) reconnects() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,14 +17,14 @@ import (
 )
 
 // results lets any number of callers wait for the ends of runs. Runs that are queried about the same time share a
-// query. Its goroutine runs while somebody waits.
+// query. Its goroutine runs while there are waiters.
 type results struct {
 	hints *Hints
 	ready func(context.Context) error // returns an error if this program does not work with the schema
 
 	mu         sync.Mutex // guards the fields below
 	waiting    map[uuid.UUID]*awaitedRun
-	urgent     []uuid.UUID // of waiting: to query at once, because somebody has come to wait, or because of a hint
+	urgent     []uuid.UUID // of waiting: to query at once, because of a new waiter, or of a hint
 	next       time.Time   // when the first of the others is queried if no hint comes
 	lastNumber uint64      // the number of the last waiter
 	// of capacity one: tells the goroutine that urgent has runs, or that waiting is empty; nil while there is none
@@ -33,7 +33,7 @@ type results struct {
 	listening waitingListener
 }
 
-// An awaitedRun is a run that somebody waits for.
+// An awaitedRun is a run with waiters.
 type awaitedRun struct {
 	waiters []waiter
 	pause   time.Duration // the last pause between two queries for it
@@ -175,8 +175,7 @@ func (r *results) leave(id uuid.UUID, ch <-chan ending) {
 	}
 }
 
-// keep replaces the waiters for the run. If nobody waits for any run, it tells the goroutine to end. Its caller holds
-// mu.
+// keep replaces the waiters for the run. If no run has a waiter, it tells the goroutine to end. Its caller holds mu.
 func (r *results) keep(id uuid.UUID, waiters []waiter) {
 	if len(waiters) > 0 {
 		r.waiting[id].waiters = waiters
@@ -215,7 +214,7 @@ func (r *results) deliver(e ending, last uint64) {
 	r.keep(e.RunID, later)
 }
 
-// refresh makes the goroutine query at once for those of ids that somebody waits for; nil means all runs.
+// refresh makes the goroutine query at once for those of ids that have waiters; nil means all runs.
 func (r *results) refresh(ids []uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +229,7 @@ func (r *results) refresh(ids []uuid.UUID) {
 }
 
 // due returns the runs to query now: the urgent ones and, when the time has come, all whose pause is almost over. If
-// more is false, nobody waits, and its caller, which is the goroutine, must end.
+// more is false, there are no waiters, and its caller, which is the goroutine, must end.
 func (r *results) due(now time.Time) (ids []uuid.UUID, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,7 +280,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// run queries for the ends of runs until nobody waits.
+// run queries for the ends of runs until there are no waiters.
 func (r *results) run(wake <-chan struct{}) {
 	q := newQuery(r)
 	defer q.batcher.Wait()

@@ -27,7 +27,7 @@ func newHints(t *testing.T, pool *pgxpool.Pool) *hints.Hints {
 	return hints.New(store.New(pool, "default"), testlog.New(t), func(context.Context) error { return nil })
 }
 
-// TestResultAfterResume has the end that a run came to before it was resumed found out late, when somebody waits for
+// TestResultAfterResume has the end that a run came to before it was resumed found out late, when a caller waits for
 // its next end already.
 func TestResultAfterResume(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 )
 
 // A process without a worker listens once it has waited for results for a while, and still does for the next call. It
-// does not replace the connection if that is lost while nobody waits.
+// does not replace the connection if that is lost while there are no waiters.
 func TestWaitersKeepTheListener(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -42,7 +42,8 @@ func TestWaitersKeepTheListener(t *testing.T) {
 	await.True(t, "the listener is closed", func() bool { return h.ListenerUsers() == 0 })
 }
 
-// The loss of a connection that nobody needed any more is logged, and so is that it is back for those who wait later.
+// The loss of a connection that no caller needed any more is logged, and so is that it is back for those who wait
+// later.
 func TestLaterWaitersListenAgain(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

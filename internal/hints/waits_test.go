@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// A run is queried when somebody comes to wait for it, after short pauses that grow, and when a hint names it. Runs
+// A run is queried when a caller comes to wait for it, after short pauses that grow, and when a hint names it. Runs
 // that are waited for longer are not queried with it.
 func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// deletionsRest is the pause between two searches for deletions that nobody has finished.
+// deletionsRest is the pause between two searches for unfinished deletions.
 const deletionsRest = time.Minute
 
 // FinishDeletions deletes the rest of runs that are being deleted in several transactions (see store.Delete), whatever

@@ -65,7 +65,7 @@ func TestFinishDeletions(t *testing.T) {
 	}
 }
 
-// Somebody else is deleting a long run that is past its retention: that is no reason to warn. If the other one dies,
+// Another process is deleting a long run that is past its retention: that is no reason to warn. If the other one dies,
 // the next scan deletes it.
 func TestRetentionMeetsADelete(t *testing.T) {
 	logged := &testlog.Buffer{}

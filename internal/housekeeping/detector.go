@@ -13,7 +13,7 @@ import (
 type failureDetector struct {
 	since   map[unresponsive]time.Time // when a check first saw each of them; nil: the next check begins anew
 	checked time.Time                  // when the last check succeeded; zero: none has
-	// for connections: until then the detector declares nobody dead, because an outage has just ended
+	// for connections: until then the detector declares no worker dead, because an outage has just ended
 	holdOff time.Time
 }
 
@@ -25,7 +25,7 @@ type unresponsive struct {
 	backend   int32
 }
 
-// restart forgets all workers, and declares nobody dead before until.
+// restart forgets all workers, and declares none dead before until.
 func (d *failureDetector) restart(until time.Time) { d.since, d.holdOff = nil, until }
 
 // dead returns the workers that have been unresponsive for timeout, and the time until the next one will have been.

@@ -33,7 +33,7 @@ func TestCoordinatorThatDoesNotLead(t *testing.T) {
 		check(2, 2*backendsPerWorker)
 	}
 	k.leadership.passed(releaseRuns, time.Hour)
-	check(1, 1)                     // nobody would rest
+	check(1, 1)                     // no other would rest
 	check(2, 2*backendsPerWorker+1) // too many would be woken
 	check(2, 2*backendsPerWorker)
 	if err := k.cfg.Hints.Lead(t.Context(), hints.Lead{Ends: true}); err != nil {

@@ -10,12 +10,12 @@ import (
 )
 
 // ServeLimits calls the runs that wait for a slot of a limit, if one is free: the worker that should have called them
-// has died, or the run that had the slot was ended by somebody else, or was suspended while it got it.
+// has died, or the run that had the slot was ended by another process, or was suspended while it got it.
 func (k *Coordinator) ServeLimits(ctx context.Context) (time.Duration, error) {
 	names, err := k.cfg.Store.WaitingLimits(ctx)
 	for _, name := range names {
 		out, e := k.cfg.Store.ServeLimit(ctx, name, store.LimitRequest{})
-		if !pg.Locked(e) { // otherwise somebody serves it
+		if !pg.Locked(e) { // otherwise a worker serves it
 			err = errors.Join(err, e)
 		}
 		_ = k.cfg.Hints.Signalled(ctx, nil, out.Called...) // fails only in a transaction

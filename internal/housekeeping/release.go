@@ -54,7 +54,7 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 	d.checked = k.cfg.Now()
 	for _, w := range lost {
 		if w.Left > 0 {
-			pause = min(pause, time.Second) // somebody had locked those runs, and may have unlocked them by then
+			pause = min(pause, time.Second) // another transaction had locked those runs, and may have ended by then
 		}
 	}
 	return pause, errors.Join(err, err2)
@@ -62,7 +62,7 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 
 // CheckConnections declares workers dead whose connection the server has not had for Grace, if they have sent no
 // heartbeat since, and releases their runs. A worker that has only lost its connection opens another before. After an
-// outage of the database, in which all workers lose their connections, the detector starts again and declares nobody
+// outage of the database, in which all workers lose their connections, the detector starts again and declares no worker
 // dead for a while.
 func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, error) {
 	d, now := &k.connections, k.cfg.Now()

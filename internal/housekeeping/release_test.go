@@ -84,7 +84,7 @@ func TestFailureDetector(t *testing.T) {
 	}
 }
 
-// A coordinator that could not check the connections starts again: it declares nobody dead for a while.
+// A coordinator that could not check the connections starts again: it declares no worker dead for a while.
 func TestConnectionsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)

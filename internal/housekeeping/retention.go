@@ -18,7 +18,7 @@ import (
 )
 
 // The sizes of a pass. A query reads enough rows to find many runs at once if all are old, and still answers within
-// milliseconds if none is. A transaction is too short to disturb anybody.
+// milliseconds if none is. A transaction is too short to disturb others.
 const (
 	readRuns   = 4000 // runs that one query reads
 	deleteRuns = 500  // runs that are deleted together
@@ -241,7 +241,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 		switch {
 		case failure == nil:
 			return false
-		case pg.Locked(failure): // somebody else deletes it
+		case pg.Locked(failure): // another process deletes it
 			return true
 		case store.MayBeRowError(failure):
 			skip(id, failure)

@@ -14,16 +14,16 @@ const eventsRest = time.Minute
 // RotateEvents removes the oldest events of topics once they are too old, and opens another partition for new ones.
 func (k *Coordinator) RotateEvents(ctx context.Context) (time.Duration, error) {
 	err := k.cfg.Store.RotateEvents(ctx, k.cfg.KeepEvents, k.cfg.KeepPendingEvents)
-	if pg.Locked(err) { // somebody publishes in a transaction of his own: it has time
+	if pg.Locked(err) { // an application publishes in a transaction of its own: the rotation has time
 		err = nil
 	}
 	return min(eventsRest, k.cfg.KeepEvents/60), err
 }
 
-// consumersRest is the pause between two searches for consumers that nobody has told of an event.
+// consumersRest is the pause between two searches for consumers that were told of no event.
 const consumersRest = time.Minute
 
-// RecheckConsumers makes claims look at consumers whose turn nobody has noticed: see store.RecheckConsumers.
+// RecheckConsumers makes claims look at consumers whose turn no claim has noticed: see store.RecheckConsumers.
 func (k *Coordinator) RecheckConsumers(ctx context.Context) (time.Duration, error) {
 	due, err := k.cfg.Store.RecheckConsumers(ctx)
 	_ = k.cfg.Hints.Due(ctx, nil, due...) // fails only in a transaction

@@ -220,8 +220,8 @@ func lockFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// ownedByUs reports whether path is a directory, not a link to one, that this user owns and nobody else can write to.
-// Anything else may have been put by an attacker into a directory that everybody can write to.
+// ownedByUs reports whether path is a directory, not a link to one, that this user owns and no other user can write to.
+// Anything else may have been put by an attacker into a directory that all users can write to.
 func ownedByUs(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {

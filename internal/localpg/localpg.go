@@ -178,7 +178,7 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	c.stopped = true
-	c.server.end(shutdownImmediate) // nobody reads the data again, so it need not be written
+	c.server.end(shutdownImmediate) // the data is not read again, so it need not be written
 	return c.dir.remove()
 }
 
@@ -272,9 +272,8 @@ func (c *Cluster) ready(pid int) bool {
 	return state == "ready" || state == "standby"
 }
 
-// freePort returns a port that nobody listens on. It lies below the range of the ports of outgoing connections: during
-// a restart, a client that dials a port in that range may get the same port, connect to itself, and keep the server
-// out.
+// freePort returns a port without a listener. It lies below the range of the ports of outgoing connections: during a
+// restart, a client that dials a port in that range may get the same port, connect to itself, and keep the server out.
 func freePort() (int, error) {
 	var err error
 	for range 50 {

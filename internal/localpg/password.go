@@ -9,8 +9,8 @@ import (
 )
 
 // scramSecret returns the form of a password that Postgres stores, after RFC 5803. It hashes once instead of 4096
-// times, which serve to slow down guessing: nobody guesses rand.Text, and under the race detector they take most of the
-// time that a connection needs to open.
+// times, which serve to slow down guessing: rand.Text cannot be guessed, and under the race detector they take most of
+// the time that a connection needs to open.
 func scramSecret(password string) string {
 	salt := make([]byte, 16)
 	_, _ = rand.Read(salt) // never fails

@@ -44,7 +44,7 @@ func compareVersions(a, b string) int {
 }
 
 // findPrograms returns the directory that holds initdb and postgres, and the version that postgres reports. If
-// KAGZI_PG_BIN names a directory, it searches no other: whoever asks for one version does not want another.
+// KAGZI_PG_BIN names a directory, it searches no other: a user who asks for one version does not want another.
 func findPrograms(getenv func(string) string, dirs []string) (dir, version string, err error) {
 	if named := getenv("KAGZI_PG_BIN"); named != "" {
 		dir, version, err := checkPrograms(named)

@@ -29,7 +29,7 @@ func initialize(ctx context.Context, bin, version string, dir *directory) (passw
 		if password, err := copyTemplate(dir, template); err == nil {
 			return password, nil
 		}
-		// Somebody is cleaning up the cache, or the disk is damaged: run initdb instead.
+		// Another process is cleaning up the cache, or the disk is damaged: run initdb instead.
 		if err := os.RemoveAll(dir.data()); err != nil {
 			return "", err
 		}
@@ -103,7 +103,7 @@ func cacheDir() string {
 		dir := filepath.Join(base, "localpg")
 		for _, d := range []string{base, dir} {
 			_ = os.MkdirAll(filepath.Dir(d), 0o755)
-			_ = os.Mkdir(d, 0o700) // not MkdirAll: it would accept a directory, or a link, that somebody else put there
+			_ = os.Mkdir(d, 0o700) // not MkdirAll: it would accept a directory, or a link, that another user put there
 		}
 		if ownedByUs(base) && ownedByUs(dir) {
 			return dir

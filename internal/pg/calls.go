@@ -116,7 +116,7 @@ func Answered(err error) bool {
 	return Code(err) != ""
 }
 
-// Locked reports whether err says that a wait for somebody else's lock timed out.
+// Locked reports whether err says that a wait for another transaction's lock timed out.
 func Locked(err error) bool { return Classify(err) == ClassLocked }
 
 // Closed reports whether err says that the application has closed the pool.

@@ -32,8 +32,8 @@ const (
 	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
-	// ClassLocked: a wait for somebody else's lock timed out; the transaction was rolled back. Leave that row out, or
-	// try again later.
+	// ClassLocked: a wait for another transaction's lock timed out; the transaction was rolled back. Leave that row
+	// out, or try again later.
 	ClassLocked
 	// ClassRefused: the server refused the content of the statement, and always will. Fail the item.
 	ClassRefused

@@ -36,17 +36,17 @@ var (
 	Listing = Mode{customPlans: true}
 )
 
-// BriefLockWait is how long a statement waits for somebody else's lock if others share its transaction, or if it can be
-// repeated later.
+// BriefLockWait is how long a statement waits for another transaction's lock if others share its transaction, or if it
+// can be repeated later.
 const BriefLockWait = 100 * time.Millisecond
 
 // Every transaction of ours begins with beginTx and prologue. They override the defaults of the role, the database and
 // the pool, which are meant for other programs. A statement that reads after locking must see the commits of others,
-// which stricter isolation levels do not show. The timeouts let the server end a transaction for which nobody waits any
-// more: a process that is frozen between two statements keeps its locks for five seconds.
+// which stricter isolation levels do not show. The timeouts let the server end a transaction without a caller: a
+// process that is frozen between two statements keeps its locks for five seconds.
 //
 // While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index,
-// and keeps that plan after the table has grown, until somebody analyzes it. So prologue makes large reads of an index
+// and keeps that plan after the table has grown, until it is analyzed. So prologue makes large reads of an index
 // expensive. If a table was vacuumed while it was almost empty, the planner knows that any plan will do, so prologue
 // lets the server keep none until the table has grown. Before the first vacuum the planner assumes ten pages, which is
 // enough for the right plan. Costs that high would trigger jit, so prologue switches it off. A generic plan cannot name

@@ -293,7 +293,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// After a redirection new connections lead elsewhere, and to nowhere if nobody is there.
+// After a redirection new connections lead elsewhere, and to nowhere if no server is there.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	server, err := localpg.Start(t.Context())

@@ -1,5 +1,3 @@
-// Package starts starts runs and announces them. Starts of a process that come while another is being written share the
-// next statement and its commit.
 package starts
 
 import (

@@ -156,7 +156,7 @@ func (s *Starts) dissolve(some []*start) (rest []*start) {
 func (s *Starts) tell(p *start, o outcome) {
 	if !p.Tell(o) && o == stored {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel()                                 // nobody waits for the notification
+		cancel()                                 // no caller waits for the notification
 		_ = s.hints.Due(ctx, nil, dueRun(p.run)) // fails only in a transaction
 	}
 }

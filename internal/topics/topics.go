@@ -1,5 +1,3 @@
-// Package topics publishes events. Publishers of a process that come while another event is being written share the
-// next statement and its commit.
 package topics
 
 import (

@@ -1,5 +1,3 @@
-// Package inspect has the statements that only read, for people and for checks: lists, counts, statistics, the health
-// of the work and the advice for the server. Package store changes rows, and knows nothing of this one.
 package inspect
 
 import (

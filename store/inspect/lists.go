@@ -42,7 +42,7 @@ type Filter struct {
 }
 
 // The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of
-// the only table of the select around them. See docs/architecture.md, Lists.
+// the only table of the select around them. See the package's comment, Lists.
 const (
 	isCompleted = `finished_at IS NOT NULL AND status = 'COMPLETED' AND attempts >= 0`
 	isStopped   = `finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED') AND attempts >= 0`
@@ -187,7 +187,7 @@ const (
 
 // Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are
 // few. $25 and $26 are the run IDs of the times given. A run that completed has no kind and no error, and one that is
-// over waits for nothing but its deletion. See docs/architecture.md, Lists.
+// over waits for nothing but its deletion. See the package's comment, Lists.
 const listParts = `
 WITH RECURSIVE q (task_queue) AS (` + allQueues + `
 ), ` + partsOfList

@@ -4,7 +4,7 @@ import (
 	"net/http"
 )
 
-// An Access says who may do what. Its zero value lets everybody look, and change nothing.
+// An Access says who may do what. Its zero value lets all viewers look, and change nothing.
 type Access struct {
 	// authorize returns who sends the request, or why it is refused. Nil: the service has said nothing about it.
 	authorize func(*http.Request, Action) (actor string, err error)

@@ -41,7 +41,7 @@ var types = map[string]string{
 // path returns the path of a file below the dashboard's path.
 func (f *assets) path(name string) string { return "static/" + f.hash[name] + "/" + name }
 
-// serve answers with a file. They are the same for everybody, so Authorize is not asked.
+// serve answers with a file. They are the same for all viewers, so Authorize is not asked.
 func (f *assets) serve(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	data, ok := f.data[name]

@@ -29,7 +29,7 @@ type entry struct {
 	under chan struct{} // closed when the look that is under way has ended; nil if none is
 	// the look under way began before a change, so those who ask after the change wait for the next one; set by expire
 	early bool
-	used  time.Time     // when somebody asked last
+	used  time.Time     // when a viewer asked last
 	tried time.Time     // when the last look ended; zero before the first
 	last  time.Duration // how long it took; zero if it failed
 	// how long looks take: the shorter of the last two, as one may have waited for an outage to end
@@ -68,12 +68,12 @@ func (f Found) away() time.Time { return f.Since }
 const (
 	lookEvery   = time.Second
 	LookTimeout = 5 * time.Second
-	// dutyCycle bounds what one view costs: after a look of 100 ms nobody looks for two seconds.
+	// dutyCycle bounds what one view costs: after a look of 100 ms there is none for two seconds.
 	dutyCycle = 20
 	// mostLooks is how many looks are under way at once: however many different pages are asked for, the client's pool
 	// is left to the work.
 	mostLooks = 4
-	// maxEntries bounds the memory for answers. Beyond it, those that nobody has asked for the longest are dropped.
+	// maxEntries bounds the memory for answers. Beyond it, those that were last asked for the longest ago are dropped.
 	maxEntries = 256
 )
 
@@ -139,7 +139,7 @@ func (c *Cache) Peek(key string) Found {
 	return Found{}
 }
 
-// Expire lets everybody look again, because something was changed.
+// Expire makes all pages look again, because something was changed.
 func (c *Cache) Expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +199,7 @@ func (c *Cache) settle(e *entry, began time.Time, view any, err error) Found {
 	default:
 		e.answer.Err = err
 	}
-	if err != nil && !Away(err) { // it is not there any more, or nobody may see it
+	if err != nil && !Away(err) { // it is not there any more, or no viewer may see it
 		e.answer.View, e.answer.At = nil, time.Time{}
 	}
 	took := time.Since(began)
@@ -230,7 +230,7 @@ func (c *Cache) entry(key string) *entry {
 	return e
 }
 
-// dropOldest drops the entry that nobody has asked for the longest. It reports false if a look is under way for each.
+// dropOldest drops the entry that was last asked for the longest ago. It reports false if a look is under way for each.
 func (c *Cache) dropOldest() bool {
 	oldest := ""
 	for key, e := range c.entries {

@@ -96,7 +96,7 @@ func TestCacheIsFreshAfterAnOutage(t *testing.T) {
 	})
 }
 
-// Whoever asks after a change does not get what was looked up before it, even if that look is still under way.
+// A viewer who asks after a change does not get what was looked up before it, even if that look is still under way.
 func TestCacheShowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Cache

@@ -15,7 +15,7 @@ import (
 
 // Away reports whether the database gives no answer, so that the same request may succeed later.
 func Away(err error) bool {
-	if unconnected(err) { // also with a wrong password, which somebody mends
+	if unconnected(err) { // also with a wrong password, which an administrator mends
 		return true
 	}
 	switch kagzi.HTTPStatus(err) {
@@ -55,7 +55,7 @@ func (e *statusError) Error() string { return e.text }
 // Status returns an error with the status and the text of its page.
 func Status(code int, text string) error { return &statusError{code, text} }
 
-// BadRequest says what is wrong with a value that somebody typed.
+// BadRequest says what is wrong with a value that a viewer typed.
 func BadRequest(format string, args ...any) error {
 	return Status(http.StatusBadRequest, fmt.Sprintf(format, args...))
 }

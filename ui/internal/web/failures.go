@@ -42,7 +42,7 @@ var titles = map[int]string{
 // show answers with a page that shows err.
 func (f *failures) show(w http.ResponseWriter, r *http.Request, who Viewer, err error) {
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
-		return // nobody reads the answer
+		return // no browser reads the answer
 	}
 	v := failure{Code: StatusOf(err), Text: Sentence(err)}
 	v.Title = titles[v.Code]

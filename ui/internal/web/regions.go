@@ -87,7 +87,7 @@ func (r *renderings) keep(key, stamp string, one *rendering) {
 	}
 }
 
-// fits reports whether somebody has the rights of those for whom it was made.
+// fits reports whether a viewer has the rights of those for whom it was made.
 func (r *rendering) fits(may func(Action) bool) bool {
 	for i, a := range r.asked {
 		if may(a) != r.allowed[i] {

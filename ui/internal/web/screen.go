@@ -15,7 +15,7 @@ type Screen struct {
 	Query     Query
 	Namespace string
 	Actor     string
-	ReadOnly  bool   // nobody can change anything
+	ReadOnly  bool   // no viewer can change anything
 	Said      string // what the last change did
 	Old       *old   // nil unless V is an old answer
 	Live      bool   // the page has a stream

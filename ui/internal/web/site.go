@@ -1,6 +1,3 @@
-// Package web serves pages and knows none of them: routes and who may take them, the cache that shares the answers of
-// looks, the streams that keep open pages up to date, forms and their changes, templates, static files, and the errors
-// that a page shows. The pages stand in package ui.
 package web
 
 import (
