@@ -1,5 +1,5 @@
-// Package docs checks the documentation: every Go block compiles, every relative link leads somewhere, and every
-// Example is attached to a name of its package.
+// Package docs checks the documentation: every Go block compiles, every relative link leads to a file and a heading,
+// and every Example is attached to a name of its package.
 package docs
 
 import (
@@ -14,6 +14,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,10 +69,31 @@ func anchors(page string) []string {
 	return all
 }
 
+// files returns the files of the repository, of all modules, that have one of these extensions.
+func files(t *testing.T, extensions ...string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != ".." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
+			return fs.SkipDir
+		case !entry.IsDir() && slices.Contains(extensions, filepath.Ext(path)):
+			all = append(all, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Links are checked in every Markdown file of the repository, also in those of other modules.
 func TestRelativeLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, page := range pages(t) {
+	for _, page := range files(t, ".md") {
 		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
 			if strings.Contains(l[1], "://") {
 				continue
@@ -91,6 +113,48 @@ func TestRelativeLinksLeadSomewhere(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no link was found")
+	}
+}
+
+// A comment or a help text that names a page names one that exists. test/rooms has made-up ones.
+func TestPagesNamedInGoExist(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`\bdocs/[a-z/-]+\.md\b`)
+	seen := 0
+	for _, file := range files(t, ".go", ".sql") {
+		if strings.HasPrefix(file, filepath.FromSlash("../test/rooms/")) {
+			continue
+		}
+		for _, page := range named.FindAllString(read(t, file), -1) {
+			seen++
+			if _, err := os.Stat(filepath.Join("..", page)); err != nil {
+				t.Errorf("%s names %s: %v", file, page, err)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no page is named")
+	}
+}
+
+// A reader of a page's first sentence knows whether to go on, and finds the page from README.md or operating.md.
+func TestPagesSayWhomTheyAreFor(t *testing.T) {
+	t.Parallel()
+	found, err := filepath.Glob("*.md")
+	if err != nil || len(found) == 0 {
+		t.Fatal(found, err)
+	}
+	leads := read(t, "operating.md") + strings.ReplaceAll(read(t, "../README.md"), "](docs/", "](")
+	for _, page := range found {
+		if page == "architecture.md" {
+			continue // for those who change Kagzi
+		}
+		if !regexp.MustCompile(`^# .+\n\nThis page is for `).MatchString(read(t, page)) {
+			t.Errorf("%s does not begin with a title and the sentence \"This page is for …\"", page)
+		}
+		if !regexp.MustCompile(`\]\(` + regexp.QuoteMeta(page) + `[#)]`).MatchString(leads) {
+			t.Errorf("neither README.md nor operating.md links to %s", page)
+		}
 	}
 }
 
