@@ -194,7 +194,8 @@ var used = []string{
 	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "os/signal", "slices", "sync",
 	"syscall", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/kagzitest",
+	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/admin", "github.com/kagzi/kagzi/doctor",
+	"github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/topic",
 	"github.com/kagzi/kagzi/kind", "github.com/kagzi/kagzi/migrations",
 }
 

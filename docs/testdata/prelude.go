@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
 )
 
 type (
@@ -47,15 +48,15 @@ var (
 	CancelOrder  = kagzi.Define[string, struct{}]("cancel-order")
 	CancelFlight = kagzi.Define[Booking, struct{}]("cancel-flight")
 	Approved     = kagzi.DefineSignal[Decision]("approved")
-	Received     = kagzi.DefineTopic[Email]("email.received")
-	ToSheet      = kagzi.DefineConsumer("email-to-sheet", kagzi.ConsumerConfig{Topics: []kagzi.AnyTopic{Received}})
+	Received     = topic.Define[Email]("email.received")
+	ToSheet      = topic.DefineConsumer("email-to-sheet", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
 	AddItem      = kagzi.DefineSignal[Item]("add-item")
 )
 
 type Cursor struct{ Rows int }
 
 func toSheet(kagzi.Context, Cursor) (Cursor, error)              { panic(0) }
-func writeRows(context.Context, int, []kagzi.Event[Email]) error { panic(0) }
+func writeRows(context.Context, int, []topic.Event[Email]) error { panic(0) }
 func load(context.Context, string) error                         { panic(0) }
 
 const Declined kind.Kind = "card_declined"
