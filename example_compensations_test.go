@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -138,84 +137,4 @@ func ExampleGrace() {
 	// Output:
 	// cancel booking LH-1 to Oslo
 	// true
-}
-
-// A fork compensates its own steps. It compensates steps copied from the old run only with InheritCompensations.
-func ExampleInheritCompensations() {
-	ctx, _, client, worker := setup()
-	defer teardown()
-
-	trip := kagzi.Define[string, string]("trip")
-	var soldOut atomic.Bool
-	kagzi.Handle(worker, trip, func(ctx kagzi.Context, city string) (string, error) {
-		for _, what := range []string{"flight", "hotel"} {
-			kagzi.Compensate(ctx, what, cancelBooking.With("the "+what+" to "+city))
-			if err := kagzi.Do(ctx, what, func(ctx context.Context) error { return nil }); err != nil {
-				return "", err
-			}
-		}
-		return city, kagzi.Do(ctx, "show", func(ctx context.Context) error {
-			if soldOut.Load() {
-				return kagzi.Permanent(errors.New("the show is sold out"))
-			}
-			return nil
-		})
-	})
-	handleCancelBooking(worker)
-	serve(ctx, worker)
-
-	run, err := kagzi.Start(ctx, client, trip, "Oslo")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(run.Result(ctx))
-	soldOut.Store(true)
-	for _, opts := range [][]admin.RestartOption{nil, {admin.InheritCompensations()}} {
-		id, err := admin.New(client).Fork(ctx, run.ID(), "hotel", opts...)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fork, err := kagzi.Find(ctx, client, trip, id)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		_, err = fork.Result(ctx)
-		fmt.Println(kagzi.KindOf(err))
-	}
-	// Output:
-	// Oslo <nil>
-	// cancel the hotel to Oslo
-	// unknown
-	// cancel the hotel to Oslo
-	// cancel the flight to Oslo
-	// unknown
-}
-
-// Terminate ends a run at once, and runs no compensation.
-func ExampleClient_Terminate() {
-	ctx, _, client, worker := setup()
-	defer teardown()
-
-	trial := kagzi.Define[string, string]("trial")
-	kagzi.Handle(worker, trial, func(ctx kagzi.Context, customer string) (string, error) {
-		kagzi.Compensate(ctx, "account", cancelBooking.With("the account of "+customer))
-		return "", kagzi.Sleep(ctx, "month", 30*24*time.Hour)
-	})
-	serve(ctx, worker)
-
-	run, err := kagzi.Start(ctx, client, trial, "ada")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	untilAsleep(ctx, run)
-	fmt.Println(admin.New(client).Terminate(ctx, run.ID(), kagzi.Reason("the account is needed")))
-	info, _ := run.Info(ctx)
-	fmt.Println(info.Status, info.Error)
-	// Output:
-	// <nil>
-	// CANCELLED run was terminated: the account is needed
 }

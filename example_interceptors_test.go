@@ -133,20 +133,3 @@ func ExampleInterceptor_ended() {
 	// charge COMPLETED ""
 	// charge FAILED "validation"
 }
-
-func ExampleClient_LocalWorkers() {
-	ctx, _, client, worker := setup()
-	defer teardown()
-
-	wf := kagzi.Define[int, int]("wf")
-	kagzi.Handle(worker, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
-	serve(ctx, worker)
-	run, _ := kagzi.Start(ctx, client, wf, 1)
-	fmt.Println(run.Result(ctx))
-	for _, w := range admin.New(client).LocalWorkers() {
-		fmt.Println(w.Queues, w.Slots)
-	}
-	// Output:
-	// 1 <nil>
-	// [default] 100
-}

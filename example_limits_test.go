@@ -38,25 +38,3 @@ func ExampleLimit() {
 	// [42 42 42 42 42] <nil>
 	// at a time: 2
 }
-
-func ExampleClient_SetLimit() {
-	ctx, _, client, _ := setup()
-	defer teardown()
-
-	err := admin.New(client).SetLimit(ctx, admin.StepLimit{
-		Name:       "openai",
-		Rate:       admin.Rate{Starts: 10, Per: time.Second, Burst: 5},
-		MaxRunning: 5,
-	})
-	fmt.Println(err)
-	limits, _ := admin.New(client).Limits(ctx, "", 0)
-	for _, l := range limits {
-		fmt.Println(l.Name, "one every", l.Every, "and", l.MaxRunning, "at a time;", l.Running, "run,",
-			l.Waiting, "wait")
-	}
-	fmt.Println(admin.New(client).DeleteLimit(ctx, "openai"))
-	// Output:
-	// <nil>
-	// openai one every 100ms and 5 at a time; 0 run, 0 wait
-	// <nil>
-}

@@ -3,59 +3,25 @@ package kagzi_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// stage is where an example plays: a database of its own, and the workers it has let run.
-var stage struct {
-	stop    context.CancelFunc
-	workers sync.WaitGroup
-	done    func() error
-}
+// stage is where an example plays.
+var stage kit.Stage
 
 // setup returns what an application has: a pool of its database, on which Migrate was called, a client and a worker.
-func setup() (context.Context, *pgxpool.Pool, *kagzi.Client, *kagzi.Worker) {
-	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
-	db, done, err := dbtest.Example(ctx)
-	if err != nil {
-		panic(err)
-	}
-	stage.stop, stage.done = stop, done
-	client, err := kagzi.NewClient(db.Pool, kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		panic(err)
-	}
-	worker, err := kagzi.NewWorker(client, kagzi.WorkerConfig{})
-	if err != nil {
-		panic(err)
-	}
-	return ctx, db.Pool, client, worker
-}
+func setup() (context.Context, *pgxpool.Pool, *kagzi.Client, *kagzi.Worker) { return stage.Setup() }
 
 // serve lets worker run until teardown: go worker.Run(ctx).
-func serve(ctx context.Context, worker *kagzi.Worker) {
-	stage.workers.Go(func() {
-		if err := worker.Run(ctx); err != nil {
-			fmt.Println("worker:", err)
-		}
-	})
-}
+func serve(ctx context.Context, worker *kagzi.Worker) { stage.Serve(ctx, worker) }
 
 // teardown stops the workers.
-func teardown() {
-	stage.stop()
-	stage.workers.Wait()
-	if err := stage.done(); err != nil {
-		fmt.Println("teardown:", err)
-	}
-}
+func teardown() { stage.Teardown() }
 
 // A workflow, a worker for it, and one run.
 func Example() {

@@ -1,4 +1,4 @@
-package kagzi_test
+package admin_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package kagzi_test
+package topic_test
 
 import (
 	"context"
