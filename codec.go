@@ -52,7 +52,8 @@ type Sealer interface {
 
 // CheckSealer returns an error if the client has no [Sealer] and a worker of its namespace has one: what the client
 // sends could not be read there, and it cannot read what is stored. It is for programs in which people send messages
-// and inputs; other programs have the same configuration as the workers. It knows the workers of the last week.
+// and inputs; other programs have the same configuration as the workers. It knows a worker from its start until a week
+// after its end, and does not look for the opposite: a client with a Sealer among workers without.
 func (c *Client) CheckSealer(ctx context.Context) error {
 	err := c.Core().Usable(ctx)
 	var sealed bool

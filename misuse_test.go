@@ -499,3 +499,17 @@ func TestEndedContext(t *testing.T) {
 		t.Errorf("%d statements were sent", n)
 	}
 }
+
+// A run prints as its run ID, and shows nothing of the client.
+func TestRunAsText(t *testing.T) {
+	k := kit.New(t)
+	run := kit.Begin(k, kagzi.Define[int, string]("checkout"), 1)
+	if got := fmt.Sprintf("%v", run); got != string(run.ID()) {
+		t.Errorf("prints %q, want %q", got, run.ID())
+	}
+	for _, none := range []*kagzi.Run[int]{nil, {}} {
+		if got := fmt.Sprint(none); got != "" {
+			t.Errorf("prints %q", got)
+		}
+	}
+}

@@ -29,37 +29,31 @@ import (
 // limit or pause holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	at := core.RefOf(ref)
+	var r *store.Run
 	id, err := c.Core().Resolve(ctx, nil, at)
-	if err != nil {
-		return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", at)
+	if err == nil {
+		r, err = c.core.Store.Run(ctx, id)
 	}
-	r, err := c.core.Store.Run(ctx, id)
 	if err != nil {
-		return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
+		return RunInfo{}, c.Core().FailedIf(ctx, err, "get %v", at)
 	}
 	info := c.runInfo(r)
 	if (info.Status == StatusPending || info.Status == StatusSleeping) && !r.AvailableAt.IsZero() {
-		o, err := c.core.Inspect.Obstacle(ctx, id)
-		if err != nil {
-			return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
-		}
+		var o inspect.Obstacle
+		o, err = c.core.Inspect.Obstacle(ctx, id)
 		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
 	}
-	if waitsForSignal(info.WaitingOn) {
-		aside, err := c.core.Inspect.SetAsideOf(ctx, id)
-		if err != nil {
-			return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
-		}
-		info.WaitingOn += asideText(aside)
-	}
+	aside, fullSince, failed := c.core.Inspect.InboxOf(ctx, r, waitsForSignal(info.WaitingOn))
+	info.WaitingOn, info.InboxFullSince, err = info.WaitingOn+asideText(aside), fullSince, cmp.Or(err, failed)
 	if !info.SilentSince.IsZero() {
 		info.WaitingOn = "takeover"
-	} else if info.Status == StatusRunning || info.Status.Ended() {
-		if err := c.addUnderWay(ctx, &info, r); err != nil {
-			return RunInfo{}, failure.Wrap(c.Core().Public(ctx, err), "get %v", ref)
-		}
+	} else if err == nil && (info.Status == StatusRunning || info.Status.Ended()) {
+		err = c.addUnderWay(ctx, &info, r)
 	}
-	return info, nil
+	if err != nil {
+		info = RunInfo{}
+	}
+	return info, c.core.FailedIf(ctx, err, "get %v", at)
 }
 
 // waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the
@@ -151,7 +145,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 	if r.LockedBy != uuid.Nil && info.Status == StatusRunning {
 		info.Worker = r.LockedBy.String()
 	}
-	info.SilentSince = r.SilentSince
+	info.SilentSince, info.InboxFullSince = r.SilentSince, r.InboxFullAt
 	if info.Status == StatusRunning && !r.CancelledAt.IsZero() {
 		info.WaitingOn = waitsForCancel
 	}

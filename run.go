@@ -40,6 +40,9 @@ func (r *Run[Out]) made() error {
 	return nil
 }
 
+// String returns the run ID, which is how a [Ref] prints.
+func (r *Run[Out]) String() string { return string(r.ID()) }
+
 // Existed reports whether Start found the run instead of creating it.
 func (r *Run[Out]) Existed() bool { return r != nil && r.existed }
 

@@ -143,6 +143,8 @@ type RunInfo struct {
 	PausedAt time.Time `json:"paused_at,omitzero"`
 	Metadata Metadata  `json:"metadata,omitempty"`
 	Headers  Headers   `json:"headers,omitempty"`
+	// since when it refuses messages ([ErrInboxFull]); [Client.List] does not look whether it has read some since
+	InboxFullSince time.Time `json:"inbox_full_since,omitzero"`
 	// what it last said by [SetProgress]; nil if it said nothing
 	Progress *Progress `json:"progress,omitempty"`
 	Parent   RunID     `json:"parent,omitempty"` // the run whose child it is

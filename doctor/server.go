@@ -56,6 +56,9 @@ func (e *examination) schema(ctx context.Context) error {
 		return nil
 	case errors.Is(err, migrations.ErrOlder):
 		e.add("schema", Problem, "Call kagzi.Migrate.", "%s.", text.Sentence(err.Error()))
+	case errors.Is(err, migrations.ErrEncoding) && version == 0:
+		e.addNoTables("schema")
+		return nil
 	case errors.Is(err, migrations.ErrEncoding): // checkServer reports it
 	case errors.Is(err, migrations.ErrNewer):
 		e.add("schema", Problem, "Upgrade this program's Kagzi.", "%s.", text.Sentence(err.Error()))

@@ -65,12 +65,12 @@ func (r Report) Check(name string) Check {
 // and "quarantined". Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for
 // each queue whose limits let due runs wait for long, and for each limit of steps whose line does not move; "keys", one
 // for each key or group that stands still behind a run that keeps its slot; "strays", about runs that a live worker
-// holds and does not report; "consumers", about those that are due and have no run; "events", about events of topics
-// that are kept for longer than their time; "hung", about code that goes on although its context has ended, or that
-// blocks outside of steps; "nested", about steps that wait for runs while such steps hold all slots of their workers;
-// "compensations", about runs of which a compensation failed for good; "suspects", about runs that wait because they
-// were under way when their workers died; "histories", about runs that wait because their histories cannot be read;
-// "messages", about messages that do not decode; and "work", about requests of this process's workers that the database
+// holds and does not report; "consumers", about those that are due and have no run; "events", about events that are
+// kept for longer than their time; "hung", about code that goes on although its context has ended, or that blocks
+// outside of steps; "nested", about steps that wait for runs while such steps hold all slots of their workers;
+// "compensations", about runs of which a compensation failed for good; "suspects", about runs that were under way when
+// their workers died; "histories", about runs whose histories cannot be read; "messages" and "inboxes", about messages
+// that do not decode and runs that take no more; and "work", about requests of this process's workers that the database
 // refuses. "topics" is Healthy: it names those with events to which no consumer subscribes. Client.Liveness has
 // "process", or a "worker" for each worker that is stuck.
 type Check struct {

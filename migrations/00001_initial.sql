@@ -45,6 +45,7 @@ CREATE TABLE kagzi.workflow_runs (
     load_failures       integer                  NOT NULL DEFAULT 0, -- failures to read the history since it was last read
     wakeups             bigint                   NOT NULL DEFAULT 0, -- messages and ended children so far
     wakeups_awaited     bigint                   NOT NULL DEFAULT 0, -- the number of wakeups that makes a SLEEPING run due
+    inbox_full_at       timestamptz,                       -- when it first refused a message because it had too many unread ones; NULL again once it takes one
     waiting_on          text,                              -- for people; statements read only 'previous run' and 'deletion'
     retry_policy        jsonb,                             -- of the run
     timeout             interval,                          -- of the run: a restart counts it anew
@@ -215,6 +216,11 @@ CREATE INDEX workflow_runs_unread
 CREATE INDEX workflow_runs_recovered
     ON kagzi.workflow_runs (recoveries, namespace_id)
     WHERE recoveries > 0 AND attempts >= 0;
+
+-- Runs that refuse messages, for Health. The index is almost always empty.
+CREATE INDEX workflow_runs_inbox_full
+    ON kagzi.workflow_runs (inbox_full_at, namespace_id)
+    WHERE inbox_full_at IS NOT NULL AND finished_at IS NULL;
 
 -- The history of runs: one row for each attempt of each step.
 --

@@ -151,8 +151,9 @@ SELECT coalesce(max(version_id), 0), coalesce(max(oldest_program), 0), current_s
 
 // Check compares the schema in the database with the one that this program needs. It returns the schema's version. The
 // error is nil if the program works with it: the versions are the same, or the schema is newer and still works with
-// programs this old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding. Check sends one query, which fails
-// if the schema is missing: if q is a transaction, it is aborted then.
+// programs this old. Otherwise it is ErrMissing, ErrOlder, ErrNewer or ErrEncoding: this also in a database without the
+// schema, whose version is 0. Check sends one query, which fails if the schema is missing, and then asks for the
+// encoding. If q is a transaction, it is aborted then, and the error is ErrMissing.
 func Check(ctx context.Context, q Querier) (version int64, err error) {
 	return check(ctx, q, Version())
 }
@@ -163,6 +164,9 @@ func check(ctx context.Context, q Querier, want int64) (found int64, err error) 
 	err = q.QueryRow(ctx, currentVersion).Scan(&found, &oldest, &encoding)
 	if c := code(err); c == "42P01" || c == "3F000" { // no such table, no such schema
 		found, oldest, err = 0, 0, nil
+		if q.QueryRow(ctx, serverEncoding).Scan(&encoding) != nil { // an aborted transaction tells nothing
+			encoding = utf8
+		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read the schema's version: %w", err)

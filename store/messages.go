@@ -69,7 +69,7 @@ WITH u AS MATERIALIZED (
 		) x) + g.messages <= $9::bigint END
 ), w AS (
 	UPDATE kagzi.workflow_runs r
-	SET wakeups = r.wakeups + k.messages,
+	SET wakeups = r.wakeups + k.messages, inbox_full_at = NULL,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL
 			AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
 	FROM k
@@ -140,6 +140,7 @@ func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled
 			return err
 		})
 	}
+	noteRefusal(ctx, s, tx, err)
 	return out, pg.Wrap("signal", err)
 }
 
@@ -180,7 +181,7 @@ func (s *Store) signal(ctx context.Context, db pg.DB, m Message) (out Signalled,
 		case f.over:
 			return out, false, ErrRunFinished
 		case f.full():
-			return out, false, ErrInboxFull
+			return out, false, &fullInbox{m.RunID}
 		}
 	}
 	return out, false, errors.New("the run kept ending and resuming during the call: try again")

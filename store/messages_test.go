@@ -221,6 +221,68 @@ func fillInbox(t *testing.T, s *Store, run uuid.UUID, n int) {
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET wakeups = wakeups + $2 WHERE run_id = $1`, run, n)
 }
 
+// A run that refuses a message is marked with the time of the first one. The next message that it takes removes the
+// mark.
+func TestFullInboxIsNoted(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	run := start(t, s, newRun(withID("id")))[0]
+	since := func() time.Time {
+		t.Helper()
+		r, err := s.Run(t.Context(), run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.InboxFullAt
+	}
+	refused := func(id string, tx pgx.Tx, why Why) {
+		t.Helper()
+		m := messageTo(run, id)
+		m.Why = why
+		if _, err := s.Signal(t.Context(), tx, m); !errors.Is(err, ErrInboxFull) {
+			t.Errorf("error %v", err)
+		}
+	}
+	empty := func() {
+		t.Helper()
+		exec(t, s.pool, `DELETE FROM kagzi.signals WHERE signal_id = 'other1'`)
+		send(t, s, messageTo(run, "other1"))
+		if !since().IsZero() {
+			t.Error("it took a message, and is still marked")
+		}
+	}
+	fillInbox(t, s, run, MostUnread)
+	if !since().IsZero() {
+		t.Error("marked before it refused a message")
+	}
+	refused("1", nil, Why{})
+	first := since()
+	if first.IsZero() {
+		t.Fatal("not marked")
+	}
+	refused("2", nil, Why{Actor: "ada"})
+	if got := since(); !got.Equal(first) {
+		t.Errorf("marked at %v and %v", first, got)
+	}
+	empty()
+	refused("2", nil, Why{Actor: "ada"})
+	if since().IsZero() {
+		t.Error("not marked by a person's message")
+	}
+	empty()
+	if err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+		refused("3", tx, Why{})
+		return nil
+	}); err != nil || since().IsZero() {
+		t.Errorf("not marked by a caller's transaction that commits: %v", err)
+	}
+	empty()
+	again := newRun(withID("id"), func(r *NewRun) { r.Messages = []Message{messageTo(uuid.Nil, "4")} })
+	if _, err := s.Start(t.Context(), nil, []NewRun{again}); !errors.Is(err, ErrInboxFull) || since().IsZero() {
+		t.Errorf("not marked by a start: %v", err)
+	}
+}
+
 // A start whose first message is there already stores the others, or says why it does not.
 func TestStartWithAMessageThatIsThere(t *testing.T) {
 	t.Parallel()

@@ -478,6 +478,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			},
 		},
 		{
+			"noteFullInbox", noteFullInbox,
+			[]any{s.namespace, ids[0]},
+			map[string][]string{runsKey: {"run_id", "namespace_id"}},
+		},
+		{
 			"messageRuns", messageRuns,
 			[]any{s.namespace, runs},
 			map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}},

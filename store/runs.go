@@ -51,6 +51,7 @@ type Run struct {
 	Quarantined   bool
 	Key           Key
 	PausedAt      time.Time     // zero unless the run itself is paused
+	InboxFullAt   time.Time     // when it first refused a message since it last took one; zero if it has not
 	Outcome       *FinalOutcome // nil unless the run has compensations to run, or has run them
 	Input         []byte
 	Output        []byte
@@ -123,7 +124,8 @@ func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 			&text, &parent, &step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt),
 			pg.UTC(&r.FinishedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined, pg.UTC(&r.PausedAt),
 			&r.Outcome, &key,
-			&r.Key.Group, &lease, pg.UTC(&r.CancelledAt), pg.UTC(&r.SilentSince), &r.Input, &r.Output); err != nil {
+			&r.Key.Group, &lease, pg.UTC(&r.CancelledAt), pg.UTC(&r.InboxFullAt), pg.UTC(&r.SilentSince),
+			&r.Input, &r.Output); err != nil {
 			return nil, err
 		}
 		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = pg.Deref(external), pg.Deref(waiting), pg.Deref(kind),

@@ -16,6 +16,7 @@ type Signal struct {
 	RunID      uuid.UUID
 	Name       string
 	Sequence   int64 // the number of the wake-up that announced it; messages are read in this order
+	ID         string
 	Payload    []byte
 	Headers    json.RawMessage // nil: none
 	ReceivedAt time.Time
@@ -54,12 +55,13 @@ const (
 // exceeds it comes without its payload. The LIMIT is never reached before: it bounds what the server reads of a full
 // inbox.
 const unreadSignals = `
-SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers, g.received_at, g.bytes > $3
+SELECT g.run_id, g.name, g.sequence, g.signal_id, CASE WHEN g.bytes <= $3 THEN g.payload END, g.headers,
+	g.received_at, g.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at,
+		SELECT s.run_id, s.name, s.sequence, s.signal_id, s.payload, s.headers, s.received_at,
 			200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0) AS size
 		FROM kagzi.signals s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL AND s.set_aside_at IS NULL
@@ -72,11 +74,12 @@ WHERE g.bytes - g.size <= $3`
 // As unreadSignals, but of one name, and behind a message. A message counts as a page at most, so the first one comes
 // whole.
 const unreadOfName = `
-SELECT g.run_id, g.name, g.sequence, CASE WHEN g.bytes <= $5 THEN g.payload END, g.headers, g.received_at, g.bytes > $5
+SELECT g.run_id, g.name, g.sequence, g.signal_id, CASE WHEN g.bytes <= $5 THEN g.payload END, g.headers,
+	g.received_at, g.bytes > $5
 FROM (
 	SELECT l.*, sum(l.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
 	FROM (
-		SELECT s.run_id, s.name, s.sequence, s.payload, s.headers, s.received_at,
+		SELECT s.run_id, s.name, s.sequence, s.signal_id, s.payload, s.headers, s.received_at,
 			LEAST(200 + coalesce(octet_length(s.payload), 0) + coalesce(octet_length(s.headers::text), 0),
 			$5::bigint) AS size
 		FROM kagzi.signals s
@@ -179,7 +182,7 @@ func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 	var g Signal
 	var over bool
 	_, err := pgx.ForEachRow(rows, []any{
-		&g.RunID, &g.Name, &g.Sequence, &g.Payload, &g.Headers, pg.UTC(&g.ReceivedAt),
+		&g.RunID, &g.Name, &g.Sequence, &g.ID, &g.Payload, &g.Headers, pg.UTC(&g.ReceivedAt),
 		&over,
 	}, func() error {
 		signal := g

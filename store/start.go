@@ -23,7 +23,9 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		return nil, nil
 	}
 	if tx != nil {
-		return s.startIn(ctx, tx, runs)
+		out, err := s.startIn(ctx, tx, runs)
+		noteRefusal(ctx, s, tx, err)
+		return out, err
 	}
 	replaced := make([]StartedRun, len(runs)) // by every try, also one whose answer was lost
 	var out []StartedRun
@@ -32,6 +34,7 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		return err
 	})
 	if err != nil {
+		noteRefusal(ctx, s, nil, err)
 		return nil, pg.Wrap("start", err)
 	}
 	return out, nil

@@ -87,7 +87,7 @@ func (s *Store) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, message
 	case ok && f.missing == 0:
 		return f.Signalled, nil
 	case ok && !f.over && f.full():
-		return Signalled{}, ErrInboxFull
+		return Signalled{}, &fullInbox{run}
 	}
 	return Signalled{}, errEnded
 }

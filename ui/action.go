@@ -14,17 +14,17 @@ type Verb string
 
 // The verbs of Actions, each with the objects that it is about.
 const (
-	View        Verb = "view"         // show a page; all objects
-	Cancel      Verb = "cancel"       // runs
-	Resume      Verb = "resume"       // runs and schedules
-	Restart     Verb = "restart"      // runs
-	Fork        Verb = "fork"         // runs
-	Terminate   Verb = "terminate"    // runs
-	Delete      Verb = "delete"       // runs, schedules, consumers and limits on steps
-	Signal      Verb = "signal"       // runs: send a message
-	Redeliver   Verb = "redeliver"    // runs: give a message that did not decode to them again
-	DropMessage Verb = "drop-message" // runs: remove a message that they have not read
-	Update      Verb = "update"       // runs: queue, priority, due time, tags, version
+	View             Verb = "view"              // show a page; all objects
+	Cancel           Verb = "cancel"            // runs
+	Resume           Verb = "resume"            // runs and schedules
+	Restart          Verb = "restart"           // runs
+	Fork             Verb = "fork"              // runs
+	Terminate        Verb = "terminate"         // runs
+	Delete           Verb = "delete"            // runs, schedules, consumers and limits on steps
+	Signal           Verb = "signal"            // runs: send a message
+	RedeliverMessage Verb = "redeliver-message" // runs: give a message that did not decode to them again
+	DropMessage      Verb = "drop-message"      // runs: remove a message that they have not read
+	Update           Verb = "update"            // runs: queue, priority, due time, tags, version
 	// runs, schedules, queues with their keys, workflows, groups, consumers, and OnLimit: all runs of the namespace
 	Pause        Verb = "pause"
 	Unpause      Verb = "unpause"       // as Pause, except schedules, which are resumed

@@ -100,8 +100,8 @@ func (s *screen) MessageActions(r kagzi.RunInfo, m admin.MessageInfo) (buttons [
 	to := func(verb Verb) string {
 		return "/runs/" + string(r.ID) + "/" + string(verb) + "?" + url.Values{"message": {string(m.ID)}}.Encode()
 	}
-	if !r.Status.Ended() && s.May(Redeliver, OnRun, string(r.ID)) {
-		buttons = append(buttons, action{Title: "Redeliver…", To: to(Redeliver)})
+	if !r.Status.Ended() && s.May(RedeliverMessage, OnRun, string(r.ID)) {
+		buttons = append(buttons, action{Title: "Redeliver…", To: to(RedeliverMessage)})
 	}
 	if s.May(DropMessage, OnRun, string(r.ID)) {
 		buttons = append(buttons, action{Title: "Drop…", To: to(DropMessage), Danger: true})

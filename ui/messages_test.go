@@ -26,15 +26,15 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	k.WaitStatus(run, kagzi.StatusSleeping, waits)
 	page := s.mustGet(strings.TrimSuffix(path, "/"))
 	for _, want := range []string{"<strong>set aside</strong>", "does not decode into string", path +
-		"redeliver?message=m1", path + "drop-message?message=m1"} {
+		"redeliver-message?message=m1", path + "drop-message?message=m1"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if form := s.mustGet(path + "redeliver?message=m1"); !strings.Contains(form, `value="m1"`) {
+	if form := s.mustGet(path + "redeliver-message?message=m1"); !strings.Contains(form, `value="m1"`) {
 		t.Errorf("the form does not name the message:\n%s", notice(form))
 	}
-	s.mustPost(path+"redeliver", "message", "m1", "form", "f1")
+	s.mustPost(path+"redeliver-message", "message", "m1", "form", "f1")
 	s.logged(run, "MESSAGE_REDELIVERED")
 	await.True(t, "it is set aside again", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.signals WHERE set_aside_at IS NOT NULL`) == 1
@@ -47,7 +47,27 @@ func TestMessagesThatDoNotDecode(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != "yes" {
 		t.Errorf("the run got %q", got)
 	}
-	s.refused(http.StatusConflict, "is over", path+"redeliver", "message", "m1", "form", "f5")
+	s.refused(http.StatusConflict, "is over", path+"redeliver-message", "message", "m1", "form", "f5")
+}
+
+// The overview and the page of a run name one that takes no more messages.
+func TestFullInbox(t *testing.T) {
+	k := kit.New(t)
+	s := newSite(k, Config{})
+	run := kit.Begin(k, kagzi.Define[string, string]("approval"), "")
+	k.Exec(`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		SELECT run_id, 'aproved', n, namespace_id, 'm' || n FROM kagzi.workflow_runs, generate_series(1, 10000) n`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = 10000`)
+	err := k.Client.Signal(k.Ctx, run, kagzi.DefineSignal[string]("approved").With("yes"))
+	if !errors.Is(err, kagzi.ErrInboxFull) {
+		t.Fatal(err)
+	}
+	if page := s.mustGet("/"); !strings.Contains(page, "Runs that take no messages") {
+		t.Error("the overview does not name the check")
+	}
+	if page := s.mustGet(strings.TrimSuffix(runPath(run), "/")); !strings.Contains(page, "It takes no more messages") {
+		t.Error("the page does not say it")
+	}
 }
 
 // A flipping is a Sealer whose sealed bytes are no JSON.
@@ -85,9 +105,13 @@ func TestASealedNamespace(t *testing.T) {
 	if n := k.Count(`SELECT count(*) FROM kagzi.signals`); n != 0 {
 		t.Errorf("%d messages", n)
 	}
-	if page := s.mustGet(strings.TrimSuffix(path, "/")); !strings.Contains(page, "it is sealed with a key that this "+
-		"program lacks") || strings.Contains(page, "\xff") {
-		t.Error("the page does not show that the input is sealed")
+	page := s.mustGet(strings.TrimSuffix(path, "/"))
+	for _, want := range []string{
+		"it is sealed with a key that this program lacks", "send one with a program that has",
+	} {
+		if !strings.Contains(page, want) || strings.Contains(page, "\xff") {
+			t.Errorf("the page does not say %q", want)
+		}
 	}
 	sealed.Signal(run, approved.With("yes"))
 	kit.ResultOf(sealed, run)

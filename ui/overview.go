@@ -159,7 +159,8 @@ var checkTitles = map[string]string{
 	"schedules": "Schedules", "failures": "Failures", "quarantined": "Quarantine", "pauses": "Pauses",
 	"limits": "Limits", "consumers": "Consumers",
 	"events": "Events", "hung": "Hanging code", "keys": "Keys that stand still",
-	"messages": "Messages that do not decode", "strays": "Runs that no worker reports",
+	"messages": "Messages that do not decode", "inboxes": "Runs that take no messages",
+	"strays": "Runs that no worker reports",
 	"nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories",
 	"suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
 }

@@ -20,7 +20,7 @@ func (p *runForms) talkForms() []web.ChangeForm {
 	return []web.ChangeForm{
 		p.runForm(Signal, "Signal", p.showSignal, p.signal),
 		p.runForm(Update, "Update", p.showUpdate, p.update),
-		p.runForm(Redeliver, "Redeliver a message to", showRedeliver,
+		p.runForm(RedeliverMessage, "Redeliver a message to", showRedeliver,
 			func(ctx context.Context, f web.Form, id kagzi.RunID) (web.Answer, error) {
 				return web.Answer{Said: "Redelivered."}, p.admin.RedeliverMessage(ctx, id, kagzi.ID(f.Get("message")),
 					f.Options()...)

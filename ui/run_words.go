@@ -35,8 +35,9 @@ func (p *runPage) deed(deed explain.Deed) string {
 		return "<b>Resume</b>"
 	case explain.Signal:
 		return "<b>Signal</b>"
-	case explain.Redeliver:
-		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/redeliver?", "message", deed.Name), "Redeliver")
+	case explain.RedeliverMessage:
+		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/redeliver-message?", "message", deed.Name),
+			"Redeliver")
 	case explain.DropMessage:
 		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/drop-message?", "message", deed.Name), "Drop")
 	case explain.UnpauseRun:

@@ -45,6 +45,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.suspects(ctx)
 		e.histories(ctx)
 		e.messages(ctx)
+		e.inboxes(ctx)
 		e.failures()
 	})
 }
@@ -180,7 +181,7 @@ func (e *examination) schema(ctx context.Context) (fits bool) {
 		e.add("schema", health.Degraded, "%s: it goes on, but its statements may fail, and it could not start again.",
 			text.Sentence(err.Error()))
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
-		errors.Is(err, migrations.ErrNewer):
+		errors.Is(err, migrations.ErrNewer), errors.Is(err, migrations.ErrEncoding):
 		e.add("schema", health.Unhealthy, "%s.", text.Sentence(err.Error()))
 		return false
 	case pg.Unavailable(err):

@@ -138,7 +138,8 @@ func (w *signalWait) take(g *store.Signal) *store.StepRow {
 	}
 	row, aside := w.settle(g, wrong)
 	if aside {
-		w.b.e.log().Warn("kagzi: a message does not decode and is set aside", "signal", g.Name, "error", wrong)
+		w.b.e.log().Warn("kagzi: a message does not decode and is set aside", "signal", g.Name, "message_id", g.ID,
+			"error", wrong)
 	}
 	return row
 }

@@ -30,6 +30,9 @@ func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.
 	default:
 		err = r.waiting(ctx)
 	}
+	if !run.InboxFullSince.IsZero() {
+		r.inboxFull()
+	}
 	if !run.DeadlineAt.IsZero() && !run.Status.Ended() {
 		r.say("Its timeout ends it %s.", r.Moment(run.DeadlineAt))
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
 )
 
 // waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several
@@ -225,9 +227,9 @@ func theyHave(before, shows string) string {
 
 // signal says which message the run waits for, and which ones it has and does not read.
 func (r *reasons) signal(ctx context.Context, name, until string) error {
-	sends := ""
-	if deed := r.deed(Deed{Verb: Signal, Name: name}); deed != "" {
-		sends = ": " + deed + " sends one"
+	sends, err := r.sends(ctx, name)
+	if err != nil {
+		return err
 	}
 	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
 	own, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{
@@ -244,6 +246,20 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		}
 	}
 	return r.otherSignals(ctx, name)
+}
+
+// sends says what sends a message of the signal of that name. A client without the Sealer of the workers sends none.
+func (r *reasons) sends(ctx context.Context, name string) (string, error) {
+	deed := r.deed(Deed{Verb: Signal, Name: name})
+	if deed == "" {
+		return "", nil
+	}
+	err := r.c.CheckSealer(ctx)
+	if kagzi.KindOf(err) == kind.BadRequest {
+		return ". The payloads of the namespace are sealed: send one with a program that has the Sealer of the workers",
+			nil
+	}
+	return ": " + deed + " sends one", err
 }
 
 // shownMessages bounds the messages that one look reads.
@@ -276,9 +292,22 @@ func (r *reasons) otherSignals(ctx context.Context, name string) error {
 	return nil
 }
 
+// inboxFull says that the run takes no more messages, and what to do.
+func (r *reasons) inboxFull() {
+	var ways []string
+	if lists := r.deed(Deed{Verb: Unread}); lists != "" {
+		ways = append(ways, lists+" lists them")
+	}
+	if drop := r.deed(Deed{Verb: DropMessage}); drop != "" {
+		ways = append(ways, drop+" removes one")
+	}
+	r.say("It takes no more messages since %s, because it has %d that it has not read%s.",
+		r.Moment(r.run.InboxFullSince), store.MostUnread, after(": ", strings.Join(ways, ", ")))
+}
+
 // wayOut says what to do about a message that was set aside.
 func (r *reasons) wayOut(m admin.MessageInfo) string {
-	redeliver, drop := r.deed(Deed{Verb: Redeliver, Name: string(m.ID)}),
+	redeliver, drop := r.deed(Deed{Verb: RedeliverMessage, Name: string(m.ID)}),
 		r.deed(Deed{Verb: DropMessage, Name: string(m.ID)})
 	if redeliver == "" || drop == "" {
 		return ""

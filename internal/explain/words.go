@@ -55,8 +55,9 @@ const (
 	Child      Verb = "child"    // one of them
 	Log        Verb = "log"      // of Deed.Ref, a run that was deleted
 
-	Redeliver   Verb = "redeliver" // the message with the ID Deed.Name
-	DropMessage Verb = "drop-message"
+	Unread           Verb = "unread"            // its messages that it has not read
+	RedeliverMessage Verb = "redeliver-message" // the message with the ID Deed.Name
+	DropMessage      Verb = "drop-message"      // any message without a Name
 )
 
 // complete returns the words with plain texts in place of what is missing.

@@ -34,7 +34,7 @@ var Indexes = []string{
 	"workflow_runs_compensating", "workflow_runs_completed",
 	"workflow_runs_deadline", "workflow_runs_deleted",
 	"workflow_runs_ended_external_id", "workflow_runs_failed", "workflow_runs_fire", "workflow_runs_group_slot",
-	"workflow_runs_keyed", "workflow_runs_metadata",
+	"workflow_runs_inbox_full", "workflow_runs_keyed", "workflow_runs_metadata",
 	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined",
 	"workflow_runs_queued", "workflow_runs_recovered", "workflow_runs_slots",
 	"workflow_runs_stopped",

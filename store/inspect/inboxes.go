@@ -14,6 +14,66 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+// A FullInbox is a run that takes no more messages.
+type FullInbox struct {
+	RunID uuid.UUID
+	Type  string
+	Since time.Time // the first message that it refused
+}
+
+// How many messages of r are unread, up to $3.
+const unreadUpTo = `(SELECT count(*) FROM (
+	SELECT FROM kagzi.signals s WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
+		LIMIT $3::bigint
+) x)`
+
+// A run may have read messages since it refused one, so they are counted.
+const fullInboxes = `
+SELECT r.run_id, r.workflow_type, r.inbox_full_at
+FROM (
+	SELECT q.run_id, q.workflow_type, q.inbox_full_at
+	FROM kagzi.workflow_runs q
+	WHERE q.inbox_full_at IS NOT NULL AND q.finished_at IS NULL AND q.namespace_id = $1
+	ORDER BY q.inbox_full_at DESC
+	LIMIT $2
+) r
+WHERE ` + unreadUpTo + ` >= $3::bigint`
+
+// FullInboxes returns runs that take no more messages, of the limit runs that began to refuse messages last.
+func (s *Health) FullInboxes(ctx context.Context, db pg.DB, limit int) (out []FullInbox, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		out = nil
+		return pg.Ask(ctx, db, fullInboxes, []any{s.namespace, limit, store.MostUnread},
+			pg.Collect(&out, func(row pgx.CollectableRow) (f FullInbox, err error) {
+				return f, row.Scan(&f.RunID, &f.Type, pg.UTC(&f.Since))
+			}))
+	})
+	return out, pg.Wrap("find runs that take no messages", err)
+}
+
+const inboxFull = `SELECT ` + unreadUpTo + ` >= $3::bigint FROM (VALUES ($2::uuid)) AS r (run_id)`
+
+// InboxOf returns how many messages of the run do not decode, if waits says that it waits for one, and since when the
+// run takes no more messages; zero if it takes some.
+func (s *Lists) InboxOf(ctx context.Context, r *store.Run, waits bool) (aside int, fullSince time.Time, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) (err error) {
+		if waits {
+			if aside, err = pg.AskOne[int](ctx, s.pool, countSetAside, s.namespace, r.RunID); err != nil {
+				return err
+			}
+		}
+		if r.InboxFullAt.IsZero() {
+			return nil
+		}
+		full, err := pg.AskOne[bool](ctx, s.pool, inboxFull, s.namespace, r.RunID, store.MostUnread)
+		if full {
+			fullSince = r.InboxFullAt
+		}
+		return err
+	})
+	return aside, fullSince, pg.Wrap("count messages", err)
+}
+
 // A StoredMessage is a message of a run, whether it has been read or not.
 type StoredMessage struct {
 	Name       string

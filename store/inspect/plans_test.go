@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
@@ -214,6 +215,14 @@ func plannedViews(s *both, ids []uuid.UUID) []planned {
 			"suspects", suspects,
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
+		},
+		{
+			"fullInboxes", fullInboxes,
+			[]any{s.namespace, 20, store.MostUnread},
+			map[string][]string{
+				"workflow_runs_inbox_full": {"namespace_id"},
+				signalsKey:                 {"run_id", "namespace_id"},
+			},
 		},
 		{
 			"unreadRuns", unreadRuns,

@@ -14,15 +14,6 @@ const countSetAside = `
 SELECT count(*) FROM kagzi.signals g WHERE g.run_id = $2 AND g.namespace_id = $1 AND g.set_aside_at IS NOT NULL
 	AND g.consumed_by IS NULL`
 
-// SetAsideOf returns how many messages of the run do not decode.
-func (s *Lists) SetAsideOf(ctx context.Context, run uuid.UUID) (n int, err error) {
-	err = pg.Do(ctx, func(ctx context.Context) error {
-		n, err = pg.AskOne[int](ctx, s.pool, countSetAside, s.namespace, run)
-		return err
-	})
-	return n, pg.Wrap("count messages", err)
-}
-
 // A WaitingMessage is a message that was set aside, of a run that is not over.
 type WaitingMessage struct {
 	RunID uuid.UUID

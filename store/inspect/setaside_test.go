@@ -65,7 +65,7 @@ func TestSetAside(t *testing.T) {
 		if page, more, err := s.UnreadOfName(t.Context(), r.RunID, "signal", 0); err != nil || len(page) > 0 || more {
 			t.Errorf("it is in a page: %+v, more %t, %v", page, more, err)
 		}
-		if n, err := s.SetAsideOf(t.Context(), r.RunID); err != nil || n != 1 {
+		if n, _, err := s.InboxOf(t.Context(), &store.Run{RunID: r.RunID}, true); err != nil || n != 1 {
 			t.Errorf("%d of the run, %v", n, err)
 		}
 	})
@@ -130,7 +130,7 @@ func TestRedeliverToAFullInbox(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n, err := s.SetAsideOf(t.Context(), r.RunID); err != nil || n != 1 {
+		if n, _, err := s.InboxOf(t.Context(), &store.Run{RunID: r.RunID}, true); err != nil || n != 1 {
 			t.Errorf("%s: %d messages are set aside, %v", name, n, err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestLostSetAside(t *testing.T) {
 		drop := lose(proxy, "SET set_aside_at")
 		wantAway(t, s.Flush(t.Context(), f))
 		happened(t, drop)
-		if n, err := direct.SetAsideOf(t.Context(), r.RunID); err != nil || (n == 1) != done {
+		if n, _, err := direct.InboxOf(t.Context(), &store.Run{RunID: r.RunID}, true); err != nil || (n == 1) != done {
 			t.Fatalf("the server did it: %d, %v; want %t", n, err, done)
 		}
 		flush(t, s, f) // again

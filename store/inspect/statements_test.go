@@ -182,6 +182,10 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	}
 	_, err = s.UnreadRuns(t.Context(), s.pool, 10)
 	ok("unread runs", err)
+	_, err = s.FullInboxes(t.Context(), s.pool, 10)
+	ok("full inboxes", err)
+	_, _, err = s.InboxOf(t.Context(), &store.Run{RunID: runs[0].RunID, InboxFullAt: time.Now()}, true)
+	ok("inbox", err)
 	_, err = s.Suspects(t.Context(), s.pool, 10)
 	ok("suspects", err)
 	_, err = s.DueKeys(t.Context(), s.pool)

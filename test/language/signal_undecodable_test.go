@@ -56,6 +56,15 @@ func TestUndecodableMessage(t *testing.T) {
 			t.Errorf("message %+v", m)
 		}
 	})
+	t.Run("Logged", func(t *testing.T) {
+		k := kit.New(t)
+		c, logged := kit.LoggedClient(t, k.Pool)
+		k.Client = c
+		kit.Serve(k, wf, reading(1, kit.Approved))
+		run := kit.Begin(k, wf, struct{}{})
+		k.Signal(run.ID(), wrong("bad"))
+		logged.WantLine(t, "is set aside", "run="+string(run.ID()), "signal=approved", "message_id=bad")
+	})
 	t.Run("WhileSuspended", func(t *testing.T) {
 		k := kit.New(t)
 		kit.ServeWith(k, kit.NotifiedOnly, wf, reading(2, kit.Approved))

@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -48,6 +49,52 @@ func TestHealthOfMessages(t *testing.T) {
 	k.Cancel(run)
 	if c := check(); c != nil {
 		t.Errorf("the run is over: %+v", c)
+	}
+}
+
+// Health and Get name a run that refuses messages, until it takes some again.
+func TestFullInboxIsShown(t *testing.T) {
+	k := kit.New(t)
+	wf := kagzi.Define[struct{}, string]("wf")
+	run := kit.Begin(k, wf, struct{}{})
+	send := func(id kagzi.ID) error { return k.Client.Signal(k.Ctx, run, kit.Approved.With("x").WithID(id)) }
+	shown := func(want bool) {
+		t.Helper()
+		report, err := admin.New(k.Client).Health(k.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := report.Check("inboxes")
+		if want != (c.Status == health.Degraded) || want != strings.Contains(c.Detail, string(run.ID())) {
+			t.Errorf("want it shown %t: %+v", want, c)
+		}
+		if info := k.InfoOf(run); want == info.InboxFullSince.IsZero() {
+			t.Errorf("want it shown %t: full since %v", want, info.InboxFullSince)
+		}
+	}
+	k.Exec(`INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id)
+		SELECT run_id, 'aproved', n, namespace_id, 'm' || n FROM kagzi.workflow_runs, generate_series(1, 10000) n`)
+	k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = 10000`)
+	shown(false) // it has refused none
+	if err := send("late"); !errors.Is(err, kagzi.ErrInboxFull) {
+		t.Fatalf("the inbox is not full: %v", err)
+	}
+	shown(true)
+	if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m1"); err != nil {
+		t.Fatal(err)
+	}
+	shown(false)
+	if err := send("late"); err != nil {
+		t.Fatal(err)
+	}
+	shown(false) // it is full again, and has refused none since
+	if err := send("later"); !errors.Is(err, kagzi.ErrInboxFull) {
+		t.Fatalf("the inbox is not full: %v", err)
+	}
+	k.Cancel(run)
+	report, err := admin.New(k.Client).Health(k.Ctx)
+	if err != nil || report.Check("inboxes").Detail != "" || !k.InfoOf(run).InboxFullSince.IsZero() {
+		t.Errorf("it is over: %+v, %v", report, err)
 	}
 }
 

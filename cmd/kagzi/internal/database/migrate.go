@@ -92,7 +92,7 @@ It exits with 0 if there is nothing to migrate, and with 4 if there is, or if th
 			case state.Fits:
 				state.Detail = migrations.Describe(version)
 			case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
-				errors.Is(err, migrations.ErrNewer):
+				errors.Is(err, migrations.ErrNewer), errors.Is(err, migrations.ErrEncoding):
 				state.Detail = words.OneLine(words.Explain(err))
 			default:
 				return err

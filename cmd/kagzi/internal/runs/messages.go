@@ -23,7 +23,7 @@ func messagesCommand(p *command.Program) *cobra.Command {
 		Long: `Messages shows the messages of a run by the names of their signals, and those of one signal in the order
 in which the run reads them. READ BY is the wait that read a message. A message that stays unread may have a
 misspelt name. One that was set aside does not decode in the run's program: once other code is deployed, kagzi runs
-redeliver gives it to the run again, and kagzi runs drop-message removes it.`,
+redeliver-message gives it to the run again, and kagzi runs drop-message removes it.`,
 		Example: `  kagzi runs messages order-42
   kagzi runs messages order-42 --unread`,
 		Args: run.Args(0),
@@ -82,12 +82,12 @@ func redeliverCommand(p *command.Program) *cobra.Command {
 	) error {
 		return admin.New(c).RedeliverMessage(ctx, ref, id, opts...)
 	})
-	c.Use, c.Short = "redeliver RUN MESSAGE-ID", "Give a message that did not decode to its run again"
+	c.Use, c.Short = "redeliver-message RUN MESSAGE-ID", "Give a message that did not decode to its run again"
 	c.Long =
-		`Redeliver gives a message that was set aside, because it did not decode, to its run again, as if it came now.
-Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` +
+		`Redeliver-message gives a message that was set aside, because it did not decode, to its run again, as if it
+came now. Deploy code that decodes it before. kagzi runs messages shows the messages and why they were set aside.` +
 			"\n" + selection.RunHelp
-	c.Example = `  kagzi runs redeliver order-42 click-7 --reason "release 7 reads it"`
+	c.Example = `  kagzi runs redeliver-message order-42 click-7 --reason "release 7 reads it"`
 	by.Flags(c.Flags())
 	return c
 }

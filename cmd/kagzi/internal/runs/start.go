@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
@@ -34,7 +35,8 @@ func startCommand(p *command.Program) *cobra.Command {
 
 This program does not know the application's code: it warns of a workflow or queue that no run and no live worker
 has, does not check that the input fits, and knows no defaults of kagzi.Define, such as a queue. If the application
-encrypts its values or has a Codec of its own, start runs with the application.
+encrypts its values or has a Codec of its own, start runs with the application, or with a command line that it makes
+with cli.Main: this one refuses if the workers of the namespace have a Sealer.
 
 With --id the start is idempotent while the run is active: starting again returns that run.`,
 		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
@@ -194,7 +196,7 @@ func waitAndPrint(ctx context.Context, p *command.Program, c *kagzi.Client, ref 
 	if p.JSON {
 		err = p.PrintJSON(info)
 	} else if info.Status == kagzi.StatusCompleted {
-		err = p.Screen.Printf("%s", info.Output)
+		err = printResult(p, info.Output)
 	}
 	switch {
 	case err != nil:
@@ -208,6 +210,17 @@ func waitAndPrint(ctx context.Context, p *command.Program, c *kagzi.Client, ref 
 	}
 	return fmt.Errorf("run %s failed: %s: kagzi runs get %[1]s shows its steps", info.ID,
 		explain.Failure(info.Kind, info.Error))
+}
+
+// printResult prints a result that is JSON. Of other bytes it says on stderr what they are: a terminal cannot show
+// them, and a program that reads stdout expects JSON.
+func printResult(p *command.Program, output json.RawMessage) error {
+	if len(output) > 0 && !json.Valid(output) {
+		p.Say("The run has completed. Its result is %s: a command line with the application's Sealer and Codec prints "+
+			"it.", tables.Brief(p.Screen, output))
+		return nil
+	}
+	return p.Screen.Printf("%s", output)
 }
 
 // waitForEnd returns once the run is over, whatever its end.
@@ -244,7 +257,8 @@ func signalCommand(p *command.Program) *cobra.Command {
 until then it stays unread. kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
 
 The payload is not checked against your code. One that does not decode into the signal's type is set aside: kagzi
-runs messages shows it, and the run goes on waiting.`,
+runs messages shows it, and the run goes on waiting. If the workers of the namespace have a Sealer, signal refuses: use
+a command line that the application makes with cli.Main.`,
 		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
   kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
 		Args: run.Args(1, "SIGNAL"),

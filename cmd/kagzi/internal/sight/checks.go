@@ -26,12 +26,14 @@ var next = map[string]string{
 	"failures": "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed " +
 		"--ended-since 1h --dry-run says which would be resumed.",
 	"histories": "kagzi runs get RUN says more.",
-	"keys":      "kagzi runs get RUN says more.",
-	"messages":  "kagzi runs get RUN names each message, and both commands.",
-	"strays":    "kagzi workers log WORKER-ID shows what befell the worker.",
-	"suspects":  "kagzi runs list --waiting-on recovery lists them, and kagzi runs get RUN says more.",
-	"hung":      "kagzi runs get RUN says more.",
-	"nested":    "kagzi runs get RUN says more.",
+	"inboxes": "kagzi runs messages RUN --unread lists them, kagzi runs drop-message RUN MESSAGE-ID " +
+		"removes one.",
+	"keys":     "kagzi runs get RUN says more.",
+	"messages": "kagzi runs get RUN names each message, and both commands.",
+	"strays":   "kagzi workers log WORKER-ID shows what befell the worker.",
+	"suspects": "kagzi runs list --waiting-on recovery lists them, and kagzi runs get RUN says more.",
+	"hung":     "kagzi runs get RUN says more.",
+	"nested":   "kagzi runs get RUN says more.",
 	"limits": "kagzi queues list and kagzi limits list show the limits, kagzi queues set and kagzi limits set " +
 		"change them.",
 	"pauses":      "kagzi pauses lists the pauses, kagzi unpause ends one.",

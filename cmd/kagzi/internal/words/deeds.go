@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -35,10 +36,12 @@ func deed(d explain.Deed) string {
 		return "kagzi runs resume " + NameOf(d.Run)
 	case explain.Signal:
 		return fmt.Sprintf("kagzi runs signal %s %s --payload JSON", NameOf(d.Run), signalArgs(d.Name))
-	case explain.Redeliver:
-		return fmt.Sprintf("kagzi runs redeliver %s %s", NameOf(d.Run), Shell(d.Name))
+	case explain.RedeliverMessage:
+		return fmt.Sprintf("kagzi runs redeliver-message %s %s", NameOf(d.Run), Shell(d.Name))
 	case explain.DropMessage:
-		return fmt.Sprintf("kagzi runs drop-message %s %s", NameOf(d.Run), Shell(d.Name))
+		return fmt.Sprintf("kagzi runs drop-message %s %s", NameOf(d.Run), Shell(cmp.Or(d.Name, "MESSAGE-ID")))
+	case explain.Unread:
+		return fmt.Sprintf("kagzi runs messages %s --unread", NameOf(d.Run))
 	case explain.UnpauseRun:
 		return "kagzi runs unpause " + NameOf(d.Run)
 	case explain.Unpause:

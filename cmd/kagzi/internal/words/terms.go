@@ -23,7 +23,7 @@ var terms = strings.NewReplacer(
 	"Client.Messages", "kagzi runs messages",
 	"Client.PauseRun", "kagzi runs pause",
 	"Client.Pauses", "kagzi pauses",
-	"Client.RedeliverMessage", "kagzi runs redeliver",
+	"Client.RedeliverMessage", "kagzi runs redeliver-message",
 	"Client.RestartAll", "kagzi runs restart",
 	"Client.Restart", "kagzi runs restart",
 	"Client.ResumeAll", "kagzi runs resume",
