@@ -222,7 +222,8 @@ func TestErrorStrings(t *testing.T) {
 	for says, err := range map[string]error{
 		"kagzi: run not found":                          core.ErrRunNotFound,
 		"kagzi: the run has no such step: Client.Steps": core.ErrStepNotFound,
-		"kagzi: schedule not found":                     core.ErrScheduleNotFound, "kagzi: worker not found": core.ErrWorkerNotFound,
+		"kagzi: schedule not found":                     core.ErrScheduleNotFound,
+		"kagzi: worker not found":                       core.ErrWorkerNotFound,
 	} {
 		if !errors.Is(err, ErrNotFound) || KindOf(err) != kind.NotFound || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%v, of kind %q", err, KindOf(err))

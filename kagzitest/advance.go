@@ -100,7 +100,7 @@ type runningRun struct {
 // active. A run for whose version no worker has code is not due until its deadline, when the coordinator of namespace
 // $1 ends it. Its compensations continue without its code.
 const readView = `
-WITH t AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
+WITH clock AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_id,
 		r.version,
@@ -117,7 +117,7 @@ active AS MATERIALIZED (
 		false, NULL
 	FROM kagzi.consumers c
 )
-SELECT t.now,
+SELECT clock.now,
 	ARRAY(SELECT a.run_id FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(SELECT a.locked_by FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
 	ARRAY(SELECT a.wakeups FROM active a WHERE a.status = 'RUNNING' ORDER BY a.run_id),
@@ -125,8 +125,8 @@ SELECT t.now,
 	ARRAY(
 		SELECT concat_ws(' ', CASE a.status WHEN 'SCHEDULED' THEN 'the schedule of' WHEN 'CONSUMER' THEN 'consumer'
 			ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
-		FROM active a WHERE a.deadline_at <= t.now OR a.status <> 'RUNNING' AND NOT a.held_up
-			AND (a.available_at <= t.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
+		FROM active a WHERE a.deadline_at <= clock.now OR a.status <> 'RUNNING' AND NOT a.held_up
+			AND (a.available_at <= clock.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id
 				AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w
@@ -136,13 +136,13 @@ SELECT t.now,
 						OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
 		ORDER BY a.run_id LIMIT 5
 	),
-	(SELECT bool_or(a.deadline_at <= t.now) IS TRUE FROM active a),
-	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > t.now
+	(SELECT bool_or(a.deadline_at <= clock.now) IS TRUE FROM active a),
+	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > clock.now
 		AND a.available_at < 'infinity'),
-		(SELECT min(a.deadline_at) FROM active a WHERE a.deadline_at > t.now AND a.deadline_at < 'infinity'),
-		(SELECT min(k.rate_at) FROM kagzi.run_keys k WHERE k.rate_at > t.now), (SELECT min(q.rate_at)
-			FROM kagzi.queues q WHERE q.rate_at > t.now))
-FROM t`
+		(SELECT min(a.deadline_at) FROM active a WHERE a.deadline_at > clock.now AND a.deadline_at < 'infinity'),
+		(SELECT min(k.rate_at) FROM kagzi.run_keys k WHERE k.rate_at > clock.now), (SELECT min(q.rate_at)
+			FROM kagzi.queues q WHERE q.rate_at > clock.now))
+FROM clock`
 
 // view reads the state of the runs.
 func (e *Env) view() view {

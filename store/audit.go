@@ -46,7 +46,7 @@ type Changed struct {
 	To    string `json:"to,omitempty"`
 }
 
-// An AuditEntry is a change that somebody made.
+// An AuditEntry is a change that an operator or a program made.
 type AuditEntry struct {
 	ID       uuid.UUID
 	Action   string
@@ -137,7 +137,7 @@ func changesText(changes []Changed) string {
 }
 
 const pruneAudit = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT a.entry_id
 	FROM kagzi.audit_log a
 	WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX"
@@ -145,11 +145,11 @@ WITH l AS MATERIALIZED (
 	ORDER BY a.occurred_at
 	LIMIT $3
 	FOR UPDATE SKIP LOCKED
-), d AS (
-	DELETE FROM kagzi.audit_log a WHERE a.entry_id = ANY (ARRAY (SELECT l.entry_id FROM l)) AND a.namespace_id = $1
-		RETURNING a.entry_id
+), deleted AS (
+	DELETE FROM kagzi.audit_log a WHERE a.entry_id = ANY (ARRAY (SELECT locked.entry_id FROM locked))
+		AND a.namespace_id = $1 RETURNING a.entry_id
 )
-SELECT count(*) FROM d`
+SELECT count(*) FROM deleted`
 
 // PruneAudit deletes up to limit entries of the audit log that are older than keep, and returns how many it has
 // deleted.

@@ -50,20 +50,21 @@ func withReason(text, reason string) string {
 // excluded. So are compensations, which are detached, too, unless $3 is set. Of the runs that are over, only
 // quarantined ones may have children that still run.
 const descendants = `
-WITH RECURSIVE d AS (
+WITH RECURSIVE family AS (
 	SELECT u.run_id, NULL::uuid AS parent_run_id FROM unnest($2::uuid[]) AS u (run_id)
 	UNION
-	SELECT c.run_id, d.run_id
-	FROM d
+	SELECT c.run_id, family.run_id
+	FROM family
 	CROSS JOIN LATERAL (
 		SELECT q.run_id
 		FROM kagzi.workflow_runs q
-		WHERE q.parent_run_id = d.run_id AND q.namespace_id = $1 AND (NOT q.detached OR $3::bool AND q.parent_step_id LIKE '%` + compensationSuffix + `')
+		WHERE q.parent_run_id = family.run_id AND q.namespace_id = $1
+			AND (NOT q.detached OR $3::bool AND q.parent_step_id LIKE '%` + compensationSuffix + `')
 			AND (q.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') OR q.quarantined)
 		OFFSET 0
 	) c
 )
-SELECT d.run_id, d.parent_run_id FROM d`
+SELECT family.run_id, family.parent_run_id FROM family`
 
 // Locks all rows that a cancel may write, including the parents of the runs given, in order of run_id.
 const lockFamily = `

@@ -214,7 +214,7 @@ func TestResume(t *testing.T) {
 		if row := readRow(t, s.pool, id); row.Status != Pending {
 			t.Errorf("row %+v", row)
 		}
-		// A completed run with the ID of an active one is over, whoever has its ID.
+		// A completed run with the ID of an active one is over, whichever run has its ID.
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 		start(t, s, newRun(withID("id")))

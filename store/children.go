@@ -14,7 +14,7 @@ import (
 // Inserts children in the flush that records their start, before the record and under their parent's lease. A repeated
 // flush finds them by their IDs.
 const insertChildren = `
-WITH u AS MATERIALIZED (
+WITH starts AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version,
 		CASE WHEN u.priority = 0 THEN l.priority ELSE u.priority END AS priority,
 		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',

@@ -77,7 +77,7 @@ type ClaimedRun struct {
 	RecoveriesSince time.Time // the first of these
 	LoadFailures    int       // failures to read its history since it was last read
 	Wakeups         int64     // messages and ended children so far
-	CancelRequested bool      // somebody cancelled it: the worker has to end it as cancelled
+	CancelRequested bool      // it was cancelled: the worker has to end it as cancelled
 	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
@@ -120,9 +120,9 @@ type Claim struct {
 	Keys    Keys // what the request's Keys or Probe asked for
 
 	// Reached is how far the claim got in the pairs that it searched. It may be the Since of the next claim: that one
-	// then leaves out the entries before, which may be the dead ones of all runs that were claimed while somebody holds
-	// a snapshot. The runs that it misses have become due before Reached, and were locked, or not yet committed, at
-	// this claim.
+	// then leaves out the entries before, which may be the dead ones of all runs that were claimed while another
+	// transaction holds a snapshot. The runs that it misses have become due before Reached, and were locked, or not yet
+	// committed, at this claim.
 	Reached map[Pair]time.Time
 
 	pauses bool // something is paused
@@ -132,7 +132,7 @@ type Claim struct {
 const LateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING,
-// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one (l). A run
+// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one. A run
 // whose history could not be read, or that may kill its workers, comes without its input. A due row that is still
 // RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first
 // (set_back), and only those recoveries count under whose lease it had begun: see BeginSuspect.
@@ -150,25 +150,30 @@ const LateCommit = 250 * time.Millisecond
 //
 // The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves
 // a change, because it may have given up a slot.
-const claimRuns = `
-WITH ` + pausesNow + `, limits AS MATERIALIZED (
+func (v *claimVariant) claimRuns() string {
+	return `
+WITH ` + v.pauses + `, limits AS MATERIALIZED (
 	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 AND (SELECT NOT p.everything FROM paused p) THEN $7::int
 		ELSE 0 END AS room, NULL::smallint AS slot
 	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1
 		AND (c.max_running > 0 OR c.rate_interval > 0)) l
 ), due AS MATERIALIZED (
-	` + claimDue + `
+	` + v.due() + `
 ), ` + claimUpdate + `
-SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + claimResult
+SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + v.result()
+}
 
 // When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
 const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
-			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8), interval '5 minutes')
+			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8),
+				interval '5 minutes')
 			ELSE $10::bigint * interval '1 microsecond' END,
-			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0' ELSE interval '3 seconds' END END)`
+			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0'
+				ELSE interval '3 seconds' END END)`
 
 // Selects and locks the due runs for which limits has room.
-const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
+func (v *claimVariant) due() string {
+	return `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
 	r.holding, (SELECT k.slot FROM limits k) AS slot,
 		` + untilAvailable + ` AS available_at
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type,
@@ -178,19 +183,20 @@ const claimDue = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial
 			now() AS now,
 			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING'
 				OR coalesce(q.slot = 2, false) AS holding
-		FROM kagzi.workflow_runs q
+		FROM ` + v.runs + ` q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 			AND q.priority = w.priority
 			AND ` + clause.Claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11 AND q.outcome IS NULL AND ` + unpausedHolder + `
+			AND q.recoveries < $11` + v.someQ + ` AND q.outcome IS NULL` + v.unpausedHolder + `
 		ORDER BY q.available_at
 		LIMIT (SELECT k.room FROM limits k)
 		FOR UPDATE SKIP LOCKED
 	) r
-	WHERE ` + unpausedPair + `
+	` + v.unpausedPair + `
 	LIMIT (SELECT k.room FROM limits k))`
+}
 
 // Makes the runs of the CTE due RUNNING.
 const claimUpdate = `claimed AS (
@@ -220,22 +226,23 @@ const claimUpdate = `claimed AS (
 )`
 
 // Returns when the next run is due, and the claimed runs.
-const claimResult = `
+func (v *claimVariant) result() string {
+	return `
 	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
 		ELSE LEAST((
 		SELECT min(n.available_at)
 		FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 		CROSS JOIN LATERAL (
 			SELECT q.available_at
-			FROM kagzi.workflow_runs q
+			FROM ` + v.runs + ` q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 				AND q.priority = w.priority
 				AND ` + clause.Claimable + ` AND q.available_at > now()
-				AND q.available_at <= now() + $14::bigint * interval '1 microsecond' AND ` + unpausedHolder + `
+				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'` + v.unpausedHolder + `
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
-		WHERE ` + unpausedPair + `
+		` + v.unpausedPair + `
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	` + claimedColumns + `
@@ -245,26 +252,14 @@ LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT 
 LEFT JOIN LATERAL (
 	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
+}
 
 // The columns of claimed that readClaimed reads.
-const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries, c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at, c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
+const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries,
+	c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
+	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at,
+		c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
-
-// The statements that claim: with pauses, those that take nothing if there is one, and those of some runs.
-var (
-	claimsWithPauses = claimStatements{claimRuns, claimLimited, claimKeys}
-	claimsUnpaused   = claimStatements{
-		unpausedOnly.Replace(claimRuns), unpausedOnly.Replace(claimLimited),
-		unpausedOnly.Replace(claimKeys),
-	}
-	// see FindRefused
-	claimsWithout = claimStatements{
-		leavingOut.Replace(claimRuns), leavingOut.Replace(claimLimited),
-		leavingOut.Replace(claimKeys),
-	}
-	claimsOnly = claimStatements{ofOnly.Replace(claimRuns), ofOnly.Replace(claimLimited), ofOnly.Replace(claimKeys)}
-)
 
 type claimStatements struct{ runs, limited, keys string }
 

@@ -14,8 +14,8 @@ import (
 func since(c Claim) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Since = c.Reached } }
 
 // A claim that begins where another got to reads none of the dead entries before: those of runs that were due and were
-// claimed since somebody has held a snapshot, and those of leases of runs that have ended. The test counts reads, not
-// time.
+// claimed since another transaction has held a snapshot, and those of leases of runs that have ended. The test counts
+// reads, not time.
 func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -38,7 +38,7 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 		defer rollback(t, tx)
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
+		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
 			s.claimArgs(request(5, change...))...).buffers()
 	}
 	soon := func(r *ClaimRequest) { r.Ahead = 5 * time.Second }

@@ -509,7 +509,7 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
+		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
 			s.claimArgs(request(5))...)
 		if n := plan.buffers(); n > 300 {
 			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.text)

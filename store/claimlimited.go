@@ -49,19 +49,20 @@ const spendTokens = `rate AS MATERIALIZED (
 
 // claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave.
 // A run that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds
-// them by their index (h). It leaves out those of which the worker lacks the version: they must not use up its number
-// of runs.
-const claimLimited = `
-WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
+// them by their index (holders). It leaves out those of which the worker lacks the version: they must not use up its
+// number of runs.
+func (v *claimVariant) claimLimited() string {
+	return `
+WITH ` + v.pauses + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at,
 		q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
-	FROM kagzi.workflow_runs q
+	FROM ` + v.runs + ` q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
 		AND ` + clause.Holds + `
-		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11 AND q.outcome IS NULL
-			AND q.paused_at IS NULL
-		AND (SELECT NOT p.everything FROM paused p) AND ` + unpausedHolder + `
+		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11` + v.someQ + `
+			AND q.outcome IS NULL AND q.paused_at IS NULL
+		AND (SELECT NOT p.everything FROM paused p)` + v.unpausedHolder + `
 		AND (
 			SELECT count(*)
 			FROM unnest($3::text[], $4::smallint[], $5::text[]) AS v (of_type, of_priority, versions)
@@ -71,12 +72,12 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	LIMIT $7
 	FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
-	` + claimDue + `
+	` + v.due() + `
 	UNION ALL
 	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true,
 		(SELECT k.slot FROM limits k),
 		` + untilAvailable + `
-	FROM h r
+	FROM holders r
 	CROSS JOIN LATERAL (
 		SELECT w.initial
 		FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
@@ -86,4 +87,5 @@ WITH ` + pausesNow + `, ` + roomOfQueue + `, h AS MATERIALIZED (
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + `
 SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k),
-	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimResult
+	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + v.result()
+}

@@ -78,7 +78,8 @@ func TestColumnsOf(t *testing.T) {
 	}
 	args := columnsOf(statement, id, name).args("ns", []int{7, 8}, true)
 	if got, want := fmt.Sprintf("%q", args),
-		`["ns" "{00000000000000000000000000000000,00000000000000000000000000000000}" "{\"7\",\"8\"}" %!q(bool=true)]`; got != want {
+		`["ns" "{00000000000000000000000000000000,00000000000000000000000000000000}" "{\"7\",\"8\"}" `+
+			`%!q(bool=true)]`; got != want {
 		t.Errorf("arguments %s, want %s", got, want)
 	}
 }

@@ -82,7 +82,7 @@ WHERE run_id = $2 AND namespace_id = $1`
 
 	// The condition leaves out a run that another process has continued since: it waits, or is over.
 	compensationRefused = `
-WITH r AS (
+WITH postponed AS (
 	UPDATE kagzi.workflow_runs
 	SET available_at = statement_timestamp() + $3::bigint * interval '1 microsecond', waiting_on = $4
 	WHERE run_id = $2 AND namespace_id = $1 AND status = 'SLEEPING' AND outcome IS NOT NULL
@@ -91,8 +91,8 @@ WITH r AS (
 )
 UPDATE kagzi.step_runs s
 SET error_kind = 'database', error = $7
-FROM r
-WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.step_id = $5 AND s.attempt_number = $6`
+FROM postponed
+WHERE s.run_id = postponed.run_id AND s.namespace_id = $1 AND s.step_id = $5 AND s.attempt_number = $6`
 )
 
 // refusedPause is how long a run waits whose next compensation, or end, the server has refused, before that is tried

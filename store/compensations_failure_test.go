@@ -106,7 +106,7 @@ func TestResumeEndsARun(t *testing.T) {
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
 }
 
-// A compensation's run that was deleted has not run it, as far as anybody knows.
+// A compensation's run that was deleted has not run it, as far as the database knows.
 func TestCompensationIsDeleted(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -50,7 +50,7 @@ func TestCompensateMeetsAnEnd(t *testing.T) {
 	s := open(t)
 	r := compensating(t, s, []string{"a", "b"})
 	c := claimCompensation(t, s, "b")
-	tx := begin(t, s) // the step of somebody who sees no end yet
+	tx := begin(t, s) // the step of a transaction that sees no end yet
 	if err := s.lock(t.Context(), tx, r.RunID); err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func TestCompensateWaitsForChildren(t *testing.T) {
 	}
 }
 
-// Whatever ends a compensation makes the run's next step due, which whoever ended it takes.
+// Whatever ends a compensation makes the run's next step due, which the transaction that ended it takes.
 func TestEndOfACompensationSteps(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, *Store, *ClaimedRun) []uuid.UUID{
@@ -224,7 +224,7 @@ func TestEndOfACompensationSteps(t *testing.T) {
 	}
 }
 
-// What nobody has stepped is found, the longest due first; what waits is not.
+// A run that no transaction has stepped is found, the longest due first; what waits is not.
 func TestDueCompensations(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -212,7 +212,7 @@ func TestRestartOfCompletedConsumerRun(t *testing.T) {
 	wantError(t, err, ErrIDConflict)
 }
 
-// The longer a publisher takes, the less often a claim looks whether he has rolled back: there may be many consumers.
+// The longer a publisher takes, the less often a claim looks whether it has rolled back: there may be many consumers.
 func TestLooksBehindAPublisherBecomeRare(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -10,32 +10,32 @@ import (
 )
 
 // unsettledPause is after which time a claim looks again at a consumer's key, because there are events behind a
-// publisher who has not committed yet. If he commits, he leaves a change; if not, nobody says so. The longer he has
-// taken, the longer it is, up to five seconds: a topic may have many consumers.
+// publisher who has not committed yet. A commit writes a change; a rollback writes nothing. The longer the transaction
+// has taken, the longer the pause is, up to five seconds: a topic may have many consumers.
 const unsettledPause = 200 * time.Millisecond
 
 // startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each
-// consumer (d) that has no active run, and whose time has come, or for which there is an event that it has not looked
+// consumer (due) that has no active run, and whose time has come, or for which there is an event that it has not looked
 // at. $3 are IDs for them. So at most one claim at a time decides about a consumer, and it sees the end of its last
 // run.
 //
 // Only events count that readers can see ($4 to $6 are the answer of publishers). The run's turn among the runs of its
 // key is that of its oldest event.
 //
-// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once
-// somebody ends the pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the
+// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once an
+// operator ends the pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the
 // key again. Until then retention may have deleted the run (gone), of which noticed_at does not say that it has
 // completed.
 //
-// The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (l), and looks
-// again soon.
+// The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (locked), and
+// looks again soon.
 //
 // It leaves out the consumers $8, or with $9 all others: see FindRefused.
 //
-// The key's consumers_at says when to look next (k). Nobody looks at it when a run of the consumer ends that began
+// The key's consumers_at says when to look next (keys). No claim looks at it when a run of the consumer ends that began
 // under another key, before the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
 const startConsumers = `
-WITH c AS MATERIALIZED (
+WITH states AS MATERIALIZED (
 	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AND NOT f.left_out AS stops,
 		LEAST(f.wake_at, CASE WHEN f.gone OR f.failed AND f.pause_on_failure THEN f.now WHEN f.ended
 			THEN f.finished_at + f.least_wake END) AS due_at
@@ -55,12 +55,12 @@ WITH c AS MATERIALIZED (
 		LEFT JOIN LATERAL (SELECT f.run_id, f.run_key, f.status, f.finished_at FROM kagzi.workflow_runs f
 			WHERE f.run_id = x.run_id AND f.namespace_id = $1 OFFSET 0) r ON true
 	) f
-), e AS MATERIALIZED (
-	SELECT c.consumer, s.topic, f.published_at, f.position <= l.settled AS settled, l.settled AS look_to
-	FROM c
+), unread AS MATERIALIZED (
+	SELECT states.consumer, s.topic, f.published_at, f.position <= l.settled AS settled, l.settled AS look_to
+	FROM states
 	CROSS JOIN LATERAL (
-		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1
-			AND x.subscribed OFFSET 0
+		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = states.consumer
+			AND x.namespace_id = $1 AND x.subscribed OFFSET 0
 	) s
 	CROSS JOIN LATERAL (
 		SELECT $4::bigint - coalesce(max(($4::bigint - p.object) & 4294967295) FILTER (WHERE ($4::bigint - p.object) &
@@ -74,21 +74,21 @@ WITH c AS MATERIALIZED (
 		ORDER BY x.position
 		LIMIT 1
 	) f ON true
-	WHERE NOT c.active AND NOT c.stops AND NOT c.paused AND NOT c.left_out
-), d AS MATERIALIZED (
-	SELECT c.*, g.since, g.unsettled, ($3::uuid[])[row_number() OVER (ORDER BY g.since, c.consumer)] AS new_id
-	FROM c
+	WHERE NOT states.active AND NOT states.stops AND NOT states.paused AND NOT states.left_out
+), due AS MATERIALIZED (
+	SELECT states.*, g.since, g.unsettled, ($3::uuid[])[row_number() OVER (ORDER BY g.since, states.consumer)] AS new_id
+	FROM states
 	CROSS JOIN LATERAL (
-		SELECT LEAST(min(e.published_at) FILTER (WHERE e.settled), CASE WHEN c.due_at <= c.now THEN c.due_at END)
-			AS since, min(e.published_at) FILTER (WHERE NOT e.settled) AS unsettled
-		FROM e
-		WHERE e.consumer = c.consumer
+		SELECT LEAST(min(unread.published_at) FILTER (WHERE unread.settled), CASE WHEN states.due_at <= states.now
+			THEN states.due_at END) AS since, min(unread.published_at) FILTER (WHERE NOT unread.settled) AS unsettled
+		FROM unread
+		WHERE unread.consumer = states.consumer
 	) g
-	WHERE NOT c.active AND NOT c.stops AND NOT c.paused AND NOT c.left_out
-), l AS MATERIALIZED (
+	WHERE NOT states.active AND NOT states.stops AND NOT states.paused AND NOT states.left_out
+), locked AS MATERIALIZED (
 	SELECT f.consumer
-	FROM (SELECT d.consumer FROM d WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL UNION ALL SELECT c.consumer FROM c
-		WHERE c.stops) u
+	FROM (SELECT due.consumer FROM due WHERE due.since IS NOT NULL AND due.new_id IS NOT NULL
+		UNION ALL SELECT states.consumer FROM states WHERE states.stops) u
 	CROSS JOIN LATERAL (
 		SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
@@ -97,61 +97,62 @@ WITH c AS MATERIALIZED (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, priority, status,
 		available_at, deadline_at, retry_policy, metadata,
 		timeout, created_at, input, run_key, key_scope)
-	SELECT d.new_id, $1, ` + runOfConsumer + `d.consumer, d.task_queue, d.consumer, d.priority, 'PENDING', LEAST(d.since, d.now), d.now + d.timeout, d.retry_policy, d.metadata,
-		d.timeout, d.now, coalesce(d.state, ''), d.run_key, ''
-	FROM d
-	JOIN l ON l.consumer = d.consumer
-	WHERE d.since IS NOT NULL AND d.new_id IS NOT NULL
+	SELECT due.new_id, $1, ` + runOfConsumer + `due.consumer, due.task_queue, due.consumer, due.priority, 'PENDING',
+		LEAST(due.since, due.now), due.now + due.timeout, due.retry_policy, due.metadata,
+		due.timeout, due.now, coalesce(due.state, ''), due.run_key, ''
+	FROM due
+	JOIN locked ON locked.consumer = due.consumer
+	WHERE due.since IS NOT NULL AND due.new_id IS NOT NULL
 	ON CONFLICT DO NOTHING
 	RETURNING run_id
-), n AS MATERIALIZED (
-	SELECT d.* FROM d JOIN started ON started.run_id = d.new_id
+), starting AS MATERIALIZED (
+	SELECT due.* FROM due JOIN started ON started.run_id = due.new_id
 ), begun AS (
 	UPDATE kagzi.consumers x
-	SET run_id = n.new_id, wake_at = NULL, noticed_at = NULL
-	FROM n
-	WHERE x.consumer = n.consumer AND x.namespace_id = $1
+	SET run_id = starting.new_id, wake_at = NULL, noticed_at = NULL
+	FROM starting
+	WHERE x.consumer = starting.consumer AND x.namespace_id = $1
 ), looked AS (
 	UPDATE kagzi.subscriptions x
-	SET looked_at = GREATEST(x.looked_at, e.look_to)
-	FROM n
-	JOIN e ON e.consumer = n.consumer
-	WHERE x.topic = e.topic AND x.consumer = e.consumer AND x.namespace_id = $1
+	SET looked_at = GREATEST(x.looked_at, unread.look_to)
+	FROM starting
+	JOIN unread ON unread.consumer = starting.consumer
+	WHERE x.topic = unread.topic AND x.consumer = unread.consumer AND x.namespace_id = $1
 ), noticed AS (
 	UPDATE kagzi.consumers x
-	SET noticed_at = c.finished_at
-	FROM c
-	JOIN l ON l.consumer = c.consumer
-	WHERE c.stops AND x.consumer = c.consumer AND x.namespace_id = $1
+	SET noticed_at = states.finished_at
+	FROM states
+	JOIN locked ON locked.consumer = states.consumer
+	WHERE states.stops AND x.consumer = states.consumer AND x.namespace_id = $1
 ), stopped AS (
 	INSERT INTO kagzi.pauses (namespace_id, run_key, key_scope, reason, actor, paused_at)
-	SELECT DISTINCT ON (c.run_key) $1, c.run_key, '', 'run ' || c.run_id || ' of consumer ' || c.consumer || ' failed',
-		'kagzi', c.now
-	FROM c
-	JOIN l ON l.consumer = c.consumer
-	WHERE c.stops
-	ORDER BY c.run_key, c.consumer
+	SELECT DISTINCT ON (states.run_key) $1, states.run_key, '',
+		'run ' || states.run_id || ' of consumer ' || states.consumer || ' failed', 'kagzi', states.now
+	FROM states
+	JOIN locked ON locked.consumer = states.consumer
+	WHERE states.stops
+	ORDER BY states.run_key, states.consumer
 	ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO NOTHING
-), k AS MATERIALIZED (
-	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE c.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
-			WHEN c.left_out OR c.active AND c.moved THEN c.now + interval '5 seconds'
-			WHEN c.stops AND l.consumer IS NULL THEN c.now + $7::bigint * interval '1 microsecond'
-			WHEN n.consumer IS NOT NULL OR c.active OR c.stops OR c.paused THEN NULL
-			WHEN d.since IS NOT NULL THEN c.now + $7::bigint * interval '1 microsecond'
-			WHEN d.unsettled IS NOT NULL
-				THEN LEAST(c.due_at, c.now + LEAST(GREATEST($7::bigint * interval '1 microsecond',
-				(c.now - d.unsettled) / 2), interval '5 seconds'))
-			ELSE c.due_at
+), keys AS MATERIALIZED (
+	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE states.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
+			WHEN states.left_out OR states.active AND states.moved THEN states.now + interval '5 seconds'
+			WHEN states.stops AND locked.consumer IS NULL THEN states.now + $7::bigint * interval '1 microsecond'
+			WHEN starting.consumer IS NOT NULL OR states.active OR states.stops OR states.paused THEN NULL
+			WHEN due.since IS NOT NULL THEN states.now + $7::bigint * interval '1 microsecond'
+			WHEN due.unsettled IS NOT NULL
+				THEN LEAST(states.due_at, states.now + LEAST(GREATEST($7::bigint * interval '1 microsecond',
+				(states.now - due.unsettled) / 2), interval '5 seconds'))
+			ELSE states.due_at
 		END), 'infinity') END AS consumers_at
 	FROM unnest($2::text[]) AS u (run_key)
-	LEFT JOIN c ON c.run_key = u.run_key
-	LEFT JOIN d ON d.consumer = c.consumer
-	LEFT JOIN n ON n.consumer = c.consumer
-	LEFT JOIN l ON l.consumer = c.consumer
+	LEFT JOIN states ON states.run_key = u.run_key
+	LEFT JOIN due ON due.consumer = states.consumer
+	LEFT JOIN starting ON starting.consumer = states.consumer
+	LEFT JOIN locked ON locked.consumer = states.consumer
 	GROUP BY u.run_key
 )
 INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
-SELECT '', k.run_key, $1, 'infinity', k.consumers_at FROM k
+SELECT '', keys.run_key, $1, 'infinity', keys.consumers_at FROM keys
 ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at
 	WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at`
 

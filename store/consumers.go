@@ -35,7 +35,7 @@ func OwnGroup(consumer string) string { return "consumer " + consumer }
 // and the ends of runs have them locked all the time.
 const (
 	upsertConsumers = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.consumer, u.run_key, u.task_queue, u.priority, NULLIF(u.retry_policy, '')::jsonb AS retry_policy,
 		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END AS timeout,
 			NULLIF(u.metadata, '')::jsonb AS metadata,
@@ -48,18 +48,18 @@ WITH u AS MATERIALIZED (
 )
 INSERT INTO kagzi.consumers AS x (consumer, namespace_id, run_key, task_queue, priority, retry_policy, timeout,
 	metadata, least_wake, most_wake, pause_on_failure, wake_at, created_at)
-SELECT u.consumer, $1, u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata, u.least_wake,
-	u.most_wake, u.pause_on_failure, u.now, u.now
-FROM u
+SELECT given.consumer, $1, given.run_key, given.task_queue, given.priority, given.retry_policy, given.timeout,
+	given.metadata, given.least_wake, given.most_wake, given.pause_on_failure, given.now, given.now
+FROM given
 WHERE (
 	SELECT count(*) FROM kagzi.consumers x
-	WHERE x.consumer = u.consumer AND x.namespace_id = $1
+	WHERE x.consumer = given.consumer AND x.namespace_id = $1
 		AND (x.run_key, x.task_queue, x.priority, x.retry_policy, x.timeout, x.metadata, x.least_wake, x.most_wake,
 			x.pause_on_failure)
-			IS NOT DISTINCT FROM (u.run_key, u.task_queue, u.priority, u.retry_policy, u.timeout, u.metadata,
-				u.least_wake, u.most_wake, u.pause_on_failure)
+			IS NOT DISTINCT FROM (given.run_key, given.task_queue, given.priority, given.retry_policy, given.timeout,
+				given.metadata, given.least_wake, given.most_wake, given.pause_on_failure)
 ) = 0
-ORDER BY u.consumer
+ORDER BY given.consumer
 ON CONFLICT (consumer, namespace_id) DO UPDATE
 SET run_key = excluded.run_key, task_queue = excluded.task_queue, priority = excluded.priority,
 	retry_policy = excluded.retry_policy, timeout = excluded.timeout,
@@ -92,18 +92,18 @@ WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed
 		AND u.consumer = x.consumer) = 0`
 
 	keysOfConsumers = `
-WITH u AS MATERIALIZED (
+WITH keys AS MATERIALIZED (
 	SELECT DISTINCT u.run_key FROM unnest($2::text[]) AS u (run_key)
-), ` + insertChanges + ` (SELECT u.run_key, '' AS key_scope FROM u) k
+), ` + insertChanges + ` (SELECT keys.run_key, '' AS key_scope FROM keys) k
 )
 INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
-SELECT '', u.run_key, $1, 'infinity', 'infinity'
-FROM u
+SELECT '', keys.run_key, $1, 'infinity', 'infinity'
+FROM keys
 WHERE (
-	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1
+	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = keys.run_key AND x.namespace_id = $1
 		AND x.consumers_at IS NOT NULL
 ) = 0
-ORDER BY u.run_key
+ORDER BY keys.run_key
 ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at
 	WHERE x.consumers_at IS NULL`
 
@@ -176,13 +176,13 @@ func (s *Store) RegisterConsumers(ctx context.Context, consumers []*Consumer) er
 }
 
 const deleteConsumer = `
-WITH s AS (
+WITH unsubscribed AS (
 	DELETE FROM kagzi.subscriptions x WHERE x.consumer = $2 AND x.namespace_id = $1
-), d AS (
+), deleted AS (
 	DELETE FROM kagzi.consumers x WHERE x.consumer = $2 AND x.namespace_id = $1 RETURNING x.run_key
-), ` + insertChanges + ` (SELECT d.run_key, '' AS key_scope FROM d) k
+), ` + insertChanges + ` (SELECT deleted.run_key, '' AS key_scope FROM deleted) k
 )
-SELECT count(*) > 0 FROM d`
+SELECT count(*) > 0 FROM deleted`
 
 // ErrNoConsumer reports that there is no such consumer.
 var ErrNoConsumer = errors.New("no such consumer")
@@ -207,7 +207,7 @@ func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string, why 
 
 // A trigger makes a run due. While one is active, or another one of the group, the next one is.
 const triggerConsumer = `
-WITH c AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT x.consumer, x.run_key, x.task_queue, statement_timestamp() AS now, coalesce((
 			SELECT r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') FROM kagzi.workflow_runs r
 				WHERE r.run_id = x.run_id AND r.namespace_id = $1
@@ -218,12 +218,12 @@ WITH c AS MATERIALIZED (
 	FROM kagzi.consumers x
 	WHERE x.consumer = $2 AND x.namespace_id = $1
 	FOR NO KEY UPDATE
-), u AS (
-	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, c.now) FROM c WHERE x.consumer = c.consumer
-		AND x.namespace_id = $1 AND (NOT c.active OR NOT $3::bool)
-), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c WHERE NOT c.active OR NOT $3::bool) k
+), woken AS (
+	UPDATE kagzi.consumers x SET wake_at = LEAST(x.wake_at, locked.now) FROM locked WHERE x.consumer = locked.consumer
+		AND x.namespace_id = $1 AND (NOT locked.active OR NOT $3::bool)
+), ` + insertChanges + ` (SELECT locked.run_key, '' AS key_scope FROM locked WHERE NOT locked.active OR NOT $3::bool) k
 )
-SELECT c.task_queue, c.active FROM c`
+SELECT locked.task_queue, locked.active FROM locked`
 
 // TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has
 // ended; with unlessActive it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is
@@ -255,7 +255,7 @@ func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unl
 
 // Keys that stand in the line are looked at anyway. So are those of active runs, when these end.
 const recheckConsumers = `
-WITH c AS MATERIALIZED (
+WITH overdue AS MATERIALIZED (
 	SELECT x.run_key, x.task_queue, x.consumer
 	FROM kagzi.consumers x
 	WHERE x.namespace_id = $1 AND x.consumer > '' AND (x.wake_at <= now() OR (
@@ -278,12 +278,12 @@ WITH c AS MATERIALIZED (
 	), 'infinity') = 'infinity'
 	ORDER BY x.consumer
 	LIMIT $2
-), ` + insertChanges + ` (SELECT c.run_key, '' AS key_scope FROM c) k
+), ` + insertChanges + ` (SELECT overdue.run_key, '' AS key_scope FROM overdue) k
 )
-SELECT DISTINCT ON (c.task_queue) c.task_queue, c.consumer FROM c ORDER BY 1, 2`
+SELECT DISTINCT ON (overdue.task_queue) overdue.task_queue, overdue.consumer FROM overdue ORDER BY 1, 2`
 
-// RecheckConsumers leaves changes of consumers that are due without anybody having been told, and returns one of each
-// queue. That happens to a new subscription: whoever was publishing when it was stored does not see it.
+// RecheckConsumers leaves changes of consumers that are due without a worker having been told, and returns one of each
+// queue. That happens to a new subscription: a transaction that was publishing when it was stored does not see it.
 func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, recheckConsumers, []any{s.namespace, clause.MaxQueues}, pg.Collect(&due, readDue))

@@ -121,7 +121,7 @@ func TestConsumer(t *testing.T) {
 	if got := eventIDs(p); !slices.Equal(got, []string{"1", "2", "3"}) || string(p.Events[0].Payload) != `"1"` {
 		t.Errorf("peeked %v", got)
 	}
-	publishes(t, s, named("b", "1")...) // nobody subscribes to it
+	publishes(t, s, named("b", "1")...) // no consumer subscribes to it
 	mustNotRun(t, s, "c")
 	completes(t, s, r, "one", time.Time{}, consumption(p, "a", "1", "3"))
 	mustNotRun(t, s, "c")
@@ -307,8 +307,8 @@ func TestConsumerWhoseRunIsEnded(t *testing.T) {
 	}
 }
 
-// Events behind a publisher who has not committed make nothing due. Nobody says so if he rolls back: the place in the
-// line does.
+// Events behind a publisher who has not committed make nothing due. A rollback writes nothing: the place in the line
+// does.
 func TestConsumerBehindAPublisher(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
@@ -411,7 +411,7 @@ func TestConsumerAfterAPause(t *testing.T) {
 	}
 }
 
-// A worker that died may have ended a run of a consumer, and handed its key to nobody.
+// A worker that died may have ended a run of a consumer, and handed its key to no worker.
 func TestConsumerOfALostWorker(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -466,8 +466,8 @@ func TestRegisterConsumersAgain(t *testing.T) {
 	}
 }
 
-// Somebody who was publishing when a consumer subscribed does not see it, and leaves no change. The coordinator finds
-// that.
+// A transaction that was publishing when a consumer subscribed does not see it, and leaves no change. The coordinator
+// finds that.
 func TestRecheckConsumers(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -528,7 +528,7 @@ func TestConsumerThatDoesNotPeek(t *testing.T) {
 	}
 }
 
-// The end of a run that somebody has cancelled meanwhile changes nothing of its consumer.
+// The end of a run that was cancelled meanwhile changes nothing of its consumer.
 func TestConsumerWhoseRunIsCancelledAtItsEnd(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -17,32 +17,32 @@ import (
 // The end of a run may change the subscription after l has read it. That only adds to what is consumed, so the range
 // stays right, and the UPDATE adds it to the row's newest version.
 const skipEvent = `
-WITH l AS MATERIALIZED (
+WITH subscription AS MATERIALIZED (
 	SELECT x.position, x.consumed FROM kagzi.subscriptions x WHERE x.topic = $2 AND x.consumer = $3
 		AND x.namespace_id = $1
-), e AS MATERIALIZED (
+), event AS MATERIALIZED (
 	SELECT x.position FROM kagzi.events x WHERE x.event_id = $4 AND x.topic || '' = $2 AND x.namespace_id = $1
-), u AS MATERIALIZED (
-	SELECT pg_catalog.int8multirange(pg_catalog.int8range(CASE WHEN e.position <= $5
-		THEN coalesce(b.position, lower(g.gap) - 1) ELSE e.position - 1 END, e.position, '(]')) AS ranges
-	FROM l
-	CROSS JOIN e
-	CROSS JOIN LATERAL unnest(pg_catalog.int8multirange(pg_catalog.int8range(l.position + 1, NULL)) - l.consumed)
-		AS g (gap)
+), done AS MATERIALIZED (
+	SELECT pg_catalog.int8multirange(pg_catalog.int8range(CASE WHEN event.position <= $5
+		THEN coalesce(b.position, lower(g.gap) - 1) ELSE event.position - 1 END, event.position, '(]')) AS ranges
+	FROM subscription
+	CROSS JOIN event
+	CROSS JOIN LATERAL unnest(pg_catalog.int8multirange(pg_catalog.int8range(subscription.position + 1,
+		NULL)) - subscription.consumed) AS g (gap)
 	LEFT JOIN LATERAL (
 		SELECT x.position FROM kagzi.events x
-		WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(g.gap) AND x.position < e.position
+		WHERE x.topic = $2 AND x.namespace_id = $1 AND x.position >= lower(g.gap) AND x.position < event.position
 		ORDER BY x.position DESC
 		LIMIT 1
 	) b ON true
-	WHERE g.gap @> e.position
-), d AS (
+	WHERE g.gap @> event.position
+), updated AS (
 	UPDATE kagzi.subscriptions s
 	SET ` + consumeRanges + `
-	FROM u
+	FROM done
 	WHERE s.topic = $2 AND s.consumer = $3 AND s.namespace_id = $1
 )
-SELECT (SELECT count(*) FROM l) > 0, (SELECT count(*) FROM e) > 0, (SELECT count(*) FROM u) > 0`
+SELECT (SELECT count(*) FROM subscription) > 0, (SELECT count(*) FROM event) > 0, (SELECT count(*) FROM done) > 0`
 
 // ErrNoEvent reports that the topic has no such event.
 var ErrNoEvent = errors.New("no such event")

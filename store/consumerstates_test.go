@@ -85,7 +85,7 @@ func TestSkipEvent(t *testing.T) {
 	}
 }
 
-// Behind a publisher who has not committed, an event is skipped alone: what he commits stays.
+// Behind a publisher who has not committed, an event is skipped alone: what it commits stays.
 func TestSkipEventBehindAPublisher(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -133,7 +133,7 @@ func TestSkipEventRacesWithARun(t *testing.T) {
 				}
 			} else {
 				exec(t, tx, `UPDATE kagzi.subscriptions s SET `+consumeRanges+
-					` FROM (SELECT $1::int8multirange AS ranges) u`, multirange(e.Consumed.Topics[0].Ranges))
+					` FROM (SELECT $1::int8multirange AS ranges) done`, multirange(e.Consumed.Topics[0].Ranges))
 				second = func(ctx context.Context) error { return s.SkipEvent(ctx, nil, "c", "a", "2", Why{}) }
 			}
 			meetsLock(t, s, func(ctx context.Context) {

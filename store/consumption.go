@@ -123,7 +123,7 @@ func multirange(ranges [][2]int64) string {
 // at their events. Then another run follows after least_wake.
 const (
 	commitConsumers = `
-WITH u AS MATERIALIZED (
+WITH ended AS MATERIALIZED (
 	SELECT u.run_id, u.consumer, r.output, LEAST(CASE WHEN u.wake > 0
 		THEN LEAST(GREATEST(timestamptz 'epoch' + u.wake * interval '1 microsecond', r.now + c.least_wake),
 			r.now + c.most_wake) END, CASE WHEN (
@@ -146,12 +146,12 @@ WITH u AS MATERIALIZED (
 	ORDER BY u.consumer
 )
 UPDATE kagzi.consumers c
-SET state = u.output, wake_at = LEAST(c.wake_at, u.wake_at), noticed_at = 'infinity'
-FROM u
-WHERE c.consumer = u.consumer AND c.namespace_id = $1 AND c.run_id = u.run_id`
+SET state = ended.output, wake_at = LEAST(c.wake_at, ended.wake_at), noticed_at = 'infinity'
+FROM ended
+WHERE c.consumer = ended.consumer AND c.namespace_id = $1 AND c.run_id = ended.run_id`
 
 	commitSubscriptions = `
-WITH u AS MATERIALIZED (
+WITH done AS MATERIALIZED (
 	SELECT u.consumer, u.topic, u.looked, u.ranges::int8multirange AS ranges
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[]) AS u (run_id, lease, consumer,
 		topic, looked, ranges)
@@ -164,16 +164,16 @@ WITH u AS MATERIALIZED (
 	) > 0
 )
 UPDATE kagzi.subscriptions s
-SET looked_at = u.looked, ` + consumeRanges + `
-FROM u
-WHERE s.topic = u.topic AND s.consumer = u.consumer AND s.namespace_id = $1`
+SET looked_at = done.looked, ` + consumeRanges + `
+FROM done
+WHERE s.topic = done.topic AND s.consumer = done.consumer AND s.namespace_id = $1`
 
 	// What the subscription s has consumed with u.ranges. If the first range begins where position ends, the position
 	// moves to its end.
-	consumeRanges = `consumed = (s.consumed + u.ranges) - pg_catalog.int8multirange(pg_catalog.int8range(NULL, ` +
+	consumeRanges = `consumed = (s.consumed + done.ranges) - pg_catalog.int8multirange(pg_catalog.int8range(NULL, ` +
 		consumedTo + `, '(]')),
 	position = ` + consumedTo
-	consumedTo = `coalesce((SELECT upper(r.part) - 1 FROM unnest(s.consumed + u.ranges) AS r (part)
+	consumedTo = `coalesce((SELECT upper(r.part) - 1 FROM unnest(s.consumed + done.ranges) AS r (part)
 		WHERE r.part @> s.position + 1), s.position)`
 )
 

@@ -42,7 +42,8 @@ type overdueRun struct {
 // Only the holder of this lock ends runs: other coordinators would only run into its row locks.
 const deadlineLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi deadlines ' || $1::text, 0::bigint))`
 
-// The statement leaves a run under a live lease to its worker, and a run that somebody has locked to the next pass.
+// The statement leaves a run under a live lease to its worker, and a run that another transaction has locked to the
+// next pass.
 const overdueRuns = `
 SELECT q.run_id, q.parent_run_id, q.deadline_at
 FROM kagzi.workflow_runs q
@@ -57,7 +58,8 @@ FOR UPDATE SKIP LOCKED`
 
 // EndOverdue ends the next batch of runs that no worker executes and whose deadline passed longer ago than the grace,
 // with their children. A run that was cancelled meanwhile ends as cancelled. EndOverdue waits for no lock. It leaves
-// out a run if somebody has locked it, its parent or a run below it, and ends none while another coordinator ends some.
+// out a run if another transaction has locked it, its parent or a run below it, and ends none while another coordinator
+// ends some.
 //
 // more tells the caller to call it again with o. It may be true after an error about single runs, too: the next batch
 // is smaller, and a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone,

@@ -16,7 +16,8 @@ func refuseEnds(t *testing.T, s *Store, like, code string) {
 		`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one' USING ERRCODE = '`+
 			code+`'; END $$`)
 	exec(t, s.pool,
-		`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.status = 'FAILED' AND new.external_id LIKE '`+like+`') EXECUTE FUNCTION refuse()`)
+		`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (new.status = 'FAILED' AND `+
+			`new.external_id LIKE '`+like+`') EXECUTE FUNCTION refuse()`)
 }
 
 // A run that cannot be ended is reported, whatever the reason, and does not keep the others from ending.

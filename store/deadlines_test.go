@@ -231,7 +231,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 	}
 }
 
-// A run whose family somebody has locked waits for a later pass, and does not keep the others from ending.
+// A run whose family another transaction has locked waits for a later pass, and does not keep the others from ending.
 func TestOverdueRunsPassOverLocks(t *testing.T) {
 	t.Parallel()
 	for _, locked := range []string{"Run", "Parent", "Child", "Grandchild"} {

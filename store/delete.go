@@ -29,7 +29,9 @@ const childrenOf = `
 SELECT u.place, q.run_id, q.status, q.belongs, q.marked
 FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS u (run_id, after, place)
 CROSS JOIN LATERAL (
-	SELECT f.run_id, f.status, NOT f.detached OR coalesce(f.parent_step_id LIKE '%` + compensationSuffix + `', false) AS belongs, coalesce(f.waiting_on = '` + clause.BeingDeleted + `', false) AS marked
+	SELECT f.run_id, f.status, NOT f.detached
+		OR coalesce(f.parent_step_id LIKE '%` + compensationSuffix + `', false) AS belongs,
+		coalesce(f.waiting_on = '` + clause.BeingDeleted + `', false) AS marked
 	FROM kagzi.workflow_runs f
 	WHERE f.parent_run_id = u.run_id AND f.namespace_id = $1 AND f.run_id > u.after
 	ORDER BY f.run_id
@@ -44,7 +46,8 @@ FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
 	SELECT q.run_id
 	FROM kagzi.workflow_runs q
-	WHERE q.parent_run_id = u.run_id AND q.namespace_id = $1 AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
+	WHERE q.parent_run_id = u.run_id AND q.namespace_id = $1
+		AND (NOT q.detached OR q.parent_step_id LIKE '%` + compensationSuffix + `')
 	OFFSET 0
 ) c
 EXCEPT
@@ -90,22 +93,22 @@ WHERE r.run_id = ANY ($2::uuid[]) AND r.namespace_id = $1 AND r.status IN ('COMP
 // freeSlots removes them. The deletes have arrays as conditions, of which the planner does not know the length: see
 // pruneRuns.
 const deleteRuns = `
-WITH d AS MATERIALIZED (
+WITH runs AS MATERIALIZED (
 	SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id)
-), s AS (
-	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
-), g AS (
-	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
-), x AS (
-	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+), steps AS (
+	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND s.namespace_id = $1
+), messages AS (
+	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND g.namespace_id = $1
+), places AS (
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND x.namespace_id = $1
 		AND CASE WHEN x.lease IS NULL THEN true ELSE false END
-), i AS (
-	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND i.namespace_id = $1
-), e AS (
-	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
+), items AS (
+	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND i.namespace_id = $1
+), events AS (
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND e.namespace_id = $1
 		AND e.event <> 'DELETED'
 )
-DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1`
+DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND r.namespace_id = $1`
 
 // A NeededRun reports that a run cannot be deleted alone: its parent or its consumer still needs it.
 type NeededRun struct {
@@ -597,7 +600,7 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 	})
 }
 
-// withFree calls f in a transaction that has locked those of the runs that nobody else has locked.
+// withFree calls f in a transaction that has locked those of the runs that no other has locked.
 func (s *Store) withFree(ctx context.Context, ids []uuid.UUID,
 	f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error,
 ) error {
@@ -633,20 +636,20 @@ func (s *Store) FindDeleted(ctx context.Context, externalID string) (id uuid.UUI
 }
 
 const pruneDeletions = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT e.run_id, e.event_id
 	FROM kagzi.run_events e
 	WHERE e.namespace_id = $1 AND e.event = 'DELETED' AND e.occurred_at < now() - $2::bigint * interval '1 microsecond'
 	ORDER BY e.occurred_at
 	LIMIT $3
 	FOR UPDATE SKIP LOCKED
-), d AS (
+), deleted AS (
 	DELETE FROM kagzi.run_events e
-	WHERE e.run_id = ANY (ARRAY (SELECT l.run_id FROM l)) AND e.event_id = ANY (ARRAY (SELECT l.event_id FROM l))
-		AND e.namespace_id = $1
+	WHERE e.run_id = ANY (ARRAY (SELECT locked.run_id FROM locked))
+		AND e.event_id = ANY (ARRAY (SELECT locked.event_id FROM locked)) AND e.namespace_id = $1
 	RETURNING e.run_id
 )
-SELECT count(*) FROM d`
+SELECT count(*) FROM deleted`
 
 // PruneDeletions deletes up to limit events of deletions that are older than keep, and returns how many it has deleted.
 func (s *Store) PruneDeletions(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Retention deletes a run while Delete waits for its lock. The run's children stay until they are old, too, and no
-// record says that somebody has deleted them.
+// record says that they were deleted.
 func TestDeleteMeetsRetention(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -34,8 +34,8 @@ func TestDeleteMeetsRetention(t *testing.T) {
 	}
 }
 
-// Two calls delete the same run, or a call and a coordinator. Whoever deletes rows of a run has locked it: otherwise
-// the one that begins with the steps and the one that begins with the messages would wait for each other.
+// Two calls delete the same run, or a call and a coordinator. A transaction that deletes rows of a run has locked it:
+// otherwise the one that begins with the steps and the one that begins with the messages would wait for each other.
 func TestDeleteMeetsDelete(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -68,7 +68,7 @@ func TestDeleteMeetsDelete(t *testing.T) {
 	}
 }
 
-// A portion that somebody else has deleted meanwhile was not the last one: without that, the rest would go in one
+// A portion that another transaction has deleted meanwhile was not the last one: without that, the rest would go in one
 // transaction, however large it is.
 func TestPruneStepsBesideAnother(t *testing.T) {
 	t.Parallel()

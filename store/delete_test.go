@@ -231,7 +231,8 @@ func finishDeletions(t *testing.T, s *Store, ids ...uuid.UUID) {
 	}
 }
 
-// A coordinator finds only what is marked, page by page, and does not wait for a run that somebody has locked.
+// A coordinator finds only what is marked, page by page, and does not wait for a run that another transaction has
+// locked.
 func TestMarkedRuns(t *testing.T) {
 	t.Parallel()
 	s := open(t)

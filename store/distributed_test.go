@@ -153,7 +153,8 @@ func TestDistributionRules(t *testing.T) {
 
 		{"times are computed in a CTE", `
 			WITH l AS MATERIALIZED (SELECT q.run_id,
-				clock_timestamp() + ` + micro + ` AS until FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 FOR UPDATE)
+				clock_timestamp() + ` + micro + ` AS until FROM kagzi.workflow_runs q WHERE q.run_id = $2
+					AND q.namespace_id = $1 FOR UPDATE)
 			UPDATE kagzi.workflow_runs r SET available_at = CASE WHEN r.status = 'RUNNING'
 				THEN l.until END` + ofLocked + ` RETURNING r.run_id, r.available_at <= l.until`, ""},
 		{"an interval over arguments alone", runs + `available_at = GREATEST(r.available_at, timestamptz 'epoch' + ` +

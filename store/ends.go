@@ -32,7 +32,7 @@ type ending struct {
 // A run that ends, or whose final outcome is decided here, loses its lease: a late write of its worker must fail. $9
 // says that the leases of the RUNNING runs have expired.
 const endRuns = `
-WITH k AS MATERIALIZED (
+WITH decided AS MATERIALIZED (
 	SELECT r.run_id, r.parent_run_id, r.now, r.now + $8::bigint * interval '1 microsecond' AS until,
 		CASE WHEN $9::bool AND r.cancelling THEN 'CANCELLED' ELSE r.status END AS status,
 		CASE WHEN $9::bool AND r.cancelling THEN r.old_kind ELSE r.error_kind END AS error_kind,
@@ -61,11 +61,11 @@ WITH k AS MATERIALIZED (
 			OFFSET 0
 		) q
 	) r
-), l AS MATERIALIZED (
-	SELECT k.*, jsonb_build_object('status', k.status, 'kind', k.error_kind, 'error', k.error) AS outcome,
-		NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output
-	FROM k
-	WHERE k.act <> 'leave'
+), endings AS MATERIALIZED (
+	SELECT decided.*, jsonb_build_object('status', decided.status, 'kind', decided.error_kind, 'error', decided.error)
+		AS outcome, NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output
+	FROM decided
+	WHERE decided.act <> 'leave'
 ), ` + writeEndings
 
 var endColumns = columnsOf(endRuns,
@@ -76,56 +76,60 @@ var endColumns = columnsOf(endRuns,
 	bools("asked", func(e ending) bool { return e.asked }),
 )
 
-// The end of a statement that ends runs. It changes each run of the CTE l by its act:
+// The end of a statement that ends runs. It changes each run of the CTE endings by its act:
 //   - end: the run ends;
 //   - compensate: its final outcome is decided, and its compensations run first;
 //   - mark: its worker has to end it;
 //   - decide: its compensations are under way, and it gets another final outcome.
 //
-// An end wakes the parent, unless l has the parent, too: a statement cannot update a row twice. For a parent the
+// An end wakes the parent, unless endings has the parent, too: a statement cannot update a row twice. For a parent the
 // statement returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on
 // parents names the statuses that it excludes. If it named the active ones, the planner could use the claim's index,
 // which it prefers without statistics and then reads whole.
-const writeEndings = `w AS (
+const writeEndings = `parents AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.wakeups + k.ended >= r.wakeups_awaited
 			THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM (SELECT l.parent_run_id, count(*) AS ended, min(l.now) AS now FROM l WHERE l.parent_run_id IS NOT NULL
-		AND l.act = 'end' GROUP BY 1) k
+	FROM (SELECT endings.parent_run_id, count(*) AS ended, min(endings.now) AS now FROM endings
+		WHERE endings.parent_run_id IS NOT NULL AND endings.act = 'end' GROUP BY 1) k
 	WHERE r.run_id = k.parent_run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-		AND NOT EXISTS (SELECT FROM l WHERE l.run_id = r.run_id)
+		AND NOT EXISTS (SELECT FROM endings WHERE endings.run_id = r.run_id)
 	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'SLEEPING'
 		AND r.available_at <= k.now AS due, r.outcome IS NOT NULL AS compensating, r.run_key, r.key_scope
-), d AS (
+), written AS (
 	UPDATE kagzi.workflow_runs r
-	SET status = CASE l.act WHEN 'end' THEN l.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
-		outcome = CASE WHEN l.act IN ('compensate', 'decide') THEN l.outcome ELSE r.outcome END,
-		finished_at = CASE WHEN l.act = 'end' THEN l.now END,
-		available_at = CASE l.act WHEN 'end' THEN NULL WHEN 'mark' THEN r.available_at ELSE l.now END,
-		deadline_at = CASE l.act WHEN 'mark' THEN LEAST(r.deadline_at, l.until) WHEN 'compensate' THEN NULL
+	SET status = CASE endings.act WHEN 'end' THEN endings.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
+		outcome = CASE WHEN endings.act IN ('compensate', 'decide') THEN endings.outcome ELSE r.outcome END,
+		finished_at = CASE WHEN endings.act = 'end' THEN endings.now END,
+		available_at = CASE endings.act WHEN 'end' THEN NULL WHEN 'mark' THEN r.available_at ELSE endings.now END,
+		deadline_at = CASE endings.act WHEN 'mark' THEN LEAST(r.deadline_at, endings.until) WHEN 'compensate' THEN NULL
 			ELSE r.deadline_at END,
-		wakeups_awaited = CASE WHEN l.act = 'compensate' THEN r.wakeups ELSE r.wakeups_awaited END,
-		lease = CASE WHEN l.act IN ('end', 'compensate') THEN l.lease ELSE r.lease END,
-		locked_by = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
-		waiting_on = CASE WHEN l.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
-		attempts = r.attempts + CASE WHEN l.act IN ('end', 'compensate') AND l.status = 'FAILED' AND r.outcome IS NULL
-			THEN 1 ELSE 0 END,
-		error_kind = l.error_kind, error = l.error, output = l.output, quarantined = l.quarantined, paused_at = NULL,
-		cancel_requested_at = CASE WHEN l.act = 'mark' THEN coalesce(r.cancel_requested_at, l.now)
+		wakeups_awaited = CASE WHEN endings.act = 'compensate' THEN r.wakeups ELSE r.wakeups_awaited END,
+		lease = CASE WHEN endings.act IN ('end', 'compensate') THEN endings.lease ELSE r.lease END,
+		locked_by = CASE WHEN endings.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
+		waiting_on = CASE WHEN endings.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
+		attempts = r.attempts + CASE WHEN endings.act IN ('end', 'compensate') AND endings.status = 'FAILED'
+			AND r.outcome IS NULL THEN 1 ELSE 0 END,
+		error_kind = endings.error_kind, error = endings.error, output = endings.output,
+			quarantined = endings.quarantined, paused_at = NULL,
+		cancel_requested_at = CASE WHEN endings.act = 'mark' THEN coalesce(r.cancel_requested_at, endings.now)
 			ELSE r.cancel_requested_at END
-	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, l.act, r.run_key, r.key_scope, r.tells, r.task_queue, r.workflow_type, r.version, r.status,
-		r.error_kind,
+	FROM endings
+	WHERE r.run_id = endings.run_id AND r.namespace_id = $1
+	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.tells, r.task_queue, r.workflow_type, r.version,
+		r.status, r.error_kind,
 		coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age
-), ` + insertChanges + ` (SELECT w.run_key, w.key_scope FROM w WHERE w.due UNION ALL SELECT d.run_key, d.key_scope FROM d WHERE d.act IN ('end', 'compensate')) k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` (SELECT parents.run_key, parents.key_scope FROM parents WHERE parents.due
+	UNION ALL SELECT written.run_key, written.key_scope FROM written WHERE written.act IN ('end', 'compensate')) k
+	WHERE k.run_key IS NOT NULL
 )
-SELECT d.run_id, d.act, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.tells AND d.act = 'end', d.status,
-	coalesce(d.error_kind, ''), d.age FROM d
+SELECT written.run_id, written.act, written.task_queue, written.workflow_type, coalesce(written.version, 0),
+	written.tells AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age FROM written
 UNION ALL
-SELECT w.run_id, CASE WHEN NOT w.due THEN 'wake' WHEN w.compensating THEN 'step' ELSE 'due' END, w.task_queue,
-	w.workflow_type, coalesce(w.version, 0), false, '', '', 0 FROM w`
+SELECT parents.run_id, CASE WHEN NOT parents.due THEN 'wake' WHEN parents.compensating THEN 'step' ELSE 'due' END,
+	parents.task_queue,
+	parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0 FROM parents`
 
 // An endingRow is a row of writeEndings.
 type endingRow struct {

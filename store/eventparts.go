@@ -16,12 +16,13 @@ import (
 // A namespace whose coordinators have said nothing for a month keeps nothing.
 const (
 	keepEvents = `
-WITH t AS MATERIALIZED (SELECT now() AS now, now() - interval '1 day' AS before)
+WITH clock AS MATERIALIZED (SELECT now() AS now, now() - interval '1 day' AS before)
 INSERT INTO kagzi.event_keepers AS x (keeper, keep, keep_pending, told_at)
-SELECT $1, $2::bigint * interval '1 microsecond', $3::bigint * interval '1 microsecond', t.now FROM t
+SELECT $1, $2::bigint * interval '1 microsecond', $3::bigint * interval '1 microsecond', clock.now FROM clock
 ON CONFLICT (keeper) DO UPDATE SET keep = excluded.keep, keep_pending = excluded.keep_pending,
 	told_at = excluded.told_at
-WHERE (x.keep, x.keep_pending) <> (excluded.keep, excluded.keep_pending) OR x.told_at < (SELECT t.before FROM t)`
+WHERE (x.keep, x.keep_pending) <> (excluded.keep, excluded.keep_pending)
+	OR x.told_at < (SELECT clock.before FROM clock)`
 
 	// While pending events hold up a partition ($1), the open one is used for a sixth of their time: the others then
 	// suffice for that time.
@@ -68,7 +69,7 @@ LIMIT 1`
 	openEventPart   = `INSERT INTO kagzi.event_parts (part, opened_at) VALUES ($1, now())`
 	deleteEventPart = `DELETE FROM kagzi.event_parts p WHERE p.part = $1`
 
-	// Nobody publishes while it is held: whoever publishes later sees what those before have published.
+	// No transaction publishes while it is held: one that publishes later sees what those before have published.
 	lockEvents = `LOCK TABLE kagzi.events IN SHARE ROW EXCLUSIVE MODE`
 )
 

@@ -60,7 +60,7 @@ FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::text
 	AS u (run_id, event_id, event, other, step_id, reason, actor, external_id, changes)
 ON CONFLICT DO NOTHING`
 
-// writeEvents writes the events of somebody's change in tx, its transaction, and to the audit log. Events that exist
+// writeEvents writes the events of a caller's change in tx, its transaction, and to the audit log. Events that exist
 // stay.
 func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	b := &pgx.Batch{}
@@ -82,7 +82,7 @@ func audited(events []RunEvent) (entries []AuditEntry) {
 	return entries
 }
 
-// writeOwnEvents is writeEvents for a change that nobody asked for: it is not in the audit log.
+// writeOwnEvents is writeEvents for a change that no caller asked for: it is not in the audit log.
 func (s *Store) writeOwnEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	return pg.Ask(ctx, tx, insertEvents, eventColumns.args(s.namespace, events), nil)
 }

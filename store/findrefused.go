@@ -42,8 +42,8 @@ CROSS JOIN LATERAL (
 	FROM kagzi.workflow_runs x
 	WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key AND x.priority = p.priority
 		AND ` +
-	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2 AND x.workflow_type = ANY ($3::text[])
-		AND x.run_id <> ALL ($7::uuid[])
+	clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2
+		AND x.workflow_type = ANY ($3::text[]) AND x.run_id <> ALL ($7::uuid[])
 	ORDER BY x.available_at, x.run_id
 	LIMIT $6
 ) r`

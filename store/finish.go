@@ -67,7 +67,7 @@ func readCompleted(finishes []*Finish) func(pgx.Rows) error {
 // run that has compensations to run does not end yet: its final outcome is decided, and it sleeps until they have run.
 // The lease stays in the row, so that resolve can distinguish a lost answer from a lost lease.
 const finishRuns = `
-WITH l AS MATERIALIZED (
+WITH endings AS MATERIALIZED (
 	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
 		u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, NULLIF(q.error, '') AS error, u.quarantined,
 		CASE WHEN u.status = 'COMPLETED' OR u.quarantined THEN 'end'

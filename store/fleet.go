@@ -175,7 +175,7 @@ func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detai
 // ---- retention ----
 
 const pruneWorkers = `
-WITH w AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT v.worker_id
 	FROM kagzi.workers v
 	WHERE v.namespace_id = $1 AND v.status = 'OFFLINE' AND v.stopped_at < now() - $2::bigint * interval '1 microsecond'
@@ -183,15 +183,15 @@ WITH w AS MATERIALIZED (
 	ORDER BY v.worker_id
 	LIMIT $3
 	FOR UPDATE SKIP LOCKED
-), e AS (
+), events AS (
 	DELETE FROM kagzi.worker_events d
-	WHERE d.namespace_id = $1 AND d.worker_id IN (SELECT w.worker_id FROM w)
-), d AS (
+	WHERE d.namespace_id = $1 AND d.worker_id IN (SELECT locked.worker_id FROM locked)
+), deleted AS (
 	DELETE FROM kagzi.workers d
-	WHERE d.namespace_id = $1 AND d.worker_id IN (SELECT w.worker_id FROM w)
+	WHERE d.namespace_id = $1 AND d.worker_id IN (SELECT locked.worker_id FROM locked)
 	RETURNING d.worker_id
 )
-SELECT count(*) FROM d`
+SELECT count(*) FROM deleted`
 
 // PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns
 // how many it deleted. Fewer than limit means that none are left.

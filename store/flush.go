@@ -268,20 +268,20 @@ func (f *Flush) forgotten() (steps []forgotten) {
 
 // Consumers that exist, and that the statement cannot lock.
 const heldConsumers = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT DISTINCT u.consumer FROM unnest($2::text[]) AS u (consumer)
-), l AS MATERIALIZED (
+), locked AS MATERIALIZED (
 	SELECT f.consumer
-	FROM (SELECT u.consumer FROM u ORDER BY 1) u
+	FROM (SELECT given.consumer FROM given ORDER BY 1) u
 	CROSS JOIN LATERAL (
 		SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
 		FOR NO KEY UPDATE SKIP LOCKED
 	) f
 )
-SELECT u.consumer
-FROM u
-CROSS JOIN LATERAL (SELECT FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1 OFFSET 0) x
-WHERE (SELECT count(*) FROM l WHERE l.consumer = u.consumer) = 0`
+SELECT given.consumer
+FROM given
+CROSS JOIN LATERAL (SELECT FROM kagzi.consumers x WHERE x.consumer = given.consumer AND x.namespace_id = $1 OFFSET 0) x
+WHERE (SELECT count(*) FROM locked WHERE locked.consumer = given.consumer) = 0`
 
 // heldConsumers locks the consumers whose runs complete, and returns those that another transaction has locked.
 func (s *Store) heldConsumers(ctx context.Context, tx pgx.Tx, finishes []*Finish) (held []string, err error) {

@@ -239,7 +239,7 @@ func TestFinish(t *testing.T) {
 	})
 }
 
-// A user's transaction holds a run's row. Everybody else goes on.
+// A user's transaction holds a run's row. All others go on.
 func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -308,8 +308,8 @@ func TestAUsersTransactionStallsNobodyElse(t *testing.T) {
 	wantOutcome(t, "lost", f.Finishes[0].Outcome, Lost)
 }
 
-// The first try has suspended the run when it meets a lock on a step, and is rolled back. Somebody who has waited for
-// the run has it before the second try does.
+// The first try has suspended the run when it meets a lock on a step, and is rolled back. A transaction that has waited
+// for the run has it before the second try does.
 func TestARolledBackTryIsNotDone(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -341,7 +341,7 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 	}
 }
 
-// Retention has deleted the child's parent: that nobody holds its row is no reason to wait.
+// Retention has deleted the child's parent: that no transaction holds its row is no reason to wait.
 func TestAFinishWhoseParentIsGone(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -55,20 +55,20 @@ func (e *NotFailed) Error() string {
 // those that caused it, and with each failure those of the branches and groups around it. A group that timed out counts
 // as a failure if $3 names it.
 const forgetNamed = `
-WITH RECURSIVE f (step_id, whole) AS (
+WITH RECURSIVE forgotten (step_id, whole) AS (
 	SELECT u.step_id COLLATE "C", true FROM unnest($3::text[]) AS u (step_id)
 	UNION
 	SELECT n.step_id, n.whole
-	FROM f
+	FROM forgotten
 	CROSS JOIN LATERAL (
-		SELECT regexp_replace(f.step_id, '/[^/]*$', ''::text) COLLATE "C" AS step_id, false AS whole
-			WHERE f.step_id LIKE '%/%'
+		SELECT regexp_replace(forgotten.step_id, '/[^/]*$', ''::text) COLLATE "C" AS step_id, false AS whole
+			WHERE forgotten.step_id LIKE '%/%'
 		UNION ALL
 		SELECT c.step_id COLLATE "C", true
 		FROM (
 			SELECT a.step_id, a.step_kind, a.status, a.output
 			FROM kagzi.step_runs a
-			WHERE a.run_id = $2 AND a.namespace_id = $1 AND a.step_id = f.step_id
+			WHERE a.run_id = $2 AND a.namespace_id = $1 AND a.step_id = forgotten.step_id
 			ORDER BY a.attempt_number DESC
 			LIMIT 1
 		) s
@@ -82,13 +82,13 @@ WITH RECURSIVE f (step_id, whole) AS (
 				AND starts_with(b.step_id, s.step_id || '/') AND strpos(substr(b.step_id, length(s.step_id) + 2),
 					'/') = 0
 		) c
-		WHERE f.whole AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
+		WHERE forgotten.whole AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
 	) n
 )
 UPDATE kagzi.step_runs s
 SET forgotten_by = coalesce(s.forgotten_by, (SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2
 	AND r.namespace_id = $1))
-WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT f.step_id FROM f)) AND s.namespace_id = $1
+WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT forgotten.step_id FROM forgotten)) AND s.namespace_id = $1
 	AND (s.status = 'FAILED' AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
 		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND s.step_id = ANY ($3::text[])
 			AND encode(s.output, 'escape') LIKE '%"timedOut":true%')

@@ -62,7 +62,7 @@ func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 // Copied rows have the attempt 0: the old run executed them, and keeps their compensations. With $7, the compensations
 // that were registered before position $8 are copied, too, and the copied rows count as the new run's own.
 const copySteps = `
-WITH h AS MATERIALIZED (
+WITH steps AS MATERIALIZED (
 	SELECT s.*, statement_timestamp() AS now, s.step_kind IN ('MARKER', 'BRANCH')
 		AND starts_with($4, s.step_id || '/') AS around,
 		coalesce(substring(s.output FROM 1 FOR 10) = '{"items":[', false) AS items,
@@ -70,40 +70,45 @@ WITH h AS MATERIALIZED (
 			ELSE s.finished_at END AS ended_at
 	FROM kagzi.step_runs s
 	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_id <> $4 AND NOT starts_with(s.step_id, $4 || '/')
-), b AS (
-	SELECT h.*, max(h.attempt_number) OVER (PARTITION BY h.step_id) AS last
-	FROM h
-	WHERE CASE WHEN h.step_kind = 'COMPENSATION' THEN $7::bool AND h.call IS NOT NULL
-		AND (h.position < $8 OR h.started_at <= $5::timestamptz)
-		ELSE h.started_at <= $5::timestamptz OR h.ended_at <= $5::timestamptz OR h.around AND h.attempt_number = 1 END
-), n AS (
-	SELECT b.*, bool_or(b.attempt_number = b.last AND NOT b.around AND (b.ended_at < $5::timestamptz
-		OR b.ended_at = $5::timestamptz AND b.position < $8) AND coalesce(b.forgotten_by >= $6, true)
-		AND (b.status = 'COMPLETED' OR b.status = 'FAILED' AND (b.wake_at IS NULL OR b.step_kind = 'MARKER'))) OVER
-			(PARTITION BY b.step_id) AS ended
-	FROM b
-), k AS (
-	SELECT n.*, n.step_kind = 'COMPENSATION' OR n.ended AND (n.step_id NOT LIKE '%` + cancelSuffix + `'
-		OR bool_or(n.ended AND n.step_kind = 'CHILD_WORKFLOW') OVER (PARTITION BY regexp_replace(n.step_id, '` + cancelSuffix + `$', ''::text))) AS settled
-	FROM n
+), early AS (
+	SELECT steps.*, max(steps.attempt_number) OVER (PARTITION BY steps.step_id) AS last
+	FROM steps
+	WHERE CASE WHEN steps.step_kind = 'COMPENSATION' THEN $7::bool AND steps.call IS NOT NULL
+		AND (steps.position < $8 OR steps.started_at <= $5::timestamptz)
+		ELSE steps.started_at <= $5::timestamptz OR steps.ended_at <= $5::timestamptz OR steps.around
+			AND steps.attempt_number = 1 END
+), timed AS (
+	SELECT early.*, bool_or(early.attempt_number = early.last AND NOT early.around AND (early.ended_at < $5::timestamptz
+		OR early.ended_at = $5::timestamptz AND early.position < $8) AND coalesce(early.forgotten_by >= $6, true)
+		AND (early.status = 'COMPLETED' OR early.status = 'FAILED'
+			AND (early.wake_at IS NULL OR early.step_kind = 'MARKER'))) OVER (PARTITION BY early.step_id) AS ended
+	FROM early
+), copied AS (
+	SELECT timed.*, timed.step_kind = 'COMPENSATION' OR timed.ended AND (timed.step_id NOT LIKE '%` + cancelSuffix + `'
+		OR bool_or(timed.ended AND timed.step_kind = 'CHILD_WORKFLOW')
+			OVER (PARTITION BY regexp_replace(timed.step_id, '` + cancelSuffix + `$', ''::text))) AS settled
+	FROM timed
 )
 INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
 	first_attempt, call, input, output,
 	error_kind, error, permanent, wake_at, child_run_id, position, worker_id, started_at, finished_at, sequence)
-SELECT $3::uuid, k.step_id, k.attempt_number, $1, k.status, k.step_kind, CASE WHEN $7::bool AND k.run_attempt > 0 THEN 1
-	ELSE 0 END, k.first_attempt,
-	k.call, k.input, k.output,
-	k.error_kind, k.error, k.permanent, k.wake_at, k.child_run_id, k.position, k.worker_id, k.started_at, k.finished_at,
-		k.sequence
-FROM k
-WHERE k.settled
+SELECT $3::uuid, copied.step_id, copied.attempt_number, $1, copied.status, copied.step_kind, CASE WHEN $7::bool
+	AND copied.run_attempt > 0 THEN 1 ELSE 0 END, copied.first_attempt,
+	copied.call, copied.input, copied.output,
+	copied.error_kind, copied.error, copied.permanent, copied.wake_at, copied.child_run_id, copied.position,
+		copied.worker_id, copied.started_at, copied.finished_at, copied.sequence
+FROM copied
+WHERE copied.settled
 UNION ALL
-SELECT $3::uuid, k.step_id, 1, $1, 'RUNNING', k.step_kind, 1, 1, NULL, k.input, convert_to(CASE WHEN k.items
-	THEN '{"items":'::text || (convert_from(k.output, 'UTF8'::name)::json -> 'items')::text || '}'::text ELSE '{}' END,
-		'UTF8'::name),
-	NULL, NULL, false, k.now + (k.wake_at - $5::timestamptz), NULL, k.position, k.worker_id, k.started_at, NULL, NULL
-FROM k
-WHERE NOT k.settled AND k.step_kind = 'MARKER' AND k.attempt_number = k.last AND (k.items OR k.wake_at IS NOT NULL)`
+SELECT $3::uuid, copied.step_id, 1, $1, 'RUNNING', copied.step_kind, 1, 1, NULL, copied.input,
+	convert_to(CASE WHEN copied.items
+		THEN '{"items":'::text || (convert_from(copied.output, 'UTF8'::name)::json -> 'items')::text || '}'::text
+		ELSE '{}' END, 'UTF8'::name),
+	NULL, NULL, false, copied.now + (copied.wake_at - $5::timestamptz), NULL, copied.position, copied.worker_id,
+		copied.started_at, NULL, NULL
+FROM copied
+WHERE NOT copied.settled AND copied.step_kind = 'MARKER' AND copied.attempt_number = copied.last
+	AND (copied.items OR copied.wake_at IS NOT NULL)`
 
 // Copies all messages. Those that the copied steps consumed stay consumed, the others are unread.
 const copySignals = `

@@ -19,7 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// holding opens a transaction of somebody else that has started a run of the ID.
+// holding opens a transaction of another caller that has started a run of the ID.
 func holding(t *testing.T, s *Store, id string) (end func(sql string)) {
 	t.Helper()
 	tx := begin(t, s)

@@ -61,7 +61,8 @@ const NoLimit = int64(math.MaxInt64)
 
 // The columns of a row s that eachStep reads. The output follows them.
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
-	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position, s.forgotten_by, CASE WHEN s.step_kind = 'SIGNAL' THEN s.input END`
+	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position,
+		s.forgotten_by, CASE WHEN s.step_kind = 'SIGNAL' THEN s.input END`
 
 // The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the
 // index. So the index is read backwards in portions of 128 attempts: each portion begins below the last step of the one
@@ -79,7 +80,7 @@ CROSS JOIN LATERAL (
 	FROM (
 		SELECT a.*, 300 + coalesce(octet_length(a.output), 0) + coalesce(octet_length(a.error), 0) AS size
 		FROM (
-			WITH RECURSIVE b (step_id) AS (
+			WITH RECURSIVE bounds (step_id) AS (
 				(
 					SELECT s.step_id
 					FROM kagzi.step_runs s
@@ -89,11 +90,11 @@ CROSS JOIN LATERAL (
 				)
 				UNION ALL
 				SELECT n.step_id
-				FROM b
+				FROM bounds
 				CROSS JOIN LATERAL (
 					SELECT s.step_id
 					FROM kagzi.step_runs s
-					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id < b.step_id
+					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id < bounds.step_id
 					ORDER BY s.step_id DESC, s.attempt_number DESC
 					OFFSET 127 LIMIT 1
 				) n
@@ -111,13 +112,13 @@ CROSS JOIN LATERAL (
 			)
 			UNION ALL
 			SELECT d.*
-			FROM b
+			FROM bounds
 			CROSS JOIN LATERAL (
 				SELECT DISTINCT ON (s.step_id) s.*
 				FROM (
 					SELECT k.*
 					FROM kagzi.step_runs k
-					WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.step_id < b.step_id
+					WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.step_id < bounds.step_id
 					ORDER BY k.step_id DESC, k.attempt_number DESC
 					LIMIT 128
 				) s

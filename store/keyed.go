@@ -31,7 +31,7 @@ type Keys struct {
 	Last       time.Time // the place of the last of these
 	Read       int       // changes that were read
 	LastChange int64     // the highest ID of these
-	Busy       []Key     // of the keys handed, those that somebody else had locked
+	Busy       []Key     // of the keys handed, those that others had locked
 	Consumers  bool      // some of the keys that the claim looked at have consumers
 	locked     *lockedKeys
 	Announce   []string // queues of keys that have become due with room, of which the claim took nothing

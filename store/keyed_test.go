@@ -103,7 +103,7 @@ func sorted(ids []uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// A worker that dies has ended runs whose slots nobody has handed on. The coordinator that releases its runs makes
+// A worker that dies has ended runs whose slots no worker has handed on. The coordinator that releases its runs makes
 // claims look at all keys of its queues.
 func TestKeysOfALostWorker(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 				got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
-			exec(t, other, claimKeys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
+			exec(t, other, claimsWithPauses.keys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
 			commit(t, other)
 			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 1 {
 				t.Fatalf("the other claim took %d of %v", n, ids)

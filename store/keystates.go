@@ -17,7 +17,7 @@ import (
 // changes of a key only under the key's lock. Keys of runs that wait or hold a slot are left, so that they are not
 // deleted and inserted all the time.
 const pruneKeys = `
-WITH b AS MATERIALIZED (
+WITH batch AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL
 		AND x.max_running IS NULL AND x.rate_interval IS NULL
 		AND (x.rate_at IS NULL OR x.rate_at < now()) AS idle
@@ -25,45 +25,46 @@ WITH b AS MATERIALIZED (
 	WHERE (x.key_scope, x.run_key) > ($2::text, $3::text) AND x.namespace_id = $1
 	ORDER BY x.key_scope, x.run_key
 	LIMIT $4
-), l AS MATERIALIZED (
+), locked AS MATERIALIZED (
 	SELECT f.key_scope, f.run_key
-	FROM b
+	FROM batch
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.run_keys x
-		WHERE x.key_scope = b.key_scope AND x.run_key = b.run_key AND x.namespace_id = $1
+		WHERE x.key_scope = batch.key_scope AND x.run_key = batch.run_key AND x.namespace_id = $1
 			AND x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL
 				AND x.rate_interval IS NULL
 			AND (x.rate_at IS NULL OR x.rate_at < now() - coalesce((
-				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = b.key_scope
+				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = batch.key_scope
 					AND q.namespace_id = $1
 			), 0) * interval '1 microsecond')
 		FOR UPDATE SKIP LOCKED
 	) f
-	WHERE b.idle AND (
+	WHERE batch.idle AND (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.workflow_runs
-			WHERE key_scope = b.key_scope AND namespace_id = $1 AND run_key = b.run_key AND ` + clause.Waits + `
+			WHERE key_scope = batch.key_scope AND namespace_id = $1 AND run_key = batch.run_key AND ` + clause.Waits + `
 			LIMIT 1
 		) x
-	) = 0 AND CASE WHEN b.key_scope = '' THEN (
-		SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = b.run_key AND namespace_id = $1 AND ` +
+	) = 0 AND CASE WHEN batch.key_scope = '' THEN (
+		SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = batch.run_key AND namespace_id = $1 AND ` +
 	clause.HoldsGroup + `
 	) ELSE (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.workflow_runs
-			WHERE task_queue = b.key_scope AND namespace_id = $1 AND run_key = b.run_key AND ` + clause.Holds + `
+			WHERE task_queue = batch.key_scope AND namespace_id = $1 AND run_key = batch.run_key
+				AND ` + clause.Holds + `
 			LIMIT 1
 		) x
 	) END = 0
-), d AS (
+), deleted AS (
 	DELETE FROM kagzi.run_keys x
-	USING l
-	WHERE x.key_scope = l.key_scope AND x.run_key = l.run_key AND x.namespace_id = $1
+	USING locked
+	WHERE x.key_scope = locked.key_scope AND x.run_key = locked.run_key AND x.namespace_id = $1
 )
-SELECT (SELECT count(*) FROM b), (SELECT count(*) FROM l), coalesce(n.key_scope, ''), coalesce(n.run_key, '')
+SELECT (SELECT count(*) FROM batch), (SELECT count(*) FROM locked), coalesce(n.key_scope, ''), coalesce(n.run_key, '')
 FROM (SELECT) one
-LEFT JOIN (SELECT b.key_scope, b.run_key FROM b ORDER BY 1 DESC, 2 DESC LIMIT 1) n ON true`
+LEFT JOIN (SELECT batch.key_scope, batch.run_key FROM batch ORDER BY 1 DESC, 2 DESC LIMIT 1) n ON true`
 
 // A KeyCursor is a place among the keys of all queues.
 type KeyCursor struct{ scope, key string }

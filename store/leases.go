@@ -2,11 +2,11 @@ package store
 
 import "github.com/google/uuid"
 
-// The last two bits of a lease say what the claim wrote into the run that it found empty. So whoever gives back the run
-// without having begun it can undo that, even if the claim's answer was lost and the row no longer shows it.
+// The last two bits of a lease say what the claim wrote into the run that it found empty. So a caller that gives back
+// the run without having begun it can undo that, even if the claim's answer was lost and the row no longer shows it.
 const (
 	leaseStarts   byte = 1 << iota // started_at: it is the run's first claim
-	leaseVersions                  // version: nobody had chosen one
+	leaseVersions                  // version: none had been chosen
 )
 
 // leaseOf returns the lease with these last bits.

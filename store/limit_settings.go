@@ -21,10 +21,10 @@ type StepLimit struct {
 }
 
 const putLimit = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO kagzi.limits AS c (limit_name, namespace_id, every, burst, max_running, retry_after, next_at, line_at)
-SELECT $2, $1, $3, $4, NULLIF($5::int, 0), $6, t.now, t.now
-FROM t
+SELECT $2, $1, $3, $4, NULLIF($5::int, 0), $6, clock.now, clock.now
+FROM clock
 ON CONFLICT (limit_name, namespace_id) DO UPDATE
 SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running,
 	retry_after = EXCLUDED.retry_after`
@@ -34,55 +34,55 @@ SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after FROM kagzi.li
 	AND c.namespace_id = $1 FOR UPDATE`
 
 // $3 is how much shorter the wait for a token has become, and $4 says that no error stops the steps any more: then the
-// next token comes as soon as it may come after one that was just given. Nobody's wait gets longer by this statement:
-// who comes too early finds no token, and gets another time. The runs that somebody has locked come at their old times.
-// The keys of the runs that come earlier get a change, so that claims look at them earlier, too.
+// next token comes as soon as it may come after one that was just given. No wait gets longer by this statement: who
+// comes too early finds no token, and gets another time. The runs that others have locked come at their old times. The
+// keys of the runs that come earlier get a change, so that claims look at them earlier, too.
 const hurryLimit = `
-WITH t AS MATERIALIZED (
+WITH clock AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
-), c AS MATERIALIZED (
+), times AS MATERIALIZED (
 	SELECT x.now, x.earlier, x.now + GREATEST(x.next_at - x.earlier - x.now, '0') * $3::float8 AS next_at,
 		x.now + GREATEST(x.line_at - x.earlier - x.now, '0') * $3::float8 AS line_at
 	FROM (
-		SELECT t.now, c.next_at, c.line_at,
-			CASE WHEN $4::bool THEN GREATEST(c.next_at - t.now - ($5::bigint + c.every) * interval '1 microsecond', '0')
-				ELSE '0' END AS earlier
-		FROM t
+		SELECT clock.now, c.next_at, c.line_at,
+			CASE WHEN $4::bool THEN GREATEST(c.next_at - clock.now - ($5::bigint + c.every) * interval '1 microsecond',
+				'0') ELSE '0' END AS earlier
+		FROM clock
 		CROSS JOIN kagzi.limits c
 		WHERE c.limit_name = $2 AND c.namespace_id = $1
 	) x
-), l AS (
-	UPDATE kagzi.limits x SET next_at = c.next_at, line_at = c.line_at FROM c WHERE x.limit_name = $2
+), updated AS (
+	UPDATE kagzi.limits x SET next_at = times.next_at, line_at = times.line_at FROM times WHERE x.limit_name = $2
 		AND x.namespace_id = $1
-), p AS MATERIALIZED (
-	SELECT w.run_id, w.step_id, c.now + GREATEST(w.due_at - c.earlier - c.now, '0') * $3::float8 AS due_at,
-		CASE WHEN w.token_at <= c.now THEN w.token_at WHEN $4::bool THEN 'epoch'
-			ELSE c.now + (w.token_at - c.now) * $3::float8 END AS token_at
-	FROM c
+), places AS MATERIALIZED (
+	SELECT w.run_id, w.step_id, times.now + GREATEST(w.due_at - times.earlier - times.now, '0') * $3::float8 AS due_at,
+		CASE WHEN w.token_at <= times.now THEN w.token_at WHEN $4::bool THEN 'epoch'
+			ELSE times.now + (w.token_at - times.now) * $3::float8 END AS token_at
+	FROM times
 	CROSS JOIN kagzi.limit_places w
 	WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
-), u AS (
-	UPDATE kagzi.limit_places x SET due_at = p.due_at, token_at = p.token_at FROM p WHERE x.run_id = p.run_id
-		AND x.step_id = p.step_id AND x.namespace_id = $1
-), m AS MATERIALIZED (
+), moved AS (
+	UPDATE kagzi.limit_places x SET due_at = places.due_at, token_at = places.token_at FROM places
+		WHERE x.run_id = places.run_id AND x.step_id = places.step_id AND x.namespace_id = $1
+), locked AS MATERIALIZED (
 	SELECT q.run_id, r.due_at
-	FROM (SELECT p.run_id, min(p.due_at) AS due_at FROM p GROUP BY 1 ORDER BY 1) r
+	FROM (SELECT places.run_id, min(places.due_at) AS due_at FROM places GROUP BY 1 ORDER BY 1) r
 	CROSS JOIN LATERAL (
 		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = r.run_id AND y.namespace_id = $1
 			AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
 	) q
-), v AS (
+), woken AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + CASE WHEN r.status = 'RUNNING' THEN 1 ELSE 0 END,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, m.due_at)
+		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL THEN LEAST(r.available_at, locked.due_at)
 			ELSE r.available_at END
-	FROM m
-	WHERE r.run_id = m.run_id AND r.namespace_id = $1
+	FROM locked
+	WHERE r.run_id = locked.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version,
 		r.status = 'RUNNING' AS running, r.run_key, r.key_scope
-), ` + insertChanges + ` v k WHERE k.run_key IS NOT NULL AND NOT k.running
+), ` + insertChanges + ` woken k WHERE k.run_key IS NOT NULL AND NOT k.running
 )
-SELECT v.run_id, v.task_queue, v.workflow_type, v.version, v.running FROM v`
+SELECT woken.run_id, woken.task_queue, woken.workflow_type, woken.version, woken.running FROM woken`
 
 // SetLimit creates or changes a limit. It returns the runs that become due earlier. After a lost answer it may return
 // none: their workers find them by looking at the table.
@@ -98,7 +98,7 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 			before := pg.Micros(old.Every)
 			factor, lifts := 1.0, old.RetryAfter && !l.RetryAfter
 			switch every := pg.Micros(l.Every); {
-			case every == 0 && (before > 0 || lifts): // nobody waits for a token
+			case every == 0 && (before > 0 || lifts): // no step waits for a token
 				factor = 0
 			case every > 0 && before > every:
 				factor = float64(every) / float64(before)
@@ -168,9 +168,9 @@ SELECT EXISTS (
 	WHERE q.finished_at IS NULL
 )`
 
-// Slots of runs that are over go with it: if such a run was deleted, only whoever serves the limit would remove them.
+// Slots of runs that are over go with it: if such a run was deleted, only one that serves the limit would remove them.
 const deleteLimit = `
-WITH p AS (
+WITH places AS (
 	DELETE FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.lease IS NOT NULL
 )
 DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
@@ -204,8 +204,8 @@ func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, u
 	return found, used, pg.Wrap("delete limit", err)
 }
 
-// A loose scan, because only limits whose line has somebody to call are of interest. A run that was suspended while it
-// got a slot has no place in the line until the limit is served. A slot whose run was deleted is freed by whoever
+// A loose scan, because only limits whose line has a step to call are of interest. A run that was suspended while it
+// got a slot has no place in the line until the limit is served. A slot whose run was deleted is freed by the next that
 // serves the limit.
 const stalledLimits = `
 SELECT c.limit_name
@@ -230,7 +230,7 @@ WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name`
 
 // WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more.
-// Somebody has to serve them if the worker has died that should have: see ServeLimit.
+// A coordinator has to serve them if the worker has died that should have: see ServeLimit.
 func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, stalledLimits, []any{s.namespace}, pg.Collect(&names, pgx.RowTo[string]))

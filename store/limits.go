@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,10 +86,10 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease 
 ) END`
 
 const pauseLimit = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() + $3::bigint * interval '1 microsecond' AS at)
+WITH pause AS MATERIALIZED (SELECT clock_timestamp() + $3::bigint * interval '1 microsecond' AS at)
 UPDATE kagzi.limits c
-SET next_at = GREATEST(c.next_at, t.at), line_at = GREATEST(c.line_at, t.at)
-FROM t
+SET next_at = GREATEST(c.next_at, pause.at), line_at = GREATEST(c.line_at, pause.at)
+FROM pause
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
 // The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the
@@ -98,11 +97,11 @@ WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 // count after its end. If a run was deleted, nothing says when it ended: then its slots count from when they are first
 // found without it (due_at), as its steps may still run.
 const freeSlots = `
-WITH t AS MATERIALIZED (
+WITH clock AS MATERIALIZED (
 	SELECT x.now, x.now - $3::bigint * interval '1 microsecond' AS over FROM (SELECT clock_timestamp() AS now) x
-), h AS MATERIALIZED (
-	SELECT p.run_id, p.step_id, r.active, r.found AS lease, CASE WHEN r.found IS NOT NULL THEN t.now END AS found_at
-	FROM t
+), freed AS MATERIALIZED (
+	SELECT p.run_id, p.step_id, r.active, r.found AS lease, CASE WHEN r.found IS NOT NULL THEN clock.now END AS found_at
+	FROM clock
 	CROSS JOIN LATERAL (
 		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x WHERE x.limit_name = $2
 			AND x.namespace_id = $1 AND x.lease IS NOT NULL)
@@ -117,23 +116,25 @@ WITH t AS MATERIALIZED (
 	) p
 	CROSS JOIN LATERAL (
 		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease
-			AND (q.status = 'RUNNING' OR q.finished_at > t.over) OR p.lease IS NULL AND q.finished_at IS NULL),
-				p.lease IS NOT NULL AND p.due_at > t.over, false) AS live,
+			AND (q.status = 'RUNNING' OR q.finished_at > clock.over) OR p.lease IS NULL AND q.finished_at IS NULL),
+				p.lease IS NOT NULL AND p.due_at > clock.over, false) AS live,
 			coalesce(bool_or(q.finished_at IS NULL), false) AS active, CASE WHEN count(*) = 0 AND p.due_at IS NULL
 				THEN p.lease END AS found
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.run_id AND q.namespace_id = $1
 	) r
 	WHERE NOT r.live
-), d AS (
+), deleted AS (
 	DELETE FROM kagzi.limit_places p
-	USING h
-	WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND NOT h.active AND h.found_at IS NULL
+	USING freed
+	WHERE p.run_id = freed.run_id AND p.step_id = freed.step_id AND p.namespace_id = $1 AND NOT freed.active
+		AND freed.found_at IS NULL
 )
 UPDATE kagzi.limit_places p
-SET lease = h.lease, due_at = h.found_at, called_at = NULL
-FROM h
-WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND (h.active OR h.found_at IS NOT NULL)`
+SET lease = freed.lease, due_at = freed.found_at, called_at = NULL
+FROM freed
+WHERE p.run_id = freed.run_id AND p.step_id = freed.step_id AND p.namespace_id = $1
+	AND (freed.active OR freed.found_at IS NOT NULL)`
 
 // u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order
 // of the line, and the first that find room may have a slot. A step that has it gets the next token if it has waited
@@ -142,7 +143,7 @@ WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND 
 // token_at is epoch. Those who do not come at their time are waited for as long as a slot is kept. A step that was
 // called, and finds no slot, is called again.
 //
-// Nobody calls a run that is paused, because it would not come: it keeps its place.
+// No worker calls a run that is paused, because it would not come: it keeps its place.
 //
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
 // is when the run would have come by itself.
@@ -150,23 +151,27 @@ WHERE p.run_id = h.run_id AND p.step_id = h.step_id AND p.namespace_id = $1 AND 
 // So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together,
 // those that find no token soon get one for later (token_at).
 const serveLimit = `
-WITH ` + clause.PausesOfRuns + `, t AS MATERIALIZED (
+WITH ` + clause.PausesOfRuns + `, ` + asksOfLimit + wouldCome + answersOfLimit
+
+// The statement as far as which runs are called, and what follows.
+const (
+	asksOfLimit = `clock AS MATERIALIZED (
 	SELECT clock_timestamp() AS now
-), l AS MATERIALIZED (
-	SELECT t.now, t.now + $6::bigint * interval '1 microsecond' AS soon,
-		t.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
-		t.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every,
+), line AS MATERIALIZED (
+	SELECT clock.now, clock.now + $6::bigint * interval '1 microsecond' AS soon,
+		clock.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
+		clock.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every,
 			c.max_running, c.last_place,
-		GREATEST(c.next_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS next_at,
-		GREATEST(c.next_at, c.line_at, t.now - (c.burst - 1) * c.every * interval '1 microsecond') AS line_at,
+		GREATEST(c.next_at, clock.now - (c.burst - 1) * c.every * interval '1 microsecond') AS next_at,
+		GREATEST(c.next_at, c.line_at, clock.now - (c.burst - 1) * c.every * interval '1 microsecond') AS line_at,
 		coalesce(c.max_running - (
 			SELECT count(*) FROM kagzi.limit_places h WHERE h.limit_name = $2 AND h.namespace_id = $1
 				AND h.lease IS NOT NULL
 		), 1000000000) AS room
-	FROM t
+	FROM clock
 	CROSS JOIN kagzi.limits c
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
-), u AS MATERIALIZED (
+), asks AS MATERIALIZED (
 	SELECT u.ord, u.run_id, u.step_id, u.lease, p.place, p.due_at, p.token_at, p.called_at, p.lease IS NOT NULL AS held
 	FROM unnest($3::uuid[], $4::uuid[], $5::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
 	CROSS JOIN LATERAL (
@@ -179,155 +184,164 @@ WITH ` + clause.PausesOfRuns + `, t AS MATERIALIZED (
 		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.limit_name = $2
 		OFFSET 0
 	) p ON true
-), c AS MATERIALIZED (
+), callable AS MATERIALIZED (
 	SELECT p.*
-	FROM l
+	FROM line
 	CROSS JOIN LATERAL (
 		SELECT w.run_id, w.step_id, w.place, w.called_at
 		FROM kagzi.limit_places w
 		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NULL
-			AND (w.called_at IS NULL OR w.called_at > l.kept)
-			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id) THEN false
+			AND (w.called_at IS NULL OR w.called_at > line.kept)
+			AND CASE WHEN EXISTS (SELECT FROM asks WHERE asks.run_id = w.run_id AND asks.step_id = w.step_id) THEN false
 				ELSE EXISTS (
 				SELECT FROM kagzi.workflow_runs q
 				WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
-					AND ` + wouldCome + `
+					AND `
+	answersOfLimit = `
 			) END
 		ORDER BY w.place
-		LIMIT GREATEST(LEAST(l.room, 1000), 0)
+		LIMIT GREATEST(LEAST(line.room, 1000), 0)
 	) p
-), k AS MATERIALIZED (
-	SELECT x.*, row_number() OVER (ORDER BY x.place, x.ord) <= l.room AS fits,
-		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= l.stale THEN 'kept' WHEN x.due_at IS NOT NULL
+), ranked AS MATERIALIZED (
+	SELECT x.*, row_number() OVER (ORDER BY x.place, x.ord) <= line.room AS fits,
+		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= line.stale THEN 'kept' WHEN x.due_at IS NOT NULL
 			OR x.token_at IS NOT NULL THEN 'back' ELSE 'new' END AS class
-	FROM l
+	FROM line
 	CROSS JOIN (
-		SELECT u.ord, u.run_id, u.step_id, u.place, u.due_at, u.token_at, u.called_at
-		FROM u CROSS JOIN l
-		WHERE NOT u.held AND (u.due_at IS NULL OR u.due_at <= l.soon)
+		SELECT asks.ord, asks.run_id, asks.step_id, asks.place, asks.due_at, asks.token_at, asks.called_at
+		FROM asks CROSS JOIN line
+		WHERE NOT asks.held AND (asks.due_at IS NULL OR asks.due_at <= line.soon)
 		UNION ALL
-		SELECT 0, c.run_id, c.step_id, c.place, NULL, NULL, c.called_at FROM c
+		SELECT 0, callable.run_id, callable.step_id, callable.place, NULL, NULL, callable.called_at FROM callable
 	) x
-), n AS MATERIALIZED (
-	SELECT k.ord, k.class, row_number() OVER (PARTITION BY k.class ORDER BY k.place, k.ord) - 1 AS nth
-	FROM k
-	WHERE k.fits AND k.ord > 0
-), d AS MATERIALIZED (
-	SELECT l.next_at + s.back * l.every AS free_at, f.first_at, s.new
-	FROM l
-	CROSS JOIN (SELECT count(*) FILTER (WHERE n.class = 'back') AS back, count(*) FILTER (WHERE n.class = 'new') AS new
-		FROM n) s
+), numbered AS MATERIALIZED (
+	SELECT ranked.ord, ranked.class, row_number() OVER (PARTITION BY ranked.class
+		ORDER BY ranked.place, ranked.ord) - 1 AS nth
+	FROM ranked
+	WHERE ranked.fits AND ranked.ord > 0
+), gap AS MATERIALIZED (
+	SELECT line.next_at + s.back * line.every AS free_at, f.first_at, s.new
+	FROM line
+	CROSS JOIN (SELECT count(*) FILTER (WHERE numbered.class = 'back') AS back,
+		count(*) FILTER (WHERE numbered.class = 'new') AS new FROM numbered) s
 	LEFT JOIN LATERAL (
 		SELECT w.due_at AS first_at
 		FROM kagzi.limit_places w
 		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
-			AND w.due_at > l.kept
-			AND CASE WHEN EXISTS (SELECT FROM u WHERE u.run_id = w.run_id AND u.step_id = w.step_id
-				AND u.due_at <= l.soon) THEN false ELSE EXISTS (
+			AND w.due_at > line.kept
+			AND CASE WHEN EXISTS (SELECT FROM asks WHERE asks.run_id = w.run_id AND asks.step_id = w.step_id
+				AND asks.due_at <= line.soon) THEN false ELSE EXISTS (
 				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1
 					AND q.finished_at IS NULL) END
 		ORDER BY w.due_at
 		LIMIT 1
 	) f ON true
-), b AS MATERIALIZED (
-	SELECT d.*, d.free_at + x.at_once * l.every AS next_at, x.at_once,
-		GREATEST(d.free_at + x.at_once * l.every, CASE WHEN d.first_at IS NOT NULL THEN l.line_at END) AS end_at
-	FROM l
-	CROSS JOIN d
+), bounds AS MATERIALIZED (
+	SELECT gap.*, gap.free_at + x.at_once * line.every AS next_at, x.at_once,
+		GREATEST(gap.free_at + x.at_once * line.every, CASE WHEN gap.first_at IS NOT NULL THEN line.line_at END)
+			AS end_at
+	FROM line
+	CROSS JOIN gap
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS at_once
-		FROM n
-		WHERE n.class = 'new' AND d.free_at + n.nth * l.every <= l.soon
-			AND (d.first_at IS NULL OR d.free_at + (n.nth + 1) * l.every <= d.first_at)
+		FROM numbered
+		WHERE numbered.class = 'new' AND gap.free_at + numbered.nth * line.every <= line.soon
+			AND (gap.first_at IS NULL OR gap.free_at + (numbered.nth + 1) * line.every <= gap.first_at)
 	) x
-), g AS MATERIALIZED (
-	SELECT a.*, coalesce(a.at <= l.soon AND (a.class <> 'new' OR a.at_once), false) AS granted
-	FROM l
-	CROSS JOIN b
+), answers AS MATERIALIZED (
+	SELECT a.*, coalesce(a.at <= line.soon AND (a.class <> 'new' OR a.at_once), false) AS granted
+	FROM line
+	CROSS JOIN bounds
 	CROSS JOIN LATERAL (
-		SELECT k.ord, k.run_id, k.step_id, k.place, k.due_at, k.token_at, k.called_at, k.class, k.fits, u.lease,
-			n.nth < b.at_once AS at_once,
-			CASE WHEN NOT k.fits THEN NULL WHEN k.class = 'kept' THEN k.token_at
-				ELSE GREATEST(l.now, CASE WHEN k.class = 'back' THEN l.next_at + n.nth * l.every WHEN n.nth < b.at_once
-					THEN b.free_at + n.nth * l.every
-					ELSE b.end_at + (n.nth - b.at_once) * l.every END) END AS at,
-			l.last_place + row_number() OVER (ORDER BY k.place NULLS FIRST, k.ord) AS new_place
-		FROM k
-		JOIN u ON u.ord = k.ord
-		LEFT JOIN n ON n.ord = k.ord
+		SELECT ranked.ord, ranked.run_id, ranked.step_id, ranked.place, ranked.due_at, ranked.token_at,
+			ranked.called_at, ranked.class, ranked.fits, asks.lease, numbered.nth < bounds.at_once AS at_once,
+			CASE WHEN NOT ranked.fits THEN NULL WHEN ranked.class = 'kept' THEN ranked.token_at
+				ELSE GREATEST(line.now, CASE WHEN ranked.class = 'back' THEN line.next_at + numbered.nth * line.every
+					WHEN numbered.nth < bounds.at_once THEN bounds.free_at + numbered.nth * line.every
+					ELSE bounds.end_at + (numbered.nth - bounds.at_once) * line.every END) END AS at,
+			line.last_place + row_number() OVER (ORDER BY ranked.place NULLS FIRST, ranked.ord) AS new_place
+		FROM ranked
+		JOIN asks ON asks.ord = ranked.ord
+		LEFT JOIN numbered ON numbered.ord = ranked.ord
 	) a
-), w AS (
+), written AS (
 	INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, place, lease, due_at, token_at)
-	SELECT g.run_id, g.step_id, $1, $2, coalesce(g.place, g.new_place),
-		CASE WHEN g.granted THEN g.lease END, CASE WHEN NOT g.granted THEN g.at END,
-			CASE WHEN g.granted OR g.class <> 'new' THEN coalesce(g.at, g.token_at, 'epoch') END
-	FROM g CROSS JOIN l
-	WHERE CASE WHEN g.granted THEN g.place IS NOT NULL OR l.max_running IS NOT NULL ELSE g.place IS NULL
-		OR g.at IS NOT NULL OR g.due_at IS NOT NULL OR g.called_at IS NOT NULL END
+	SELECT answers.run_id, answers.step_id, $1, $2, coalesce(answers.place, answers.new_place),
+		CASE WHEN answers.granted THEN answers.lease END, CASE WHEN NOT answers.granted THEN answers.at END,
+			CASE WHEN answers.granted OR answers.class <> 'new' THEN coalesce(answers.at, answers.token_at, 'epoch') END
+	FROM answers CROSS JOIN line
+	WHERE CASE WHEN answers.granted THEN answers.place IS NOT NULL OR line.max_running IS NOT NULL
+		ELSE answers.place IS NULL
+		OR answers.at IS NOT NULL OR answers.due_at IS NOT NULL OR answers.called_at IS NOT NULL END
 	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
 	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at,
 		token_at = EXCLUDED.token_at, called_at = NULL
-), s AS MATERIALIZED (
-	SELECT b.next_at, b.end_at + (b.new - b.at_once) * l.every AS line_at, l.last_place + x.places AS last_place
-	FROM l
-	CROSS JOIN b
-	CROSS JOIN (SELECT count(*) FILTER (WHERE g.place IS NULL) AS places, count(*) AS asked FROM g) x
+), ahead AS MATERIALIZED (
+	SELECT bounds.next_at, bounds.end_at + (bounds.new - bounds.at_once) * line.every AS line_at,
+		line.last_place + x.places AS last_place
+	FROM line
+	CROSS JOIN bounds
+	CROSS JOIN (SELECT count(*) FILTER (WHERE answers.place IS NULL) AS places, count(*) AS asked FROM answers) x
 	WHERE x.asked > 0
-), e AS (
+), updated AS (
 	UPDATE kagzi.limits c
-	SET next_at = s.next_at, line_at = s.line_at, last_place = s.last_place
-	FROM s
+	SET next_at = ahead.next_at, line_at = ahead.line_at, last_place = ahead.last_place
+	FROM ahead
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
-), m AS MATERIALIZED (
-	SELECT q.run_id, l.now
-	FROM l
-	CROSS JOIN (SELECT DISTINCT k.run_id FROM k WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL ORDER BY 1) x
+), locked AS MATERIALIZED (
+	SELECT q.run_id, line.now
+	FROM line
+	CROSS JOIN (SELECT DISTINCT ranked.run_id FROM ranked WHERE ranked.ord = 0 AND ranked.fits
+		AND ranked.called_at IS NULL ORDER BY 1) x
 	CROSS JOIN LATERAL (
 		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = x.run_id AND y.namespace_id = $1
 			AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
 	) q
-), f AS (
+), called AS (
 	UPDATE kagzi.limit_places p
-	SET called_at = m.now
-	FROM m
-	JOIN k ON k.run_id = m.run_id
-	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL AND p.run_id = k.run_id AND p.step_id = k.step_id
-		AND p.namespace_id = $1
-), v AS (
+	SET called_at = locked.now
+	FROM locked
+	JOIN ranked ON ranked.run_id = locked.run_id
+	WHERE ranked.ord = 0 AND ranked.fits AND ranked.called_at IS NULL AND p.run_id = ranked.run_id
+		AND p.step_id = ranked.step_id AND p.namespace_id = $1
+), woken AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + 1,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + 1 >= r.wakeups_awaited
-			THEN LEAST(r.available_at, m.now) ELSE r.available_at END
-	FROM m
-	WHERE r.run_id = m.run_id AND r.namespace_id = $1
+			THEN LEAST(r.available_at, locked.now) ELSE r.available_at END
+	FROM locked
+	WHERE r.run_id = locked.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running, r.run_key,
 		r.key_scope
-), ` + insertChanges + ` v k WHERE k.run_key IS NOT NULL AND NOT k.running
+), ` + insertChanges + ` woken k WHERE k.run_key IS NOT NULL AND NOT k.running
 )
-SELECT u.ord, u.held OR coalesce(g.granted, false), CASE WHEN u.held THEN u.token_at WHEN g.ord IS NULL THEN u.due_at
-	ELSE g.at END,
-	u.held OR coalesce(g.granted AND (g.place IS NOT NULL OR l.max_running IS NOT NULL), false), NULL::uuid, NULL, NULL,
-		0, false
-FROM u CROSS JOIN l LEFT JOIN g ON g.ord = u.ord
+SELECT asks.ord, asks.held OR coalesce(answers.granted, false), CASE WHEN asks.held THEN asks.token_at
+	WHEN answers.ord IS NULL THEN asks.due_at ELSE answers.at END,
+	asks.held OR coalesce(answers.granted AND (answers.place IS NOT NULL OR line.max_running IS NOT NULL), false),
+		NULL::uuid, NULL, NULL, 0, false
+FROM asks CROSS JOIN line LEFT JOIN answers ON answers.ord = asks.ord
 UNION ALL
-SELECT 0, false, NULL, false, v.run_id, v.task_queue, v.workflow_type, coalesce(v.version, 0), v.running FROM v
+SELECT 0, false, NULL, false, woken.run_id, woken.task_queue, woken.workflow_type, coalesce(woken.version, 0),
+	woken.running FROM woken
 UNION ALL
 SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
-WHERE (SELECT count(*) FROM c) >= 1000 OR (SELECT count(*) FROM g WHERE g.fits AND NOT g.granted) > 0
-	AND (SELECT count(*) FROM k WHERE NOT k.fits) > 0 OR (SELECT count(*) FROM (SELECT DISTINCT k.run_id FROM k
-	WHERE k.ord = 0 AND k.fits AND k.called_at IS NULL) x) > (SELECT count(*) FROM m)`
+WHERE (SELECT count(*) FROM callable) >= 1000
+	OR (SELECT count(*) FROM answers WHERE answers.fits AND NOT answers.granted) > 0
+		AND (SELECT count(*) FROM ranked WHERE NOT ranked.fits) > 0
+	OR (SELECT count(*) FROM (SELECT DISTINCT ranked.run_id FROM ranked
+		WHERE ranked.ord = 0 AND ranked.fits AND ranked.called_at IS NULL) x) > (SELECT count(*) FROM locked)`
+)
 
 // wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
-const wouldCome = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL AND ` +
-	clause.Unstopped + ` AND ` +
-	clause.KeyUnpaused + ` END`
+const wouldCome = comesUnpaused + ` AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + ` END`
+
+const comesUnpaused = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL`
 
 // The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one
 // prepares costs a tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a
 // coordinator serves the limit.
-var serveLimitUnpaused = strings.NewReplacer(clause.PausesOfRuns+", ", "", wouldCome,
-	"CASE WHEN q.status = 'RUNNING' THEN "+
-		"true ELSE q.paused_at IS NULL END").Replace(serveLimit)
+const serveLimitUnpaused = `
+WITH ` + asksOfLimit + comesUnpaused + ` END` + answersOfLimit
 
 // ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
 // ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it

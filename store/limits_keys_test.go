@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A run that waits in the line of a limit has given up the slot of its key. Whoever calls it makes claims look at the
-// key: its place in the line of keys is as late as the run would have come by itself.
+// A run that waits in the line of a limit has given up the slot of its key. A worker that calls it makes claims look at
+// the key: its place in the line of keys is as late as the run would have come by itself.
 func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
 	t.Parallel()
 	// parked returns two runs with keys: the first has a permit of the limit, the second sleeps because it has none.

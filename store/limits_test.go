@@ -60,7 +60,8 @@ func TestLimitThatIsMissing(t *testing.T) {
 	}
 }
 
-// The tokens are one interval apart. Who finds none soon gets a time in the line, and his token when he is back.
+// The tokens are one interval apart. A step that finds none soon gets a time in the line, and its token when it is
+// back.
 func TestTokensOfALimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -92,7 +93,7 @@ func TestTokensOfALimit(t *testing.T) {
 	}
 }
 
-// Steps that have left the line do not hold up those that come, and nobody in the line is delayed by these.
+// Steps that have left the line do not hold up those that come, and no step in the line is delayed by these.
 func TestHolesInTheLineOfALimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -268,8 +269,8 @@ func TestSlotOfARunThatWasCancelled(t *testing.T) {
 	}
 }
 
-// Whoever deletes a run that was just terminated does not end its step: the slot counts until the step has returned, or
-// for a while. The coordinator frees it if the worker never says that the step has returned.
+// A caller that deletes a run that was just terminated does not end its step: the slot counts until the step has
+// returned, or for a while. The coordinator frees it if the worker never says that the step has returned.
 func TestSlotOfARunThatWasDeleted(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"Delete", "DeleteInPortions", "Retention"} {
@@ -318,8 +319,8 @@ func TestSlotOfARunThatWasDeleted(t *testing.T) {
 	}
 }
 
-// A run that was suspended while it got a slot waits for the slot again. Its place is not in the line, so nobody else
-// may be there to serve the limit.
+// A run that was suspended while it got a slot waits for the slot again. Its place is not in the line, so no other
+// worker may be there to serve the limit.
 func TestSlotThatASuspendedRunGot(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -344,7 +345,7 @@ func TestSlotThatASuspendedRunGot(t *testing.T) {
 	waiting("[]")
 }
 
-// Runs that are over hold nobody up, although their times in the line are still to come.
+// Runs that are over hold no others up, although their times in the line are still to come.
 func TestCancelledRunsInTheLineOfALimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -365,7 +366,7 @@ func TestCancelledRunsInTheLineOfALimit(t *testing.T) {
 	}
 }
 
-// A call wakes a run that sleeps, and not a run that somebody has locked: that one is called later.
+// A call wakes a run that sleeps, and not a run that another transaction has locked: that one is called later.
 func TestCallOfASleepingRun(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -496,7 +497,7 @@ func TestSetLimitHurries(t *testing.T) {
 	}
 }
 
-// Tokens that nobody has used in time are not used at once when the rate becomes higher.
+// Tokens that no step has used in time are not used at once when the rate becomes higher.
 func TestLateTokensOfAFasterLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -34,7 +34,8 @@ SELECT r.run_id, CASE WHEN octet_length(r.input) <= $3::bigint THEN r.input END,
 	coalesce(octet_length(r.input) > $3::bigint, false)
 FROM unnest($2::uuid[]) AS u (run_id)
 CROSS JOIN LATERAL (
-	SELECT q.run_id, ` + inputOfRun + ` AS input FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
+	SELECT q.run_id, ` + inputOfRun + ` AS input FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id
+		AND q.namespace_id = $1 OFFSET 0
 ) r`
 
 // Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the

@@ -17,17 +17,18 @@ WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate
 FOR UPDATE`
 
 // The statement locks and returns the keys that claimKeys is to look at, in order:
-//   - the first keys in the line (l), of the queue and of groups together: the next claim goes on behind the last of
+//   - the first keys in the line, of the queue and of groups together: the next claim goes on behind the last of
 //     them;
-//   - the keys of the oldest changes, and those that the worker hands on (e). A key that stands in the line already is
-//     not looked at: whoever does that later sees what the change is about. The changes are deleted only under the
-//     key's lock: what the change is about is committed, so a later statement that holds the lock sees it. If the line
-//     has enough keys for the claim, the keys that the worker hands on are put at its end without a look.
+//   - the keys of the oldest changes, and those that the worker hands on (entering). A key that stands in the line
+//     already is not looked at: a claim that does that later sees what the change is about. The changes are deleted
+//     only under the key's lock: what the change is about is committed, so a later statement that holds the lock sees
+//     it. If the line has enough keys for the claim, the keys that the worker hands on are put at its end without a
+//     look.
 //
-// It waits for no lock on a key: somebody else looks at the key, and the changes stay. It waits only for another claim
+// It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for another claim
 // that inserts the same key, in order of the keys.
 const lockKeys = `
-WITH c AS MATERIALIZED (
+WITH changes AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.change_id
 	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (
@@ -37,7 +38,7 @@ WITH c AS MATERIALIZED (
 		ORDER BY x.change_id
 		LIMIT $8
 	) x
-), l AS MATERIALIZED (
+), line AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.available_at, x.consumes
 	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (
@@ -52,52 +53,53 @@ WITH c AS MATERIALIZED (
 	) x
 	ORDER BY x.available_at
 	LIMIT $3
-), e AS MATERIALIZED (
-	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM l) >= $3 THEN now()
+), entering AS MATERIALIZED (
+	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM line) >= $3 THEN now()
 		ELSE 'infinity' END AS place
 	FROM (
-		SELECT c.key_scope, c.run_key, 0 AS handed FROM c
+		SELECT changes.key_scope, changes.run_key, 0 AS handed FROM changes
 		UNION ALL
 		SELECT h.key_scope, h.run_key, 1 FROM unnest($4::text[], $5::text[]) AS h (key_scope, run_key)
 	) u
 	GROUP BY 1, 2
-), o AS MATERIALIZED (
-	SELECT e.key_scope, e.run_key, f.waits, e.place, f.consumes
-	FROM e
+), locked AS MATERIALIZED (
+	SELECT entering.key_scope, entering.run_key, f.waits, entering.place, f.consumes
+	FROM entering
 	CROSS JOIN LATERAL (
 		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes
 		FROM kagzi.run_keys x
-		WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
+		WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
 	) f
-), i AS (
+), inserted AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
-	SELECT e.key_scope, e.run_key, $1, e.place
-	FROM e
+	SELECT entering.key_scope, entering.run_key, $1, entering.place
+	FROM entering
 	WHERE (SELECT count(*) FROM (
-		SELECT FROM kagzi.run_keys x WHERE x.key_scope = e.key_scope AND x.run_key = e.run_key AND x.namespace_id = $1
-			LIMIT 1
-	) k) = 0 OR e.place < 'infinity' AND EXISTS (SELECT FROM o WHERE o.waits AND o.key_scope = e.key_scope
-		AND o.run_key = e.run_key)
+		SELECT FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key
+			AND x.namespace_id = $1 LIMIT 1
+	) k) = 0 OR entering.place < 'infinity' AND EXISTS (SELECT FROM locked WHERE locked.waits
+		AND locked.key_scope = entering.key_scope AND locked.run_key = entering.run_key)
 	ORDER BY 1, 2
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at
 		WHERE excluded.available_at < x.available_at
 	RETURNING key_scope, run_key, available_at = 'infinity' AS looks, consumers_at IS NOT NULL AS consumes
-), n AS MATERIALIZED (
-	SELECT o.key_scope, o.run_key, o.waits AND o.place = 'infinity' AS looks, o.consumes FROM o
+), entered AS MATERIALIZED (
+	SELECT locked.key_scope, locked.run_key, locked.waits AND locked.place = 'infinity' AS looks, locked.consumes
+		FROM locked
 	UNION ALL
-	SELECT i.key_scope, i.run_key, i.looks, i.consumes FROM i
-), d AS (
+	SELECT inserted.key_scope, inserted.run_key, inserted.looks, inserted.consumes FROM inserted
+), deleted AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
-		AND x.change_id = ANY (ARRAY (SELECT c.change_id FROM c JOIN n ON n.key_scope = c.key_scope
-			AND n.run_key = c.run_key))
+		AND x.change_id = ANY (ARRAY (SELECT changes.change_id FROM changes JOIN entered
+			ON entered.key_scope = changes.key_scope AND entered.run_key = changes.run_key))
 )
-SELECT l.key_scope, l.run_key, l.available_at, true, l.consumes, 0::bigint, 0::bigint FROM l
+SELECT line.key_scope, line.run_key, line.available_at, true, line.consumes, 0::bigint, 0::bigint FROM line
 UNION ALL
-SELECT n.key_scope, n.run_key, NULL, n.looks, n.consumes, 0, 0 FROM n
+SELECT entered.key_scope, entered.run_key, NULL, entered.looks, entered.consumes, 0, 0 FROM entered
 UNION ALL
-SELECT NULL, NULL, NULL, false, false, count(*), coalesce(max(c.change_id), 0) FROM c
+SELECT NULL, NULL, NULL, false, false, count(*), coalesce(max(changes.change_id), 0) FROM changes
 ORDER BY 3`
 
 // lockedKeys is the answer of lockKeys.
@@ -158,11 +160,11 @@ func keyArrays(keys []Key, queue string) (scopes, names []string) {
 }
 
 const leaveChanges = `
-WITH k AS MATERIALIZED (
+WITH keys AS MATERIALIZED (
 	SELECT u.key_scope, u.run_key FROM unnest($2::text[], $3::text[]) AS u (key_scope, run_key)
-), ` + insertChanges + ` k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` keys k WHERE k.run_key IS NOT NULL
 )
-SELECT count(*) FROM k`
+SELECT count(*) FROM keys`
 
 // LeaveChanges lets other workers look at keys of which this one has given up slots.
 func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) error {

@@ -130,8 +130,8 @@ func TestLostDeleteThatOthersFinish(t *testing.T) {
 	}
 }
 
-// A Delete that did not take effect at its first try, because its commit was lost, finds that somebody else has deleted
-// the run.
+// A Delete that did not take effect at its first try, because its commit was lost, finds that another caller has
+// deleted the run.
 func TestLostDeleteOfARunThatIsGone(t *testing.T) {
 	t.Parallel()
 	s, direct, proxy := unaudited(t)

@@ -175,7 +175,7 @@ func TestLostFlush(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 		}
-		// A suspension whose answer was lost, and whose run somebody else has claimed since, is over.
+		// A suspension whose answer was lost, and whose run another worker has claimed since, is over.
 		if done {
 			exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE status = 'SLEEPING'`)
 			claim(t, direct, request(1))
@@ -250,7 +250,7 @@ func TestLostCancelAndResume(t *testing.T) {
 		s, direct, proxy := losing(t)
 		parent := running(t, direct, 1)[0]
 		ids := start(t, direct, newRun(withID("id"), withParent(parent.RunID)))
-		for _, part := range []string{"coalesce(r.cancel_requested_at, l.now)", "commit"} {
+		for _, part := range []string{"coalesce(r.cancel_requested_at, endings.now)", "commit"} {
 			drop := lose(proxy, part)
 			mustCancel(t, s, ids[0], "")
 			happened(t, drop)
@@ -285,7 +285,7 @@ func part2(part string) string {
 }
 
 // TestLostCancelOfARunThatCompletes loses the commit of a cancel, and lets the run complete before the cancel is tried
-// again: whoever cancels must hear that the run was not cancelled, if the server has not seen the commit.
+// again: the caller must hear that the run was not cancelled, if the server has not seen the commit.
 func TestLostCancelOfARunThatCompletes(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]func(*Store, context.Context, *ClaimedRun) error{

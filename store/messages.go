@@ -45,7 +45,7 @@ var ErrInboxFull = errors.New("the run has too many unread messages")
 //
 // A run with so few wake-ups that its inbox cannot be full needs no count.
 const storeMessages = `
-WITH u AS MATERIALIZED (
+WITH fresh AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers,
 		coalesce(u.sent_by, ($7::text[])[1]) AS sent_by, row_number() OVER (PARTITION BY u.run_id
 		ORDER BY u.place) AS place
@@ -58,34 +58,36 @@ WITH u AS MATERIALIZED (
 			LIMIT 1
 		) x
 	) = 0
-), k AS MATERIALIZED (
+), counted AS MATERIALIZED (
 	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
-	FROM (SELECT u.run_id, count(*) AS messages, clock_timestamp() AS now FROM u GROUP BY 1) g
+	FROM (SELECT fresh.run_id, count(*) AS messages, clock_timestamp() AS now FROM fresh GROUP BY 1) g
 	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
 		AND q.namespace_id = $1) + g.messages <= $9::bigint THEN true
 		ELSE (SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
 				LIMIT $9::bigint
 		) x) + g.messages <= $9::bigint END
-), w AS (
+), woken AS (
 	UPDATE kagzi.workflow_runs r
-	SET wakeups = r.wakeups + k.messages, inbox_full_at = NULL,
+	SET wakeups = r.wakeups + counted.messages, inbox_full_at = NULL,
 		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL
-			AND r.wakeups + k.messages >= r.wakeups_awaited THEN LEAST(r.available_at, k.now) ELSE r.available_at END
-	FROM k
-	WHERE r.run_id = k.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	RETURNING r.run_id, r.wakeups - k.messages AS before, k.now, r.task_queue, r.workflow_type, r.version,
+			AND r.wakeups + counted.messages >= r.wakeups_awaited THEN LEAST(r.available_at, counted.now)
+				ELSE r.available_at END
+	FROM counted
+	WHERE r.run_id = counted.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+	RETURNING r.run_id, r.wakeups - counted.messages AS before, counted.now, r.task_queue, r.workflow_type, r.version,
 		r.status = 'RUNNING' AS running,
-		r.status <> 'RUNNING' AND ($8::bool OR r.available_at <= k.soon) AS due, r.status <> 'RUNNING'
+		r.status <> 'RUNNING' AND ($8::bool OR r.available_at <= counted.soon) AS due, r.status <> 'RUNNING'
 			AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
-), i AS (
+), inserted AS (
 	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at)
-	SELECT u.run_id, u.name, w.before + u.place, $1, u.signal_id, u.payload, NULLIF(u.headers, '')::jsonb,
-		NULLIF(u.sent_by, ''), w.now
-	FROM w JOIN u ON u.run_id = w.run_id
-), ` + insertChanges + ` w k WHERE k.run_key IS NOT NULL AND k.waits AND k.due
+	SELECT fresh.run_id, fresh.name, woken.before + fresh.place, $1, fresh.signal_id, fresh.payload,
+		NULLIF(fresh.headers, '')::jsonb, NULLIF(fresh.sent_by, ''), woken.now
+	FROM woken JOIN fresh ON fresh.run_id = woken.run_id
+), ` + insertChanges + ` woken k WHERE k.run_key IS NOT NULL AND k.waits AND k.due
 )
-SELECT w.run_id, w.task_queue, w.workflow_type, coalesce(w.version, 0), w.running, w.due FROM w`
+SELECT woken.run_id, woken.task_queue, woken.workflow_type, coalesce(woken.version, 0), woken.running, woken.due
+	FROM woken`
 
 var messageColumns = columnsOf(storeMessages,
 	uuids("run_id", func(m Message) uuid.UUID { return m.RunID }),

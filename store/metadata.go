@@ -27,24 +27,24 @@ const mergedTags = `(
 		FROM (
 			SELECT e.key, e.value, row_number() OVER w AS place,
 				sum(octet_length(e.key) + octet_length(e.value #>> '{}')) OVER w AS size
-			FROM jsonb_each(coalesce(r.metadata, '{}') || u.tags) AS e (key, value)
+			FROM jsonb_each(coalesce(r.metadata, '{}') || given.tags) AS e (key, value)
 			WHERE e.value <> 'null'
-			WINDOW w AS (ORDER BY u.tags ? e.key DESC, e.key ROWS UNBOUNDED PRECEDING)
+			WINDOW w AS (ORDER BY given.tags ? e.key DESC, e.key ROWS UNBOUNDED PRECEDING)
 		) t
 		WHERE t.place <= 64 AND t.size <= 16384
 	)`
 
 // The first change keeps the metadata of the start, which the run's code goes on to see.
 const changeMetadata = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.run_id, u.lease, u.tags::jsonb AS tags
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, tags)
 )
 UPDATE kagzi.workflow_runs r
 SET first_metadata = coalesce(r.first_metadata, r.metadata, '{}'),
 	metadata = ` + mergedTags + `
-FROM u
-WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'`
+FROM given
+WHERE r.run_id = given.run_id AND r.namespace_id = $1 AND r.lease = given.lease AND r.status = 'RUNNING'`
 
 var metadataColumns = columnsOf(changeMetadata,
 	uuids("run_id", func(c *metadataChange) uuid.UUID { return c.run }),
@@ -94,11 +94,11 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'METADATA'
 ORDER BY s.position`
 
 const setMetadata = `
-WITH u AS MATERIALIZED (SELECT $3::text::jsonb AS tags)
+WITH given AS MATERIALIZED (SELECT $3::text::jsonb AS tags)
 UPDATE kagzi.workflow_runs r
 SET first_metadata = coalesce(r.first_metadata, r.metadata, '{}'),
 	metadata = ` + mergedTags + `
-FROM u
+FROM given
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // copyMetadata gives a fork the changes of metadata that its history has.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -79,7 +78,11 @@ type StartedRun struct {
 // If its queue has limits, or anything but keys is paused, the run is inserted without the lease, and without the
 // version that the lease says the claim gave.
 const insertRuns = `
-WITH u AS MATERIALIZED (
+WITH ` + selectStarts + mayBeClaimed + fromStarts + insertUnnested
+
+// The starts, as far as whether they are claimed, and what follows.
+const (
+	selectStarts = `starts AS MATERIALIZED (
 	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type,
 		CASE WHEN NOT u.claims AND get_byte(uuid_send(u.lease), 15) & 2 > 0 THEN 0 ELSE u.version END AS version,
 			u.priority,
@@ -91,9 +94,11 @@ WITH u AS MATERIALIZED (
 		CASE WHEN u.claims THEN u.locked_by END AS locked_by, CASE WHEN u.claims THEN u.lease END AS lease,
 			u.lease_timeout
 	FROM (
-		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($21::uuid[])[1]) AS locked_by, coalesce(u.lease, ($22::uuid[])[1]) AS lease,
+		SELECT ` + columnsOfRuns + `, coalesce(u.locked_by, ($21::uuid[])[1]) AS locked_by,
+			coalesce(u.lease, ($22::uuid[])[1]) AS lease,
 			coalesce(u.lease_timeout, ($23::bigint[])[1]) AS lease_timeout, u.place,
-			` + mayBeClaimed + ` AS claims
+			`
+	fromStarts = ` AS claims
 		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[],
 			$9::bigint[], $10::bigint[],
 			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[],
@@ -103,49 +108,58 @@ WITH u AS MATERIALIZED (
 					locked_by, lease, lease_timeout, place)
 		OFFSET 0 -- claims is computed once, not for each use
 	) u
-), ` + insertUnnested
+), `
+)
 
 // The columns of newRunColumns, most of which are shared.
 const columnsOfRuns = `u.run_id, coalesce(u.external_id, ($3::text[])[1]) AS external_id, u.input_hash,
-			coalesce(u.task_queue, ($5::text[])[1]) AS task_queue, coalesce(u.workflow_type, ($6::text[])[1]) AS workflow_type,
+			coalesce(u.task_queue, ($5::text[])[1]) AS task_queue, coalesce(u.workflow_type, ($6::text[])[1])
+				AS workflow_type,
 			coalesce(u.version, ($7::int[])[1]) AS version, coalesce(u.priority, ($8::smallint[])[1]) AS priority,
 			coalesce(u.delay, ($9::bigint[])[1]) AS delay, coalesce(u.at, ($10::bigint[])[1]) AS at,
-			coalesce(u.timeout, ($11::bigint[])[1]) AS timeout, coalesce(u.retry_policy, ($12::text[])[1]) AS retry_policy,
-			coalesce(u.metadata, ($13::text[])[1]) AS metadata, coalesce(u.parent_run_id, ($14::uuid[])[1]) AS parent_run_id,
+			coalesce(u.timeout, ($11::bigint[])[1]) AS timeout, coalesce(u.retry_policy, ($12::text[])[1])
+				AS retry_policy,
+			coalesce(u.metadata, ($13::text[])[1]) AS metadata, coalesce(u.parent_run_id, ($14::uuid[])[1])
+				AS parent_run_id,
 			coalesce(u.parent_step_id, ($15::text[])[1]) AS parent_step_id, u.input,
 			coalesce(u.run_key, ($17::text[])[1]) AS run_key, coalesce(u.grouped, ($18::bool[])[1]) AS grouped,
 			coalesce(u.tells, ($19::bool[])[1]) AS tells, coalesce(u.headers, ($20::text[])[1]) AS headers`
 
-// Inserts the rows of u, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
-const insertUnnested = `r AS (
+// Inserts the rows of starts, which have the columns of a NewRun, in the order of their external IDs: see everyRun.
+const insertUnnested = insertStarts + changesOfNewRuns + selectInserted
+
+const insertStarts = `inserted AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version,
 		priority,
 		status, available_at, deadline_at, retry_policy, metadata, parent_run_id, parent_step_id, detached, timeout,
 			created_at, input,
 		locked_by, lease, started_at, run_key, key_scope, tells, headers)
-	SELECT u.run_id, $1, NULLIF(u.external_id, ''), u.input_hash, u.task_queue, u.workflow_type, NULLIF(u.version, 0),
-		u.priority,
-		CASE WHEN u.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
-		CASE WHEN u.lease IS NULL THEN u.available_at
-			ELSE u.available_at + LEAST(u.lease_timeout * interval '1 microsecond',
-			CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' + interval '3 seconds' END) END,
-		CASE WHEN u.timeout > 0 THEN u.available_at + u.timeout * interval '1 microsecond' END,
-		NULLIF(u.retry_policy, '')::jsonb, NULLIF(u.metadata, '')::jsonb,
-		NULLIF(u.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(u.parent_step_id, ''), u.detached,
-		CASE WHEN u.timeout > 0 THEN u.timeout * interval '1 microsecond' END, u.now, u.input,
-		u.locked_by, u.lease, CASE WHEN u.lease IS NOT NULL THEN u.now END,
-		u.run_key, CASE WHEN u.run_key IS NOT NULL THEN CASE WHEN u.grouped THEN '' ELSE u.task_queue END END, u.tells,
-			NULLIF(u.headers, '')::jsonb
-	FROM u
-	ORDER BY u.external_id COLLATE "C"
+	SELECT starts.run_id, $1, NULLIF(starts.external_id, ''), starts.input_hash, starts.task_queue,
+		starts.workflow_type, NULLIF(starts.version, 0), starts.priority,
+		CASE WHEN starts.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
+		CASE WHEN starts.lease IS NULL THEN starts.available_at
+			ELSE starts.available_at + LEAST(starts.lease_timeout * interval '1 microsecond',
+			CASE WHEN starts.timeout > 0 THEN starts.timeout * interval '1 microsecond' + interval '3 seconds' END) END,
+		CASE WHEN starts.timeout > 0 THEN starts.available_at + starts.timeout * interval '1 microsecond' END,
+		NULLIF(starts.retry_policy, '')::jsonb, NULLIF(starts.metadata, '')::jsonb,
+		NULLIF(starts.parent_run_id, '00000000-0000-0000-0000-000000000000'), NULLIF(starts.parent_step_id, ''),
+			starts.detached,
+		CASE WHEN starts.timeout > 0 THEN starts.timeout * interval '1 microsecond' END, starts.now, starts.input,
+		starts.locked_by, starts.lease, CASE WHEN starts.lease IS NOT NULL THEN starts.now END,
+		starts.run_key, CASE WHEN starts.run_key IS NOT NULL THEN CASE WHEN starts.grouped THEN ''
+			ELSE starts.task_queue END END, starts.tells, NULLIF(starts.headers, '')::jsonb
+	FROM starts
+	ORDER BY starts.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until, run_key,
-		key_scope
-), ` + changesOfNewRuns + `
-SELECT run_id, started_at, deadline_at, until FROM r`
+		key_scope`
 
-const changesOfNewRuns = insertChanges + ` r k WHERE k.run_key IS NOT NULL
-)`
+const changesOfNewRuns = `
+), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL`
+
+const selectInserted = `
+)
+SELECT run_id, started_at, deadline_at, until FROM inserted`
 
 // mayBeClaimed reports whether the run is inserted as claimed.
 const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000'
@@ -157,9 +171,11 @@ const mayBeClaimed = `coalesce(u.lease, ($22::uuid[])[1]) <> '00000000-0000-0000
 			) = 0`
 
 // Most runs need not all of insertRuns, and what a statement prepares to do costs time even if it does not do it.
-var (
-	insertRunsWithoutKeys    = strings.Replace(insertRuns, ", "+changesOfNewRuns, "", 1)
-	insertPendingWithoutKeys = strings.Replace(insertRunsWithoutKeys, mayBeClaimed, "false", 1)
+const (
+	insertRunsWithoutKeys = `
+WITH ` + selectStarts + mayBeClaimed + fromStarts + insertStarts + selectInserted
+	insertPendingWithoutKeys = `
+WITH ` + selectStarts + `false` + fromStarts + insertStarts + selectInserted
 )
 
 // insertsOf returns the statement that inserts the runs.
@@ -201,8 +217,8 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 				out[id] = &ClaimedRun{
 					RunID: id, Lease: r.Claim.Lease, Queue: r.Queue, Type: r.Type,
 					Version: cmp.Or(r.Version, r.Claim.Version), ExternalID: r.ExternalID,
-					RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started, Fresh: true,
-					Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
+					RetryPolicy: r.RetryPolicy, DeadlineAt: deadline, CreatedAt: started, StartedAt: started,
+					Fresh: true, Tells: r.Tells, Metadata: r.Metadata, Headers: r.Headers, Input: r.Input,
 					Term: termOf(asked, started, until),
 				}
 			}

@@ -14,10 +14,10 @@ import (
 // A run that ends, or is about to end, is not paused: a cancel removes the pause, and so does the decision to run
 // compensations.
 const pauseRun = `
-WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET paused_at = t.now
-FROM t
+SET paused_at = clock.now
+FROM clock
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	AND r.paused_at IS NULL AND r.cancel_requested_at IS NULL AND r.outcome IS NULL`
 
@@ -67,26 +67,26 @@ func (s *Store) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ove
 	return over, ending, err
 }
 
-// The caller has locked the run. If its worker has died while it was paused, nobody has released it: then it is due
-// now.
+// The caller has locked the run. If its worker has died while it was paused, no coordinator has released it: then it is
+// due now.
 const unpauseRun = `
-WITH l AS MATERIALIZED (
+WITH paused AS MATERIALIZED (
 	SELECT r.run_id, statement_timestamp() AS now, r.status = 'RUNNING' AND (
 			SELECT count(*) FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1
 				AND w.status <> 'OFFLINE'
 		) = 0 AS lost
 	FROM kagzi.workflow_runs r
 	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-), r AS (
+), released AS (
 	UPDATE kagzi.workflow_runs r
-	SET paused_at = NULL, released_at = l.now, available_at = CASE WHEN l.lost THEN LEAST(r.available_at, l.now)
-		ELSE r.available_at END
-	FROM l
-	WHERE r.run_id = l.run_id AND r.namespace_id = $1
+	SET paused_at = NULL, released_at = paused.now, available_at = CASE WHEN paused.lost
+		THEN LEAST(r.available_at, paused.now) ELSE r.available_at END
+	FROM paused
+	WHERE r.run_id = paused.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` released k WHERE k.run_key IS NOT NULL
 )
-SELECT r.run_id, r.task_queue, r.workflow_type, r.version FROM r`
+SELECT released.run_id, released.task_queue, released.workflow_type, released.version FROM released`
 
 const noteRelease = `
 UPDATE kagzi.pauses p

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,19 +21,6 @@ const pausesNow = clause.PausesOfRuns + `, paused AS MATERIALIZED (
 			AS keys
 	FROM pauses p
 )`
-
-// pausesSome replaces pausesNow in statements of unpausedOnly: all is paused as soon as anything is.
-const pausesSome = `paused AS MATERIALIZED (
-	SELECT count(*) > 0 AS some, count(*) > 0 AS everything, false AS keys FROM (SELECT FROM kagzi.pauses p
-		WHERE p.run_key >= '' AND p.namespace_id = $1 LIMIT 1) p
-)`
-
-// unpausedOnly makes of a statement that claims one for as long as nothing is paused: it takes nothing if it finds a
-// pause. It spares the tests of each run, whose preparation costs the server 0.1 ms at each claim.
-var unpausedOnly = strings.NewReplacer(
-	pausesNow, pausesSome, " AND "+unpausedHolder, "", " AND "+unpaused, "", "WHERE "+unpausedPair, "", keyPaused,
-	"false", steady, "", placeOfPaused, "NULL",
-)
 
 // unpausedPair leaves out the types of w that are paused as a whole, and all if the queue is: their runs are not even
 // read.
@@ -252,7 +238,7 @@ const leaveChange = `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run
 // key costs one search, however many runs it has. If it was for all queues, the pause has stopped looks at the keys of
 // consumers, too.
 const leaveAllChanges = `
-WITH RECURSIVE s (key_scope) AS (
+WITH RECURSIVE scopes (key_scope) AS (
 	(
 		SELECT r.key_scope
 		FROM kagzi.workflow_runs r
@@ -262,19 +248,20 @@ WITH RECURSIVE s (key_scope) AS (
 	)
 	UNION ALL
 	SELECT n.key_scope
-	FROM s
+	FROM scopes
 	CROSS JOIN LATERAL (
 		SELECT r.key_scope
 		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
+		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope > scopes.key_scope
 		ORDER BY r.key_scope
 		LIMIT 1
 	) n
-), k AS MATERIALIZED (
+), keys AS MATERIALIZED (
 	SELECT u.key_scope, t.run_key
-	FROM (SELECT s.key_scope FROM s UNION SELECT o.key_scope FROM unnest(ARRAY['', $2::text]) AS o (key_scope)) u
+	FROM (SELECT scopes.key_scope FROM scopes UNION SELECT o.key_scope
+		FROM unnest(ARRAY['', $2::text]) AS o (key_scope)) u
 	CROSS JOIN LATERAL (
-		WITH RECURSIVE t (run_key) AS (
+		WITH RECURSIVE of_scope (run_key) AS (
 			(
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
@@ -284,20 +271,20 @@ WITH RECURSIVE s (key_scope) AS (
 			)
 			UNION ALL
 			SELECT n.run_key
-			FROM t
+			FROM of_scope
 			CROSS JOIN LATERAL (
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
 				WHERE ` +
-	clause.Waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+	clause.Waits + ` AND r.key_scope = u.key_scope AND r.namespace_id = $1 AND r.run_key > of_scope.run_key
 				ORDER BY r.run_key
 				LIMIT 1
 			) n
 		)
-		SELECT t.run_key FROM t
+		SELECT of_scope.run_key FROM of_scope
 	) t
 	UNION
 	SELECT '', x.run_key FROM kagzi.consumers x WHERE x.run_key > '' AND x.namespace_id = $1 AND $2::text = ''
-), ` + insertChanges + ` k
+), ` + insertChanges + ` keys k
 )
-SELECT count(*) FROM k`
+SELECT count(*) FROM keys`

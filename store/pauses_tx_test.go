@@ -151,8 +151,8 @@ func TestLostParking(t *testing.T) {
 	})
 }
 
-// A worker dies between the pause of its run and the parking. Nobody takes the run over before the pause ends; then
-// somebody does, whoever comes first: the one who ends the pause, or the one who declares the worker dead.
+// A worker dies between the pause of its run and the parking. No worker takes the run over before the pause ends; then
+// the first that comes does: the one who ends the pause, or the one who declares the worker dead.
 func TestPausedRunOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	for name, deadFirst := range map[string]bool{"DeclaredDeadBefore": true, "DeclaredDeadAfter": false} {
@@ -204,8 +204,8 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 	}
 }
 
-// Whoever ends or loosens a pause waits for the claims that have seen it. Only then it searches the keys that these
-// have stopped.
+// A transaction that ends or loosens a pause waits for the claims that have seen it. Only then it searches the keys
+// that these have stopped.
 func TestUnpauseWaitsForClaims(t *testing.T) {
 	t.Parallel()
 	for _, percent := range []int{0, 99} {
@@ -215,7 +215,7 @@ func TestUnpauseWaitsForClaims(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
 			VALUES ('queue', 'a', $1, now())`, s.namespace)
-		exec(t, tx, claimKeys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+		exec(t, tx, claimsWithPauses.keys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
 		meetsLock(t, s, func(ctx context.Context) {
 			if err := second(s.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {
 				t.Error(err)

@@ -8,7 +8,7 @@ const lastPosition = `coalesce(pg_sequence_last_value('kagzi.event_positions'::r
 // enough.
 const (
 	topicLock    = `hashtext('kagzi ' || $1 || ' ' || `
-	positionLock = `('x' || lpad(to_hex(v.position & 4294967295), 8, '0'))::bit(32)::int`
+	positionLock = `('x' || lpad(to_hex(drawn.position & 4294967295), 8, '0'))::bit(32)::int`
 )
 
 // The position up to which all events are there to read, or will never be: that of the oldest transaction under way
@@ -17,18 +17,18 @@ const (
 // transactions whose locks are gone.
 //
 // A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to
-// be almost 2^32 behind, and holds up nobody. A sixteenth of the numbers is left for that.
+// be almost 2^32 behind, and holds up no reader. A sixteenth of the numbers is left for that.
 //
 // A standby has no locks of those who publish on its primary: there it is NULL.
 const settledEvents = `
-WITH v AS MATERIALIZED (
+WITH drawn AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position
 )
-SELECT CASE WHEN NOT pg_is_in_recovery() THEN v.position - coalesce(l.behind, 0) END
-FROM v
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN drawn.position - coalesce(l.behind, 0) END
+FROM drawn
 CROSS JOIN LATERAL (
-	SELECT max((v.position - l.objid::bigint) & 4294967295) FILTER (WHERE (v.position - l.objid::bigint) & 4294967295 <
-		15::bigint << 28) AS behind
+	SELECT max((drawn.position - l.objid::bigint) & 4294967295)
+		FILTER (WHERE (drawn.position - l.objid::bigint) & 4294967295 < 15::bigint << 28) AS behind
 	FROM pg_locks l
 	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
 		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -39,15 +39,15 @@ CROSS JOIN LATERAL (
 // Who is publishing: the last position that was drawn, and the advisory locks of those who draw, read in this order:
 // see settledEvents.
 const publishers = `
-WITH v AS MATERIALIZED (
+WITH drawn AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position
 )
-SELECT v.position, coalesce(l.classes, '{}'), coalesce(l.objects, '{}')
-FROM v
+SELECT drawn.position, coalesce(l.classes, '{}'), coalesce(l.objects, '{}')
+FROM drawn
 CROSS JOIN LATERAL (
 	SELECT pg_catalog.array_agg(l.classid::bigint) AS classes, pg_catalog.array_agg(l.objid::bigint) AS objects
 	FROM pg_locks l
-	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND v.position >= 0
+	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND drawn.position >= 0
 		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 	OFFSET 0
 ) l`

@@ -37,15 +37,15 @@ func (p *Progress) stored() string {
 }
 
 const setProgress = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.run_id, u.lease, NULLIF(u.progress, '')::jsonb || jsonb_build_object('at',
 		statement_timestamp()) AS progress
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, progress)
 )
 UPDATE kagzi.workflow_runs r
-SET progress = u.progress
-FROM u
-WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'`
+SET progress = given.progress
+FROM given
+WHERE r.run_id = given.run_id AND r.namespace_id = $1 AND r.lease = given.lease AND r.status = 'RUNNING'`
 
 var progressColumns = columnsOf(setProgress,
 	uuids("run_id", func(p *Progress) uuid.UUID { return p.RunID }),

@@ -50,13 +50,13 @@ WHERE (x.max_running, x.rate_interval, x.rate_burst, x.key_max_running, x.key_in
 
 // A slower rate may have moved the next token into the far future: it comes an interval from now at the latest.
 const capQueueRate = `
-WITH t AS MATERIALIZED (
+WITH bound AS MATERIALIZED (
 	SELECT now() + $3::bigint * interval '1 microsecond' AS latest
 )
 UPDATE kagzi.queues x
-SET rate_at = t.latest
-FROM t
-WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.rate_at > t.latest`
+SET rate_at = bound.latest
+FROM bound
+WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.rate_at > bound.latest`
 
 const unsettled = `SELECT NOT c.settled FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1`
 
@@ -122,7 +122,7 @@ func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args 
 
 // The key gets a change, so that a claim looks at it by its new limits.
 const setKey = `
-WITH k AS (
+WITH written AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, weight, max_running, rate_interval,
 		rate_burst)
 	VALUES ($2, $3, $1, 'infinity', NULLIF($4::int, 0), NULLIF($5::int, 0), NULLIF($6::bigint, 0), NULLIF($7::int, 0))
@@ -130,20 +130,21 @@ WITH k AS (
 	SET weight = excluded.weight, max_running = excluded.max_running, rate_interval = excluded.rate_interval,
 		rate_burst = excluded.rate_burst
 	RETURNING key_scope, run_key
-), ` + insertChanges + ` k
+), ` + insertChanges + ` written k
 )
-SELECT FROM k`
+SELECT FROM written`
 
 // Without a rate there is no next token.
 const capKeyRate = `
-WITH t AS MATERIALIZED (
+WITH bound AS MATERIALIZED (
 	SELECT now() + coalesce(NULLIF($4::bigint, 0), (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2
 		AND c.namespace_id = $1)) * interval '1 microsecond' AS latest
 )
 UPDATE kagzi.run_keys x
-SET rate_at = t.latest
-FROM t
-WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 AND (x.rate_at > t.latest OR t.latest IS NULL)`
+SET rate_at = bound.latest
+FROM bound
+WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1
+	AND (x.rate_at > bound.latest OR bound.latest IS NULL)`
 
 const keyBefore = `
 SELECT coalesce(x.weight, 0), coalesce(x.max_running, 0), coalesce(x.rate_interval, 0), coalesce(x.rate_burst, 0)
@@ -179,7 +180,7 @@ func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits, why 
 // Runs of a queue whose slots are counted from now on, which workers execute without a slot. Their leases are in a
 // known part of the claim's index: see runsOfWorker. It waits for no lock.
 const giveSlots = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT r.run_id, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot
 	FROM (
 		SELECT x.held, (SELECT max(w.lease_timeout) FROM kagzi.workers w WHERE w.namespace_id = $1
@@ -204,45 +205,45 @@ WITH l AS MATERIALIZED (
 	LIMIT $4
 )
 UPDATE kagzi.workflow_runs r
-SET slot = l.slot
-FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1
+SET slot = locked.slot
+FROM locked
+WHERE r.run_id = locked.run_id AND r.namespace_id = $1
 RETURNING r.run_id`
 
 // Caps the next tokens of the keys after $3, which have no rate of their own, by the queue's rate for keys: see
 // capQueueRate. It waits for no lock.
 const capKeyRates = `
-WITH b AS MATERIALIZED (
+WITH batch AS MATERIALIZED (
 	SELECT x.run_key, x.rate_at
 	FROM kagzi.run_keys x
 	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $3
 	ORDER BY x.run_key
 	LIMIT $4
-), l AS MATERIALIZED (
+), locked AS MATERIALIZED (
 	SELECT f.run_key, t.latest
 	FROM (SELECT now() + (SELECT c.key_interval FROM kagzi.queues c WHERE c.task_queue = $2
 		AND c.namespace_id = $1) * interval '1 microsecond' AS latest) t
-	CROSS JOIN b
+	CROSS JOIN batch
 	CROSS JOIN LATERAL (
 		SELECT x.run_key
 		FROM kagzi.run_keys x
-		WHERE x.key_scope = $2 AND x.run_key = b.run_key AND x.namespace_id = $1 AND x.rate_interval IS NULL
+		WHERE x.key_scope = $2 AND x.run_key = batch.run_key AND x.namespace_id = $1 AND x.rate_interval IS NULL
 			AND (x.rate_at > t.latest OR x.rate_at IS NOT NULL AND t.latest IS NULL)
 		FOR UPDATE SKIP LOCKED
 	) f
-	WHERE b.rate_at IS NOT NULL
-), u AS (
+	WHERE batch.rate_at IS NOT NULL
+), updated AS (
 	UPDATE kagzi.run_keys x
-	SET rate_at = l.latest
-	FROM l
-	WHERE x.key_scope = $2 AND x.run_key = l.run_key AND x.namespace_id = $1
+	SET rate_at = locked.latest
+	FROM locked
+	WHERE x.key_scope = $2 AND x.run_key = locked.run_key AND x.namespace_id = $1
 )
-SELECT count(*), coalesce(max(b.run_key), '') FROM b`
+SELECT count(*), coalesce(max(batch.run_key), '') FROM batch`
 
 // Leaves changes for the keys after $3 that have waiting runs, or consumers. A queue of a million runs costs as much as
 // one of a run for each key.
 const recheckKeys = `
-WITH RECURSIVE w (run_key) AS (
+WITH RECURSIVE waiting (run_key) AS (
 	(
 		SELECT r.run_key
 		FROM kagzi.workflow_runs r
@@ -252,27 +253,27 @@ WITH RECURSIVE w (run_key) AS (
 	)
 	UNION ALL
 	SELECT n.run_key
-	FROM w
+	FROM waiting
 	CROSS JOIN LATERAL (
 		SELECT r.run_key
 		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > w.run_key
+		WHERE ` + clause.Waits + ` AND r.key_scope = $2 AND r.namespace_id = $1 AND r.run_key > waiting.run_key
 		ORDER BY r.run_key
 		LIMIT 1
 	) n
-), k AS MATERIALIZED (
+), keys AS MATERIALIZED (
 	SELECT $2::text AS key_scope, u.run_key
 	FROM (
-		(SELECT w.run_key FROM w LIMIT $4)
+		(SELECT waiting.run_key FROM waiting LIMIT $4)
 		UNION
 		(SELECT x.run_key FROM kagzi.consumers x WHERE x.run_key > $3 AND x.namespace_id = $1 AND $2::text = ''
 			ORDER BY x.run_key LIMIT $4)
 	) u
 	ORDER BY u.run_key
 	LIMIT $4
-), ` + insertChanges + ` k
+), ` + insertChanges + ` keys k
 )
-SELECT count(*), coalesce(max(k.run_key), '') FROM k`
+SELECT count(*), coalesce(max(keys.run_key), '') FROM keys`
 
 // The sizes of the batches of Settle: each is a transaction.
 const (
@@ -290,7 +291,10 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 		return pg.Ask(ctx, s.pool, clause.ActiveTypes, []any{s.namespace, []string{queue}, clause.MaxQueues},
 			func(rows pgx.Rows) error {
 				var typ string
-				_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error { types = append(types, typ); return nil })
+				_, err := pgx.ForEachRow(rows, []any{nil, &typ}, func() error {
+					types = append(types, typ)
+					return nil
+				})
 				return err
 			})
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// Reason returns the text of err in one line that a report may show to anybody. It leaves out addresses, users and
+// Reason returns the text of err in one line that a report may show to all readers. It leaves out addresses, users and
 // databases, which pgx's errors and some of the server's name.
 func Reason(err error) string {
 	var pe *pgconn.PgError

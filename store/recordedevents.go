@@ -11,9 +11,10 @@ import (
 // transaction commits, so the records are written, too. A flush that is repeated finds its events, wherever they are,
 // so all IDs are searched for.
 const publishRecorded = `
-WITH ` + lockTopics + `, u AS MATERIALIZED (
-	SELECT u.topic, u.event_id, true AS named, u.title, u.payload, t.part, t.now, ` + drawPosition + ` AS position
-	FROM t
+WITH ` + lockTopics + `, events AS MATERIALIZED (
+	SELECT u.topic, u.event_id, true AS named, u.title, u.payload, moment.part, moment.now,
+		` + drawPosition + ` AS position
+	FROM moment
 	CROSS JOIN unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::uuid[], $7::uuid[]) WITH ORDINALITY
 		AS u (topic, event_id, title, payload, run_id, lease, place)
 	CROSS JOIN LATERAL (

@@ -51,7 +51,7 @@ type LostWorker struct {
 	LeaseTimeout time.Duration
 	RecheckKeys  bool // it may have ended runs without handing on their slots
 	Released     int  // runs that Release made due
-	// runs that Release left, because somebody else had locked them or the database refused the change
+	// runs that Release left, because others had locked them or the database refused the change
 	Left    int
 	Refused error // why the database refused to change one of them; nil if it refused none
 }
@@ -82,7 +82,7 @@ const (
 )
 
 const declareDead = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT w.worker_id, now() AS now, now() + $4::bigint * interval '1 microsecond' AS release_at
 	FROM kagzi.workers w
 	WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'
@@ -90,13 +90,13 @@ WITH l AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workers w
-SET status = 'OFFLINE', stopped_at = l.now, active_count = 0, release_at = l.release_at, recheck_keys = true
-FROM l
-WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
+SET status = 'OFFLINE', stopped_at = locked.now, active_count = 0, release_at = locked.release_at, recheck_keys = true
+FROM locked
+WHERE w.worker_id = locked.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
 // DeclareDead sets the worker OFFLINE, and returns it, for the caller to release its runs. It does nothing, and returns
-// nil, if the worker has sent a heartbeat since w was read, or if somebody has locked its row.
+// nil, if the worker has sent a heartbeat since w was read, or if another transaction has locked its row.
 func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = pg.Do(ctx, func(ctx context.Context) error {
@@ -122,7 +122,7 @@ func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail st
 }
 
 const unreleased = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT w.worker_id, now() + $2::bigint * interval '1 microsecond' AS release_at
 	FROM kagzi.workers w
 	WHERE w.release_at <= now() AND w.namespace_id = $1 AND w.status = 'OFFLINE'
@@ -131,13 +131,13 @@ WITH l AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workers w
-SET release_at = l.release_at
-FROM l
-WHERE w.worker_id = l.worker_id AND w.namespace_id = $1
+SET release_at = locked.release_at
+FROM locked
+WHERE w.worker_id = locked.worker_id AND w.namespace_id = $1
 RETURNING ` + lostColumns
 
-// Unreleased returns up to n lost workers for the caller to release: nobody has released them yet, somebody else had
-// locked one of their runs, or they may have had a claim under way.
+// Unreleased returns up to n lost workers for the caller to release: none has released them yet, another transaction
+// had locked one of their runs, or they may have had a claim under way.
 func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, unreleased, []any{s.namespace, pg.Micros(releaseLease), n}, pg.Collect(&lost,
@@ -168,7 +168,7 @@ ORDER BY 1
 LIMIT $7`
 
 const releaseRuns = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT r.run_id, now() AS now
 	FROM (SELECT u.run_id FROM unnest($3::uuid[]) AS u (run_id) ORDER BY 1) u
 	CROSS JOIN LATERAL (
@@ -179,9 +179,9 @@ WITH l AS MATERIALIZED (
 	) r
 )
 UPDATE kagzi.workflow_runs r
-SET available_at = l.now
-FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1`
+SET available_at = locked.now
+FROM locked
+WHERE r.run_id = locked.run_id AND r.namespace_id = $1`
 
 // releaseBatch is how many runs one transaction makes due: it holds their locks.
 const releaseBatch = 500
@@ -189,7 +189,7 @@ const releaseBatch = 500
 // release_at becomes: in a second if some runs were locked; else after LateClaims, once; else NULL. It also becomes
 // NULL once the leases have ended, because the runs are due by themselves then.
 const setReleaseAt = `
-WITH t AS MATERIALIZED (
+WITH times AS MATERIALIZED (
 	SELECT v.worker_id, CASE
 		WHEN v.stopped_at IS NULL OR v.stopped_at < now() - v.lease_timeout - $4::bigint * interval '1 microsecond'
 			THEN NULL
@@ -201,13 +201,13 @@ WITH t AS MATERIALIZED (
 	WHERE v.worker_id = $2 AND v.namespace_id = $1
 )
 UPDATE kagzi.workers w
-SET release_at = t.next
-FROM t
-WHERE w.worker_id = t.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
+SET release_at = times.next
+FROM times
+WHERE w.worker_id = times.worker_id AND w.namespace_id = $1 AND w.status = 'OFFLINE'`
 
 // Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its
-// own. It waits for no lock. It leaves runs that somebody else has locked, or that the database refuses to change, to a
-// later call, and writes to release_at when that is to happen.
+// own. It waits for no lock. It leaves runs that others have locked, or that the database refuses to change, to a later
+// call, and writes to release_at when that is to happen.
 func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {

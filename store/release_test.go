@@ -92,7 +92,7 @@ func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 	}
 }
 
-// A whole batch that somebody has locked does not keep others from being released.
+// A whole batch that another transaction has locked does not keep others from being released.
 func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -107,8 +107,8 @@ func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	commit(t, tx)
 }
 
-// A run that somebody has locked is released once it is unlocked, not when its lease ends. A claim that was under way
-// when its worker was declared dead is found.
+// A run that another transaction has locked is released once it is unlocked, not when its lease ends. A claim that was
+// under way when its worker was declared dead is found.
 func TestReleaseComesAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -53,7 +53,7 @@ FOR UPDATE`
 // has more wake-ups than the old run: at least one, so that the first claim reads its history, and more than the
 // sequence numbers of the copied messages.
 const restartRun = `
-WITH q AS MATERIALIZED (
+WITH origin AS MATERIALIZED (
 	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy,
 		coalesce(q.first_metadata, q.metadata) AS metadata, CASE WHEN $10::text = '' THEN q.headers
 		ELSE coalesce(q.headers, '{}') || NULLIF($10::text, '')::jsonb END AS headers, q.schedule_name, q.timeout,
@@ -64,23 +64,23 @@ WITH q AS MATERIALIZED (
 		CASE WHEN $6::boolean THEN $7::bytea ELSE ` + inputOfRun + ` END AS input
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
-), r AS (
+), inserted AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version,
 		priority, status,
 		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at,
 			origin_run_id, input, run_key, key_scope, tells, headers)
-	SELECT $3::uuid, $1, q.external_id,
-		CASE WHEN q.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, q.input_hash) END,
-		q.task_queue, q.workflow_type, q.version, q.priority, 'PENDING', q.now, q.now + q.timeout, q.retry_policy,
-			q.metadata,
-		q.schedule_name, q.timeout, q.fire_at, q.wakeups, q.now, $2::uuid, q.input, q.run_key, q.key_scope, q.tells,
-			q.headers
-	FROM q
+	SELECT $3::uuid, $1, origin.external_id,
+		CASE WHEN origin.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, origin.input_hash) END,
+		origin.task_queue, origin.workflow_type, origin.version, origin.priority, 'PENDING', origin.now,
+			origin.now + origin.timeout, origin.retry_policy, origin.metadata,
+		origin.schedule_name, origin.timeout, origin.fire_at, origin.wakeups, origin.now, $2::uuid, origin.input,
+			origin.run_key, origin.key_scope, origin.tells, origin.headers
+	FROM origin
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL
 )
-SELECT r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells FROM r`
+SELECT inserted.task_queue, inserted.workflow_type, coalesce(inserted.version, 0), inserted.tells FROM inserted`
 
 // Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive
 // if the old run is not over, and ErrIDConflict if an active run has the external ID, or the old run is of a consumer,

@@ -53,7 +53,7 @@ func TestLostVerbs(t *testing.T) {
 		s, direct, proxy := losing(t)
 		old := over(t, direct, []string{"a", "b"}, withID("id"))
 		for i, part := range []string{
-			"INSERT INTO kagzi.run_events", "bool_or(b.attempt_number",
+			"INSERT INTO kagzi.run_events", "bool_or(early.attempt_number",
 			"origin_run_id, input", "commit", "FOR UPDATE",
 		} {
 			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Why: Why{Reason: part}}

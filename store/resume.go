@@ -18,20 +18,21 @@ import (
 // wake it: the extra wake-up makes the next execution read its inbox. otherActive has checked for another active run
 // with the external ID, because in a caller's transaction no statement may raise an error.
 const resumeRun = `
-WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now), r AS (
+WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now), resumed AS (
 UPDATE kagzi.workflow_runs r
-SET status = 'PENDING', slot = NULL, available_at = t.now, paused_at = NULL, finished_at = NULL, lease = NULL,
+SET status = 'PENDING', slot = NULL, available_at = clock.now, paused_at = NULL, finished_at = NULL, lease = NULL,
 	locked_by = NULL,
 	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
 	error_kind = NULL, error = NULL, waiting_on = NULL
-FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
+FROM clock
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED')
+	AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
 RETURNING r.task_queue, r.run_key, r.key_scope
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` resumed k WHERE k.run_key IS NOT NULL
 )
-SELECT r.task_queue FROM r`
+SELECT resumed.task_queue FROM resumed`
 
 // A run that has a final outcome continues only with the rest of its compensations. Those that failed are started
 // again, unless their runs were resumed and completed.
@@ -51,13 +52,14 @@ WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'COMPENSATION'
 
 	// With $3 the run holds a slot until it ends, which the caller has taken for it: no claim gives it one.
 	resumeCompensating = `
-WITH t AS MATERIALIZED (SELECT statement_timestamp() AS now)
+WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
-SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, available_at = t.now, paused_at = NULL,
+SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, available_at = clock.now, paused_at = NULL,
 	wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
 	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
-FROM t
-WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED') AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
+FROM clock
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED')
+	AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'
 RETURNING r.task_queue`
 )
 

@@ -73,7 +73,7 @@ func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges
 // The planner's statistics of the key: an estimate of the namespace's share of the runs, and IDs that divide the key
 // into parts of equal size.
 const keyStatistics = `
-WITH s AS MATERIALIZED (
+WITH stats AS MATERIALIZED (
 	SELECT s.attname, s.histogram_bounds, s.most_common_freqs AS shares, s.most_common_vals::text::text[] AS namespaces,
 		CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples ELSE s.n_distinct END AS n
 	FROM pg_catalog.pg_stats s
@@ -82,12 +82,12 @@ WITH s AS MATERIALIZED (
 	WHERE s.schemaname = 'kagzi' AND s.tablename = 'workflow_runs' AND s.attname IN ('namespace_id', 'run_id')
 )
 SELECT coalesce((
-		SELECT coalesce(s.shares[array_position(s.namespaces, $1::text)],
-			(1 - coalesce((SELECT sum(u.share) FROM unnest(s.shares) AS u (share)), 0)) / GREATEST(1,
-				s.n - coalesce(cardinality(s.namespaces), 0)))
-		FROM s WHERE s.attname = 'namespace_id'
+		SELECT coalesce(stats.shares[array_position(stats.namespaces, $1::text)],
+			(1 - coalesce((SELECT sum(u.share) FROM unnest(stats.shares) AS u (share)), 0)) / GREATEST(1,
+				stats.n - coalesce(cardinality(stats.namespaces), 0)))
+		FROM stats WHERE stats.attname = 'namespace_id'
 	), 1)::float8,
-	coalesce((SELECT s.histogram_bounds::text::uuid[] FROM s WHERE s.attname = 'run_id'), '{}')`
+	coalesce((SELECT stats.histogram_bounds::text::uuid[] FROM stats WHERE stats.attname = 'run_id'), '{}')`
 
 // KeyStatistics returns the namespace's share of all runs, from 0 to 1, and IDs that divide the runs of all namespaces
 // into parts of about equal size. They are as recent as the table's last ANALYZE. Without one, the share is 1 and there
@@ -165,15 +165,15 @@ var ErrTooLong = errors.New("it took too long")
 // instead. The deletes have arrays as conditions: without statistics, joins would read the keys whole. Slots of limits
 // stay: see deleteRuns.
 const pruneRuns = `
-WITH k AS MATERIALIZED (
+WITH turn AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock(hashtextextended('kagzi prune ' || $1::text, 0::bigint)) AS mine
-), l AS MATERIALIZED (
+), locked AS MATERIALIZED (
 	SELECT r.run_id, r.batch
 	FROM (SELECT u.run_id FROM unnest($2::uuid[]) AS u (run_id) ORDER BY 1) u
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.input IS NULL AS batch
 		FROM kagzi.workflow_runs q
-		WHERE (SELECT mine FROM k) AND q.run_id = u.run_id AND q.namespace_id = $1
+		WHERE (SELECT mine FROM turn) AND q.run_id = u.run_id AND q.namespace_id = $1
 			AND q.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
 				AND (q.finished_at <= now() - interval '1 microsecond' *
 				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED'
@@ -183,46 +183,47 @@ WITH k AS MATERIALIZED (
 				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END
 		FOR UPDATE SKIP LOCKED
 	) r
-), c AS MATERIALIZED (
-	SELECT l.run_id, l.batch, s.rows + g.rows + i.rows AS rows,
-		sum(s.rows + g.rows + i.rows) OVER (ORDER BY l.run_id) AS total
-	FROM l
+), counted AS MATERIALIZED (
+	SELECT locked.run_id, locked.batch, s.rows + g.rows + i.rows AS rows,
+		sum(s.rows + g.rows + i.rows) OVER (ORDER BY locked.run_id) AS total
+	FROM locked
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = l.run_id AND s.namespace_id = $1
-			LIMIT $7) x
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.step_runs s WHERE s.run_id = locked.run_id
+			AND s.namespace_id = $1 LIMIT $7) x
 	) s
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = l.run_id AND g.namespace_id = $1
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.signals g WHERE g.run_id = locked.run_id AND g.namespace_id = $1
 			LIMIT $7) x
 	) g
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE l.batch AND i.run_id = l.run_id
+		SELECT count(*) AS rows FROM (SELECT FROM kagzi.start_items i WHERE locked.batch AND i.run_id = locked.run_id
 			AND i.namespace_id = $1 LIMIT $7) x
 	) i
-), d AS MATERIALIZED (
-	SELECT c.run_id, c.batch FROM c WHERE c.total < $7
-), s AS (
-	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND s.namespace_id = $1
-), g AS (
-	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND g.namespace_id = $1
-), x AS (
-	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND x.namespace_id = $1
+), runs AS MATERIALIZED (
+	SELECT counted.run_id, counted.batch FROM counted WHERE counted.total < $7
+), steps AS (
+	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND s.namespace_id = $1
+), messages AS (
+	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND g.namespace_id = $1
+), places AS (
+	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND x.namespace_id = $1
 		AND CASE WHEN x.lease IS NULL THEN true ELSE false END
-), i AS (
-	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT d.run_id FROM d WHERE d.batch))
+), items AS (
+	DELETE FROM kagzi.start_items i WHERE i.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs WHERE runs.batch))
 		AND i.namespace_id = $1
-), e AS (
-	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND e.namespace_id = $1
+), events AS (
+	DELETE FROM kagzi.run_events e WHERE e.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND e.namespace_id = $1
 		AND e.event <> 'DELETED'
-), r AS (
-	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT d.run_id FROM d)) AND r.namespace_id = $1
-), m AS (
+), deleted AS (
+	DELETE FROM kagzi.workflow_runs r WHERE r.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs))
+		AND r.namespace_id = $1
+), marked AS (
 	UPDATE kagzi.workflow_runs r SET waiting_on = '` + clause.BeingDeleted + `'
-	WHERE r.run_id = ANY (ARRAY (SELECT c.run_id FROM c WHERE c.rows >= $7)) AND r.namespace_id = $1
+	WHERE r.run_id = ANY (ARRAY (SELECT counted.run_id FROM counted WHERE counted.rows >= $7)) AND r.namespace_id = $1
 )
-SELECT k.mine, c.run_id, c.total < $7, c.rows >= $7
-FROM k
-LEFT JOIN c ON true`
+SELECT turn.mine, counted.run_id, counted.total < $7, counted.rows >= $7
+FROM turn
+LEFT JOIN counted ON true`
 
 // A Pruned says what happened to the runs given to Prune. Runs that it does not name stay: they are not over, another
 // transaction has locked them, or they have a parent.
@@ -262,41 +263,44 @@ func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows
 
 // Only for a run that is marked: it cannot be resumed. The lock is for others that delete the run: they would delete
 // its rows in another order, and both would wait for each other. The statement deletes a range of the key, up to its
-// row $3. It counts a range whose rows somebody else has deleted while it waited for the lock: there may be more rows
-// behind it.
+// row $3. It counts a range whose rows another transaction has deleted while it waited for the lock: there may be more
+// rows behind it.
 const pruneSteps = `
-WITH m AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.waiting_on = '` +
 	clause.BeingDeleted + `' FOR UPDATE
-), s AS MATERIALIZED (
+), last_step AS MATERIALIZED (
 	SELECT x.step_id, x.attempt_number
 	FROM (
 		SELECT i.step_id, i.attempt_number FROM kagzi.step_runs i
-		WHERE i.run_id = (SELECT m.run_id FROM m) AND i.namespace_id = $1
+		WHERE i.run_id = (SELECT locked.run_id FROM locked) AND i.namespace_id = $1
 		ORDER BY i.step_id, i.attempt_number LIMIT $3
 	) x
 	ORDER BY x.step_id DESC, x.attempt_number DESC LIMIT 1
-), g AS MATERIALIZED (
+), last_message AS MATERIALIZED (
 	SELECT x.name, x.sequence
 	FROM (
 		SELECT i.name, i.sequence FROM kagzi.signals i
-		WHERE i.run_id = (SELECT m.run_id FROM m) AND i.namespace_id = $1
+		WHERE i.run_id = (SELECT locked.run_id FROM locked) AND i.namespace_id = $1
 		ORDER BY i.name, i.sequence LIMIT $3
 	) x
 	ORDER BY x.name DESC, x.sequence DESC LIMIT 1
-), ds AS (
+), steps AS (
 	DELETE FROM kagzi.step_runs t
-	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.step_id, t.attempt_number) <= ((SELECT s.step_id FROM s),
-		(SELECT s.attempt_number FROM s))
+	WHERE t.run_id = $2 AND t.namespace_id = $1
+		AND (t.step_id, t.attempt_number) <= ((SELECT last_step.step_id FROM last_step),
+		(SELECT last_step.attempt_number FROM last_step))
 	RETURNING 1
-), dg AS (
+), messages AS (
 	DELETE FROM kagzi.signals t
-	WHERE t.run_id = $2 AND t.namespace_id = $1 AND (t.name, t.sequence) <= ((SELECT g.name FROM g),
-		(SELECT g.sequence FROM g))
+	WHERE t.run_id = $2 AND t.namespace_id = $1
+		AND (t.name, t.sequence) <= ((SELECT last_message.name FROM last_message),
+		(SELECT last_message.sequence FROM last_message))
 	RETURNING 1
 )
-SELECT GREATEST((SELECT count(*) FROM ds) + (SELECT count(*) FROM dg), (SELECT count(*) FROM s) + (SELECT count(*)
-	FROM g))`
+SELECT GREATEST((SELECT count(*) FROM steps) + (SELECT count(*) FROM messages),
+	(SELECT count(*) FROM last_step) + (SELECT count(*)
+	FROM last_message))`
 
 // PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero
 // only if none remain. It does not wait for others that delete the run: then it returns an error that is Locked.

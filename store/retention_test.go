@@ -191,7 +191,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// What the planner knows divides the key into parts of about as many runs each, whoever's they are.
+// What the planner knows divides the key into parts of about as many runs each, of whichever namespace they are.
 func TestKeyStatistics(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -267,7 +267,7 @@ func TestPruneKeepsChildren(t *testing.T) {
 			if got := prune(t, s, keepDays, 100, c); got.Deleted != 0 || rowsOf(t, s, c) != "1 0 0 0" {
 				t.Errorf("pruned %+v", got)
 			}
-			// Once it is gone, it keeps nobody. A child that stands beside its parent follows it the next time.
+			// Once it is gone, it keeps no run. A child that stands beside its parent follows it the next time.
 			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET workflow_type = 'type', status = 'COMPLETED',
 				available_at = NULL, locked_by = NULL, finished_at = now() - interval '40 days' WHERE run_id = $1`, p)
 			if got := prune(t, s, keepDays, 100, p, c); got.Deleted != 1 || rowsOf(t, s, p) != "0 0 0 0" {
@@ -324,7 +324,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 	}
 
 	id := long()
-	// One that nobody marked keeps its steps.
+	// One that was not marked keeps its steps.
 	if n, err := s.PruneSteps(t.Context(), id, 100); n != 0 || err != nil {
 		t.Errorf("deleted %d steps, error %v", n, err)
 	}

@@ -73,7 +73,7 @@ func TestMissingRightsNameARoleThatHelps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // nobody else sees its roles
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // no other test sees its roles
 	user := strings.TrimSuffix(client, "_client") + "_user"
 	role, tables := fmt.Sprintf(`GRANT "kagzi_client" TO %q`, user),
 		fmt.Sprintf(`ON ALL TABLES IN SCHEMA kagzi TO %q`, user)

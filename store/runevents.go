@@ -19,12 +19,13 @@ const (
 )
 
 // Publishes the starts of the runs, or their ends ($5), in the transaction of the statement that has written them, and
-// after it. The event is made of the row, so whoever ends a run says the same. A repetition makes the same IDs. A run
+// after it. The event is made of the row, so all that end a run say the same. A repetition makes the same IDs. A run
 // that was resumed ends at another time.
 const publishRuns = `
-WITH ` + lockTopics + `, u AS MATERIALIZED (
-	SELECT '` + RunsTopic + `' AS topic, r.event_id, true AS named, '' AS title, convert_to(r.event::text, 'UTF8'::name) AS payload, t.part, t.now, ` + drawPosition + ` AS position
-	FROM t
+WITH ` + lockTopics + `, events AS MATERIALIZED (
+	SELECT '` + RunsTopic + `' AS topic, r.event_id, true AS named, '' AS title,
+		convert_to(r.event::text, 'UTF8'::name) AS payload, moment.part, moment.now, ` + drawPosition + ` AS position
+	FROM moment
 	CROSS JOIN unnest($3::uuid[], $4::uuid[]) WITH ORDINALITY AS u (run_id, lease, place)
 	CROSS JOIN LATERAL (
 		SELECT q.run_id || CASE WHEN $5::bool THEN '/ended/' || (extract(epoch FROM q.finished_at) * 1000000)::bigint

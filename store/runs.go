@@ -41,7 +41,7 @@ type Run struct {
 	ParentStep    string    // the step of Parent that started it
 	LockedBy      uuid.UUID
 	Lease         uuid.UUID // stays after the end
-	CancelledAt   time.Time // when somebody asked its worker to end it as CANCELLED
+	CancelledAt   time.Time // when its worker was asked to end it as CANCELLED
 	SilentSince   time.Time // when its worker last reported, if that is dead or silent; zero unless the run is RUNNING
 	Schedule      string    // its schedule's name
 	FireAt        time.Time // the tick of the schedule that started it

@@ -39,7 +39,7 @@ type Template struct {
 	Spec      json.RawMessage
 	Paused    bool      // set by a caller, or by a coordinator with a Problem: the schedule is never due
 	PausedAt  time.Time // since when; zero unless it is paused
-	PauseWhy  Why       // who paused it, and why, as far as somebody said so
+	PauseWhy  Why       // who paused it, and why, as far as the caller said so
 	Problem   string    // why a coordinator paused it, or, unless it is paused, why the last try to fire it failed
 	Cursor    time.Time // every tick up to this time is decided
 	Next      time.Time // when it is due; zero if never
@@ -57,7 +57,7 @@ type Firing struct {
 	Cursor   time.Time       // the new cursor; zero leaves it
 	Next     time.Time       // when the template is due next; zero: never
 	Problem  string          // why the template could not be fired; empty: it was
-	Pause    bool            // the template cannot be fired until somebody repairs it: it is paused
+	Pause    bool            // the template cannot be fired until it is repaired: it is paused
 	Headers  json.RawMessage // of the runs; nil: the template's
 	Replace  bool            // the tick is not decided: the active runs must be cancelled first, see TickSchedule
 }
@@ -201,36 +201,37 @@ func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Tim
 // The database copies the input and the options of a run from its template, because an input may be large. A tick that
 // has a run already, for example from a backfill, gets no other.
 const insertFired = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.run_id, u.template, u.tick, u.queued, coalesce(u.headers, ($6::text[])[1]) AS headers,
 		statement_timestamp() AS now
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[]) AS u (run_id, template, tick, queued,
 		headers)
-), r AS (
+), inserted AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status,
 		available_at,
 		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at,
 			input, run_key, key_scope, tells, headers)
-	SELECT u.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING',
-		CASE WHEN u.queued THEN 'infinity' ELSE u.now END,
-		CASE WHEN u.queued THEN 'previous run' END, CASE WHEN NOT u.queued
-			THEN u.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
-		t.metadata, t.schedule_id, t.name, CASE WHEN u.tick <> -9223372036854775808
-			THEN timestamptz 'epoch' + u.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', u.now, t.input, t.run_key, t.key_scope,
-			coalesce((t.spec ->> 'tells')::bool, false), CASE WHEN u.headers = '' THEN t.headers
-			ELSE NULLIF(NULLIF(u.headers, '')::jsonb, '{}') END
-	FROM u
+	SELECT given.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING',
+		CASE WHEN given.queued THEN 'infinity' ELSE given.now END,
+		CASE WHEN given.queued THEN 'previous run' END, CASE WHEN NOT given.queued
+			THEN given.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
+		t.metadata, t.schedule_id, t.name, CASE WHEN given.tick <> -9223372036854775808
+			THEN timestamptz 'epoch' + given.tick * interval '1 microsecond' END,
+		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', given.now, t.input, t.run_key, t.key_scope,
+			coalesce((t.spec ->> 'tells')::bool, false), CASE WHEN given.headers = '' THEN t.headers
+			ELSE NULLIF(NULLIF(given.headers, '')::jsonb, '{}') END
+	FROM given
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
-		WHERE q.schedule_id = u.template AND q.namespace_id = $1
+		WHERE q.schedule_id = given.template AND q.namespace_id = $1
 		OFFSET 0
 	) t
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL
 )
-SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.tells FROM r`
+SELECT inserted.run_id, inserted.task_queue, inserted.workflow_type, coalesce(inserted.version, 0), inserted.tells
+	FROM inserted`
 
 // A tickRun is a run to insert, with its template.
 type tickRun struct {
@@ -257,7 +258,7 @@ var firedColumns = columnsOf(insertFired,
 
 // The cursor never moves back.
 const advanceTemplates = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.schedule_id, u.problem, u.pause, clock_timestamp() AS now,
 		timestamptz 'epoch' + u.cursor * interval '1 microsecond' AS cursor,
 		CASE WHEN u.next = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next * interval '1 microsecond' END AS next
@@ -265,12 +266,12 @@ WITH u AS MATERIALIZED (
 		problem, pause)
 )
 UPDATE kagzi.schedules t
-SET cursor_at = GREATEST(t.cursor_at, u.cursor),
-	next_at = u.next,
-	paused = t.paused OR u.pause, paused_at = CASE WHEN u.pause THEN u.now ELSE t.paused_at END,
-	problem = NULLIF(u.problem, '')
-FROM u
-WHERE t.schedule_id = u.schedule_id AND t.namespace_id = $1`
+SET cursor_at = GREATEST(t.cursor_at, given.cursor),
+	next_at = given.next,
+	paused = t.paused OR given.pause, paused_at = CASE WHEN given.pause THEN given.now ELSE t.paused_at END,
+	problem = NULLIF(given.problem, '')
+FROM given
+WHERE t.schedule_id = given.schedule_id AND t.namespace_id = $1`
 
 var advanceColumns = columnsOf(advanceTemplates,
 	uuids("schedule_id", func(f *Firing) uuid.UUID { return f.Template }),
@@ -316,7 +317,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Fired
 // The statement counts other active runs, because the planner would make a join of NOT EXISTS. $2 are the queued runs
 // that it may release; NULL: all.
 const releaseQueued = `
-WITH q AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
@@ -332,15 +333,15 @@ WITH q AS MATERIALIZED (
 		) = 0
 	ORDER BY q.run_id
 	FOR UPDATE SKIP LOCKED
-), r AS (
+), released AS (
 	UPDATE kagzi.workflow_runs r
-	SET available_at = q.now, waiting_on = NULL, deadline_at = q.deadline_at
-	FROM q
-	WHERE r.run_id = q.run_id AND r.namespace_id = $1
+	SET available_at = locked.now, waiting_on = NULL, deadline_at = locked.deadline_at
+	FROM locked
+	WHERE r.run_id = locked.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` released k WHERE k.run_key IS NOT NULL
 )
-SELECT r.run_id, r.task_queue, r.workflow_type, r.version FROM r`
+SELECT released.run_id, released.task_queue, released.workflow_type, released.version FROM released`
 
 const blockingRuns = `
 SELECT o.run_id

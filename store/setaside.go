@@ -27,7 +27,7 @@ type SetAside struct {
 func (a *SetAside) head() head { return head{run: a.RunID, lease: a.Lease, outcome: &a.Outcome} }
 
 const setAsideMessages = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.sequence, u.reason, clock_timestamp() AS now
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, name, sequence,
 		reason)
@@ -39,9 +39,9 @@ WITH u AS MATERIALIZED (
 	) l
 )
 UPDATE kagzi.signals g
-SET set_aside_at = u.now, set_aside = u.reason
-FROM u
-WHERE g.run_id = u.run_id AND g.name = u.name AND g.sequence = u.sequence AND g.namespace_id = $1
+SET set_aside_at = given.now, set_aside = given.reason
+FROM given
+WHERE g.run_id = given.run_id AND g.name = given.name AND g.sequence = given.sequence AND g.namespace_id = $1
 	AND g.consumed_by IS NULL AND g.set_aside_at IS NULL`
 
 var setAsideColumns = columnsOf(setAsideMessages,

@@ -244,7 +244,7 @@ func readEnds(out map[uuid.UUID]*Inbox, more map[uuid.UUID]bool) func(pgx.Rows) 
 // and locks the messages before it writes them. The planner would start a join at the signals while that table is
 // small.
 const consumeSignals = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT r.place, u.step_id, clock_timestamp() AS now
 	FROM unnest($2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::int[]) AS u (run_id, name, sequence, step_id,
 		attempt_number)
@@ -260,9 +260,9 @@ WITH l AS MATERIALIZED (
 			AND s.namespace_id = $1) = u.sequence
 )
 UPDATE kagzi.signals g
-SET consumed_by = l.step_id, consumed_at = l.now
-FROM l
-WHERE g.ctid = l.place AND g.namespace_id = $1`
+SET consumed_by = locked.step_id, consumed_at = locked.now
+FROM locked
+WHERE g.ctid = locked.place AND g.namespace_id = $1`
 
 var consumeColumns = columnsOf(consumeSignals,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),

@@ -20,9 +20,9 @@ func anyWindow(runs []NewRun) bool {
 }
 
 // startInWindows is startEach for runs of which some have a Window. It locks the windows, and then the runs of those
-// that are open, so that no claim takes them. From then until the end of the transaction nobody else can join, open or
-// close them. What it reads comes in a further statement, which sees what others have committed meanwhile. repeated
-// says that the answer to an earlier try may have been lost; that one held the same locks, so it is over now.
+// that are open, so that no claim takes them. From then until the end of the transaction no other transaction can join,
+// open or close them. What it reads comes in a further statement, which sees what others have committed meanwhile.
+// repeated says that the answer to an earlier try may have been lost; that one held the same locks, so it is over now.
 //
 // A transaction locks windows in the order of their IDs, then their runs in the order of theirs, and then inserts runs.
 func (s *Store) startInWindows(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
@@ -60,12 +60,13 @@ func pickRuns(runs []NewRun, indexes []int) []NewRun {
 
 // The conflicting rows are locked, although the condition lets none of them change.
 const lockWindows = `
-WITH u AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.window_id, u.policy, u.workflow_type, u.start_key, statement_timestamp() AS now
 	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS u (window_id, policy, workflow_type, start_key)
 )
 INSERT INTO kagzi.start_windows AS w (window_id, namespace_id, policy, workflow_type, start_key, closes_at)
-SELECT u.window_id, $1, u.policy, u.workflow_type, u.start_key, u.now FROM u ORDER BY u.window_id
+SELECT given.window_id, $1, given.policy, given.workflow_type, given.start_key, given.now FROM given
+	ORDER BY given.window_id
 ON CONFLICT (window_id, namespace_id) DO UPDATE SET policy = w.policy WHERE false`
 
 var windowColumns = columnsOf(lockWindows,
@@ -193,7 +194,7 @@ func (s *Store) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map
 
 // opened is the run that has opened the window now, if one has: the window's time counts from its start.
 const updateWindows = `
-WITH t AS MATERIALIZED (
+WITH given AS MATERIALIZED (
 	SELECT u.window_id, u.run_id, u.start_id, u.items, u.bytes, u.most,
 		r.created_at + u.length * interval '1 microsecond' AS closes_at
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::int[], $7::bigint[], $8::int[], $9::bigint[])
@@ -203,10 +204,10 @@ WITH t AS MATERIALIZED (
 	) r ON true
 )
 UPDATE kagzi.start_windows w
-SET run_id = t.run_id, start_id = t.start_id, items = t.items, bytes = t.bytes, most = t.most,
-	closes_at = coalesce(t.closes_at, w.closes_at)
-FROM t
-WHERE w.window_id = t.window_id AND w.namespace_id = $1`
+SET run_id = given.run_id, start_id = given.start_id, items = given.items, bytes = given.bytes, most = given.most,
+	closes_at = coalesce(given.closes_at, w.closes_at)
+FROM given
+WHERE w.window_id = given.window_id AND w.namespace_id = $1`
 
 var updateColumns = columnsOf(updateWindows,
 	uuids("window_id", func(w *openWindow) uuid.UUID { return w.id }),
@@ -234,7 +235,7 @@ var itemColumns = columnsOf(insertItems,
 // The run is due after the delay, at the latest when its window closes. Its Timeout counts from then. A run with a key
 // leaves a change, because it may be due earlier than a claim has seen.
 const changeWaiting = `
-WITH t AS MATERIALIZED (
+WITH changed AS MATERIALIZED (
 	SELECT d.run_id, d.due, CASE WHEN d.deadline_at IS NOT NULL THEN d.due + d.timeout END AS deadline, d.input
 	FROM (
 		SELECT q.run_id, LEAST(statement_timestamp() + u.delay * interval '1 microsecond', w.closes_at) AS due,
@@ -249,15 +250,15 @@ WITH t AS MATERIALIZED (
 				AND q.namespace_id = $1 OFFSET 0
 		) q
 	) d
-), r AS (
+), updated AS (
 	UPDATE kagzi.workflow_runs r
-	SET available_at = t.due, deadline_at = t.deadline, input = coalesce(t.input, r.input)
-	FROM t
-	WHERE r.run_id = t.run_id AND r.namespace_id = $1
+	SET available_at = changed.due, deadline_at = changed.deadline, input = coalesce(changed.input, r.input)
+	FROM changed
+	WHERE r.run_id = changed.run_id AND r.namespace_id = $1
 	RETURNING r.run_key, r.key_scope
-), ` + insertChanges + ` r k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` updated k WHERE k.run_key IS NOT NULL
 )
-SELECT count(*) FROM r`
+SELECT count(*) FROM updated`
 
 var changeColumns = columnsOf(changeWaiting,
 	uuids("run_id", func(c *waitingChange) uuid.UUID { return c.run }),
@@ -288,19 +289,19 @@ func (s *Store) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) erro
 // Only for windows that have closed: the next start opens another one in any case. A row stays some time longer, for a
 // start whose answer was lost. Rows that are locked are about to be opened.
 const pruneWindows = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT w.window_id
 	FROM kagzi.start_windows w
 	WHERE w.namespace_id = $1 AND w.closes_at < now() - $2::bigint * interval '1 microsecond'
 	ORDER BY w.closes_at
 	LIMIT $3
 	FOR UPDATE SKIP LOCKED
-), d AS (
+), deleted AS (
 	DELETE FROM kagzi.start_windows w
-	WHERE w.window_id = ANY (ARRAY (SELECT l.window_id FROM l)) AND w.namespace_id = $1
+	WHERE w.window_id = ANY (ARRAY (SELECT locked.window_id FROM locked)) AND w.namespace_id = $1
 	RETURNING w.window_id
 )
-SELECT count(*) FROM d`
+SELECT count(*) FROM deleted`
 
 // PruneWindows deletes up to limit windows that have been closed for longer than keep, and returns how many it has
 // deleted.

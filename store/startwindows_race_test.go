@@ -97,7 +97,7 @@ func (w *windowRace) start(ctx context.Context) error {
 		}
 		_, err := w.lossy.Start(ctx, nil, runs)
 		w.note(runs, err == nil)
-		if pg.Unavailable(err) { // nobody knows: it may have been lost too often
+		if pg.Unavailable(err) { // no caller knows: it may have been lost too often
 			return nil
 		}
 		return err

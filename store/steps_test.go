@@ -225,8 +225,8 @@ func TestRecordIn(t *testing.T) {
 	})
 }
 
-// A zombie has written its record, but not committed. Until it does, nobody may claim the run: the next holder
-// would read a history without that record, which then appears.
+// A zombie has written its record, but not committed. Until it does, no worker may claim the run: the next holder would
+// read a history without that record, which then appears.
 func TestAZombiesRecordKeepsTheNextClaimOut(t *testing.T) {
 	t.Parallel()
 	s := open(t)

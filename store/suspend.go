@@ -50,7 +50,7 @@ const (
 // If `awaited` wake-ups have arrived, the run is due now. The lease stays in the row, so that resolve can distinguish a
 // lost answer from a lost lease. The error of a pending cancel stays, too.
 const suspendRuns = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT r.run_id, now() AS now, u.status, u.awaited, u.not_before, u.waiting_on, u.failed, u.failed
 		AND r.cancel_requested_at IS NULL AS explains, u.error_kind, u.error, u.unread, u.unstarted, u.unversioned,
 		LEAST(CASE WHEN u.wake >= 0 THEN now() + u.wake * interval '1 microsecond' ELSE 'infinity' END,
@@ -70,20 +70,20 @@ WITH l AS MATERIALIZED (
 	) r
 )
 UPDATE kagzi.workflow_runs r
-SET status = l.status,
-	available_at = LEAST(CASE WHEN l.due THEN l.now ELSE l.wake_at END, CASE WHEN NOT l.not_before
+SET status = locked.status,
+	available_at = LEAST(CASE WHEN locked.due THEN locked.now ELSE locked.wake_at END, CASE WHEN NOT locked.not_before
 		THEN r.deadline_at END),
-	wakeups_awaited = l.awaited,
+	wakeups_awaited = locked.awaited,
 	locked_by = NULL,
-	waiting_on = NULLIF(l.waiting_on, ''),
-	started_at = CASE WHEN NOT l.unstarted THEN r.started_at END,
-	version = CASE WHEN NOT l.unversioned THEN r.version END,
-	attempts = r.attempts + CASE WHEN l.failed THEN 1 ELSE 0 END,
-	load_failures = CASE WHEN l.unread = 0 THEN 0 ELSE r.load_failures + GREATEST(l.unread, 0) END,
-	error_kind = CASE WHEN l.explains THEN l.error_kind ELSE r.error_kind END,
-	error = CASE WHEN l.explains THEN l.error ELSE r.error END
-FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1
+	waiting_on = NULLIF(locked.waiting_on, ''),
+	started_at = CASE WHEN NOT locked.unstarted THEN r.started_at END,
+	version = CASE WHEN NOT locked.unversioned THEN r.version END,
+	attempts = r.attempts + CASE WHEN locked.failed THEN 1 ELSE 0 END,
+	load_failures = CASE WHEN locked.unread = 0 THEN 0 ELSE r.load_failures + GREATEST(locked.unread, 0) END,
+	error_kind = CASE WHEN locked.explains THEN locked.error_kind ELSE r.error_kind END,
+	error = CASE WHEN locked.explains THEN locked.error ELSE r.error END
+FROM locked
+WHERE r.run_id = locked.run_id AND r.namespace_id = $1
 RETURNING r.run_id, NULLIF(r.available_at, 'infinity')`
 
 var suspendColumns = columnsOf(suspendRuns,

@@ -144,7 +144,7 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Durati
 	return out, pg.Wrap("fire schedule", err)
 }
 
-// editOnce applies the Edit once. done is false if somebody else created the template meanwhile: the caller tries
+// editOnce applies the Edit once. done is false if another caller created the template meanwhile: the caller tries
 // again.
 func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error),
 	fired *[]FiredRun,
@@ -291,7 +291,7 @@ ON CONFLICT DO NOTHING
 RETURNING schedule_id`
 
 const updateTemplate = `
-WITH u AS MATERIALIZED (
+WITH times AS MATERIALIZED (
 	SELECT CASE WHEN $9::bigint = 0 THEN 'infinity' ELSE timestamptz 'epoch' + $9::bigint * interval '1 microsecond' END
 		AS next,
 		timestamptz 'epoch' + $17::bigint * interval '1 microsecond' AS cursor,
@@ -299,22 +299,22 @@ WITH u AS MATERIALIZED (
 )
 UPDATE kagzi.schedules t
 SET name = $3, task_queue = $4, workflow_type = $5, version = NULLIF($6::int, 0), priority = $7, paused = $8,
-	next_at = u.next,
+	next_at = times.next,
 	retry_policy = NULLIF($10::text, '')::jsonb, metadata = NULLIF($11::text, '')::jsonb,
 		cron_expr = NULLIF($12::text, ''),
 	time_zone = NULLIF($13::text, ''), max_catchup = $14, overlap_policy = NULLIF($15::text, ''),
 		spec = $16::text::jsonb,
-	cursor_at = GREATEST(t.cursor_at, u.cursor), problem = NULL,
+	cursor_at = GREATEST(t.cursor_at, times.cursor), problem = NULL,
 	run_key = NULLIF($18::text, ''), key_scope = CASE WHEN $18::text <> '' THEN $19::text END, input = $20::bytea,
 		headers = NULLIF($21::text, '')::jsonb,
-	paused_at = u.paused_at, pause_actor = NULLIF($23::text, ''), pause_reason = NULLIF($24::text, '')
-FROM u
+	paused_at = times.paused_at, pause_actor = NULLIF($23::text, ''), pause_reason = NULLIF($24::text, '')
+FROM times
 WHERE t.schedule_id = $2 AND t.namespace_id = $1
 RETURNING t.schedule_id`
 
 const deleteTemplate = `DELETE FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
-// save writes the template. It returns false if isNew, and somebody else created the template meanwhile.
+// save writes the template. It returns false if isNew, and another caller created the template meanwhile.
 func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
 	statement := updateTemplate
 	if isNew {

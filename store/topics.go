@@ -29,8 +29,9 @@ type Event struct {
 	Position    int64 // events of a topic are read in this order; the first is above zero
 }
 
-// Takes the locks (k) before it draws positions (u): see kagzi.events. It inserts the events in the order of their IDs,
-// so that calls with the same IDs wait for each other in one order. The positions are in the order of the call.
+// Takes the locks (locked) before it draws positions (events): see kagzi.events. It inserts the events in the order of
+// their IDs, so that calls with the same IDs wait for each other in one order. The positions are in the order of the
+// call.
 //
 // For each consumer of a topic that has new events, a change of its key is left.
 //
@@ -39,9 +40,9 @@ type Event struct {
 // events_order looks as good as the primary key for the search, and each event would read its whole topic. An
 // expression for the topic keeps the planner from it.
 const publish = `
-WITH ` + lockTopics + `, u AS MATERIALIZED (
-	SELECT u.topic, u.event_id, u.named, u.title, u.payload, t.part, t.now, ` + drawPosition + ` AS position
-	FROM t
+WITH ` + lockTopics + `, events AS MATERIALIZED (
+	SELECT u.topic, u.event_id, u.named, u.title, u.payload, moment.part, moment.now, ` + drawPosition + ` AS position
+	FROM moment
 	CROSS JOIN unnest($2::text[], $3::text[], $4::bool[], $5::text[], $6::bytea[]) WITH ORDINALITY
 		AS u (topic, event_id, named, title, payload, place)
 	ORDER BY u.place

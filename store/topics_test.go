@@ -120,7 +120,7 @@ func TestPublishMany(t *testing.T) {
 }
 
 // An event whose transaction commits late is read in its place: a reader does not get past it before. One that was
-// rolled back holds up nobody.
+// rolled back holds up no reader.
 func TestReadersWaitForOlderTransactions(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"COMMIT", "ROLLBACK"} {
@@ -172,7 +172,8 @@ func TestPositionsGrow(t *testing.T) {
 			for range 30 {
 				n, err := pg.AskOne[int](t.Context(), s.pool, `
 WITH x AS MATERIALIZED (SELECT g FROM generate_series(1, 20000) g),
-y AS MATERIALIZED (SELECT CASE WHEN g > 0 THEN `+lastPosition+` END AS last, nextval('kagzi.event_positions') AS drawn FROM x)
+y AS MATERIALIZED (SELECT CASE WHEN g > 0 THEN `+lastPosition+` END AS last,
+	nextval('kagzi.event_positions') AS drawn FROM x)
 SELECT count(*) FROM y WHERE y.drawn <= y.last`)
 				if err != nil || n != 0 {
 					t.Errorf("%d positions are not above the last one, %v", n, err)
@@ -184,7 +185,7 @@ SELECT count(*) FROM y WHERE y.drawn <= y.last`)
 	all.Wait()
 }
 
-// A publisher that began after the reader had looked at the last position holds up nobody.
+// A publisher that began after the reader had looked at the last position does not hold it up.
 func TestLaterPublishersHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -511,7 +512,7 @@ func TestRotateEventsOfSeveralNamespaces(t *testing.T) {
 	wantEvents(t, s, "a")
 }
 
-// A partition is not closed while somebody publishes: an ID could come into both.
+// A partition is not closed while a transaction publishes: an ID could come into both.
 func TestRotateEventsWaitsForPublishers(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -605,7 +606,7 @@ func TestRotateEventsBesidePublishers(t *testing.T) {
 	wantEvents(t, s, "a")
 }
 
-// While somebody reads in a long transaction no partition is emptied, but another one is opened.
+// While a reader has a long transaction no partition is emptied, but another one is opened.
 func TestRotateEventsBesideALongReader(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -111,7 +111,7 @@ func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers 
 // it goes on. A group spans queues: the run that has its slot keeps it, because no other run of the group may begin
 // before that one has ended. The caller has taken a place of the new queue for it.
 const updateRun = `
-WITH n AS MATERIALIZED (
+WITH planned AS MATERIALIZED (
 	SELECT o.run_id, o.workflow_type, o.run_key, o.task_queue AS old_queue, o.priority AS old_priority,
 		o.version AS old_version, o.metadata AS old_metadata, o.available_at AS old_at,
 		o.key_scope AS old_scope, o.slot AS old_slot, o.queue, o.queue <> o.task_queue AS moves, o.new_priority,
@@ -136,24 +136,26 @@ WITH n AS MATERIALIZED (
 			SELECT f.* FROM kagzi.workflow_runs f WHERE f.run_id = $2 AND f.namespace_id = $1 OFFSET 0
 		) q
 	) o
-), r AS (
+), updated AS (
 	UPDATE kagzi.workflow_runs r
-	SET task_queue = n.queue, key_scope = CASE WHEN r.key_scope = '' THEN '' WHEN r.key_scope IS NOT NULL
-		THEN n.queue END,
-		slot = CASE WHEN n.moves AND r.key_scope IS DISTINCT FROM '' THEN NULL ELSE r.slot END,
-		priority = n.new_priority, version = n.new_version, available_at = n.new_at, deadline_at = n.new_deadline,
-			metadata = n.new_metadata,
+	SET task_queue = planned.queue, key_scope = CASE WHEN r.key_scope = '' THEN '' WHEN r.key_scope IS NOT NULL
+		THEN planned.queue END,
+		slot = CASE WHEN planned.moves AND r.key_scope IS DISTINCT FROM '' THEN NULL ELSE r.slot END,
+		priority = planned.new_priority, version = planned.new_version, available_at = planned.new_at,
+			deadline_at = planned.new_deadline, metadata = planned.new_metadata,
 		first_metadata = CASE WHEN $7::bool THEN coalesce(r.first_metadata, r.metadata, '{}') ELSE r.first_metadata END
-	FROM n
-	WHERE r.run_id = n.run_id AND r.namespace_id = $1
+	FROM planned
+	WHERE r.run_id = planned.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.run_key, r.key_scope
-), ` + insertChanges + ` (SELECT r.run_key, r.key_scope FROM r UNION SELECT n.run_key, n.old_scope FROM n) k WHERE k.run_key IS NOT NULL
+), ` + insertChanges + ` (SELECT updated.run_key, updated.key_scope FROM updated
+	UNION SELECT planned.run_key, planned.old_scope FROM planned) k WHERE k.run_key IS NOT NULL
 )
-SELECT n.run_id, n.workflow_type, n.old_queue, n.queue, n.old_priority, n.new_priority, coalesce(n.old_version, 0),
-	coalesce(n.new_version, 0),
-	coalesce(n.old_metadata::text, ''), coalesce(n.new_metadata::text, ''), NULLIF(n.old_at, 'infinity'),
-		NULLIF(n.new_at, 'infinity'), n.moves AND coalesce(n.old_slot = 2, false)
-FROM n`
+SELECT planned.run_id, planned.workflow_type, planned.old_queue, planned.queue, planned.old_priority,
+	planned.new_priority, coalesce(planned.old_version, 0), coalesce(planned.new_version, 0),
+	coalesce(planned.old_metadata::text, ''), coalesce(planned.new_metadata::text, ''),
+		NULLIF(planned.old_at, 'infinity'),
+		NULLIF(planned.new_at, 'infinity'), planned.moves AND coalesce(planned.old_slot = 2, false)
+FROM planned`
 
 // Update changes a run that is pending or sleeping, and writes an event with what differs. It returns whose workers may
 // have something to do now: those of the run's queue, and those of the queue in which it had a slot until now. It

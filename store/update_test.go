@@ -142,7 +142,8 @@ func TestUpdate(t *testing.T) {
 			t.Error("a sleep was to end early")
 		}
 		exec(t, s.pool,
-			`UPDATE kagzi.workflow_runs SET outcome = '{"status": "CANCELLED", "kind": "cancelled", "error": ""}' WHERE run_id = $1`, rs[1].RunID)
+			`UPDATE kagzi.workflow_runs SET outcome = '{"status": "CANCELLED", "kind": "cancelled", "error": ""}' `+
+				`WHERE run_id = $1`, rs[1].RunID)
 		wantError(t, try(rs[1].RunID, u), ErrRunEnding)
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET outcome = NULL WHERE run_id = $1`, rs[1].RunID)
 		wantError(t, try(rs[1].RunID, u), nil)
@@ -186,7 +187,7 @@ func TestUpdateOfKeys(t *testing.T) {
 		}
 	})
 
-	t.Run("Earlier", func(t *testing.T) { // the key has no place in the line until somebody says that it has
+	t.Run("Earlier", func(t *testing.T) { // the key has no place in the line until a change says that it has
 		t.Parallel()
 		s := open(t)
 		ids := start(t, s, newRun(ofKey("a"), withDelay(time.Hour)))

@@ -108,8 +108,8 @@ const (
 			WHERE x.key_scope = u.key_scope AND x.namespace_id = $1 AND x.run_key = u.run_key
 				AND x.priority = p.priority
 				AND ` +
-		clause.Waits +
-		` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL AND x.run_id <> ALL ($4::uuid[])
+		clause.Waits + ` AND x.available_at <= statement_timestamp() AND x.outcome IS NULL
+			AND x.run_id <> ALL ($4::uuid[])
 			ORDER BY x.available_at, x.run_id`
 )
 

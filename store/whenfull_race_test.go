@@ -20,14 +20,14 @@ import (
 // A fullRace starts runs of keys with a limit of 2 from many goroutines, in transactions of their own, whose answers
 // may be lost, and in transactions of callers, which are committed or rolled back. Every start has a policy, so at no
 // time a key may have more than 2 active runs. Meanwhile others claim the runs, and one goroutine counts them, and ends
-// one after each count: so a run too many is seen before somebody else ends it.
+// one after each count: so a run too many is seen before another caller ends it.
 type fullRace struct {
 	t                  *testing.T
 	direct             *Store
 	lossy              []*Store
 	proxy              *pgproxy.Proxy
 	mu                 sync.Mutex
-	stored             map[uuid.UUID]bool // by run, what its start was told; it has none if nobody knows
+	stored             map[uuid.UUID]bool // by run, what its start was told; it has none if no caller knows
 	over               atomic.Bool
 	refused, cancelled atomic.Int64
 	counts, full       int
@@ -73,7 +73,7 @@ func (f *fullRace) start(ctx context.Context) error {
 func (f *fullRace) note(runs []NewRun, out []StartedRun, err error, rolledBack bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if pg.Unavailable(err) { // nobody knows: it may have been lost too often
+	if pg.Unavailable(err) { // no caller knows: it may have been lost too often
 		return nil
 	}
 	for i := range runs {

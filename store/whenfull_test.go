@@ -68,7 +68,8 @@ func TestRejectNew(t *testing.T) {
 		first := claim(t, s, keyedRequest(1))
 		start(t, s, keyed())
 		wantFull(t, s,
-			`key "a" of queue "queue" is full, so nothing was started: of a limit of 2, 1 hold a slot and 1 wait for one`, keyed())
+			`key "a" of queue "queue" is full, so nothing was started: of a limit of 2, 1 hold a slot and 1 wait `+
+				`for one`, keyed())
 		start(t, s, newRun(ofKey("b"), rejecting))
 		start(t, s, newRun(ofKey("a"))) // without the policy it waits
 		flush(t, s, &Flush{Finishes: []*Finish{finish(first.Runs[0])}})
@@ -126,7 +127,9 @@ func TestRejectNew(t *testing.T) {
 		s := open(t)
 		start(t, s, newRun(inGroup("g"), rejecting))
 		wantFull(t, s,
-			`group "g" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, each counted up to the limit: start again later`, newRun(inGroup("g"), rejecting, func(r *NewRun) { r.Queue = "other" }))
+			`group "g" is full, so nothing was started: of a limit of 1, 0 hold a slot and 1 wait for one, `+
+				`each counted up to the limit: start again later`,
+			newRun(inGroup("g"), rejecting, func(r *NewRun) { r.Queue = "other" }))
 		claim(t, s, keyedRequest(1))
 		wantFull(t, s, "1 hold a slot", newRun(inGroup("g"), rejecting))
 		start(t, s, newRun(ofKey("g"), rejecting))
@@ -137,7 +140,9 @@ func TestRejectNew(t *testing.T) {
 		s := open(t)
 		limitKeys(t, s, 2, false)
 		wantFull(t, s,
-			`key "a" of queue "queue" has a limit of 2: 3 runs started at once do not fit, so nothing was started: start fewer`, newRun(), keyed(), keyed(), newRun(ofKey("b"), rejecting), keyed())
+			`key "a" of queue "queue" has a limit of 2: 3 runs started at once do not fit, `+
+				`so nothing was started: start fewer`,
+			newRun(), keyed(), keyed(), newRun(ofKey("b"), rejecting), keyed())
 		start(t, s, newRun(), keyed(), newRun(ofKey("b"), rejecting), keyed())
 		wantFull(t, s, "2 wait", newRun(), newRun(ofKey("c"), rejecting), keyed())
 		// all of the call count

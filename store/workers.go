@@ -197,21 +197,21 @@ type Rates struct {
 type HeartbeatAnswer struct {
 	Now   time.Time // by the database's clock
 	Asked time.Time // when the heartbeat was sent, by this process's clock
-	Drain bool      // somebody asked the worker to drain
+	Drain bool      // the worker was asked to drain
 	// the backend that received the heartbeat has the process ID of Heartbeat.Backend: no pooler is between
 	Own bool
 }
 
 const heartbeat = `
-WITH t AS MATERIALIZED (SELECT clock_timestamp() AS now)
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE kagzi.workers w
-SET heartbeat_at = t.now, latest_at = GREATEST(w.latest_at, t.now), report_number = $9, active_count = $3,
+SET heartbeat_at = clock.now, latest_at = GREATEST(w.latest_at, clock.now), report_number = $9, active_count = $3,
 	completed_count = $4, failed_count = $5, steps_count = $12,
 	completed_rate = $13, failed_rate = $14, steps_rate = $15, backend_pid = NULLIF($6::int, 0),
 	backend_start = timestamptz 'epoch' + NULLIF($7::bigint, 0) * interval '1 microsecond',
 	server_start = timestamptz 'epoch' + NULLIF($8::bigint, 0) * interval '1 microsecond', task_queues = $10::text[],
 		left_queues = $11::text[], hung = NULLIF($16::text, '')::jsonb
-FROM t
+FROM clock
 WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.report_number <= $9
 RETURNING w.heartbeat_at, w.status = 'DRAINING' OR EXISTS (
 	SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2 AND e.namespace_id = $1 AND e.event = 'DRAINING')`
@@ -267,18 +267,18 @@ type HeldRunState struct {
 	Holds   bool      // the run is still RUNNING under the lease
 	Status  string
 	Wakeups int64
-	Cancel  bool // somebody cancelled the run: the worker has to end it
-	// the execution has to stop at its next step: somebody paused the run, or its queue, workflow or key in that way
+	Cancel  bool // the run was cancelled: the worker has to end it
+	// the execution has to stop at its next step: the run is paused, or its queue, workflow or key in that way
 	Paused   bool
 	Deadline time.Time // when the run has to end; zero if there is none
 	Term     Term      // of the lease, if Holds
 }
 
-// The statement extends only leases that are past half of their timeout. It skips rows that somebody else has locked:
-// the next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
+// The statement extends only leases that are past half of their timeout. It skips rows that others have locked: the
+// next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
 // consider the claim's index.
 const extendLeases = `
-WITH l AS MATERIALIZED (
+WITH locked AS MATERIALIZED (
 	SELECT r.run_id, r.now, LEAST(r.now + $4::bigint * interval '1 microsecond',
 		CASE WHEN r.deadline_at > r.now THEN r.deadline_at + interval '3 seconds' END) AS until
 	FROM (SELECT u.run_id, u.lease FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease) ORDER BY 1) u
@@ -291,10 +291,10 @@ WITH l AS MATERIALIZED (
 	) r
 )
 UPDATE kagzi.workflow_runs r
-SET available_at = l.until
-FROM l
-WHERE r.run_id = l.run_id AND r.namespace_id = $1
-RETURNING r.run_id, r.lease, l.until, l.now`
+SET available_at = locked.until
+FROM locked
+WHERE r.run_id = locked.run_id AND r.namespace_id = $1
+RETURNING r.run_id, r.lease, locked.until, locked.now`
 
 const heldStates = `
 WITH pauses AS MATERIALIZED (

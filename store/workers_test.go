@@ -65,7 +65,8 @@ func TestWorkerLife(t *testing.T) {
 	}
 	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, hostname, pid, build, labels, max_concurrent,
 		lease_timeout, stale_after, active_count, completed_count, failed_count, steps_count, completed_rate,
-		failed_rate, steps_rate) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 3 4 5 6 0.4 0.5 0.6` {
+		failed_rate, steps_rate) FROM kagzi.workers`); got != `ONLINE host 7 v1 {"zone": "a"} 10 00:01:00 00:00:30 `+
+		`3 4 5 6 0.4 0.5 0.6` {
 		t.Errorf("row %s", got)
 	}
 	for range 2 {
@@ -162,7 +163,7 @@ func TestReleaseLost(t *testing.T) {
 	}
 }
 
-// Somebody else's lock on a run delays neither the release of the others nor the worker's declaration as dead.
+// Another transaction's lock on a run delays neither the release of the others nor the worker's declaration as dead.
 func TestReleaseLostPassesOverLocks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -271,7 +272,7 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Heartbeat(t.Context(), s.pool, old)
-	wantError(t, err, ErrWorkerOffline) // nobody gets this answer
+	wantError(t, err, ErrWorkerOffline) // no worker gets this answer
 	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
 		t.Error(err)
 	}

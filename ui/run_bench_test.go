@@ -12,7 +12,8 @@ const insertSteps = `
 	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, position,
 		run_attempt, first_attempt, output, started_at, finished_at)
 	SELECT $1, 'page ' || n, 1, 'default', 'COMPLETED', 'FUNCTION', n, 1, 1,
-		convert_to('"' || (SELECT string_agg(md5(n::text || '.' || i), '') FROM generate_series(1, $2::int / 32) i) || '"', 'UTF8'),
+		convert_to('"' || (SELECT string_agg(md5(n::text || '.' || i), '')
+			FROM generate_series(1, $2::int / 32) i) || '"', 'UTF8'),
 		now() - interval '1 hour' + n * interval '1 second', now() - interval '1 hour' + n * interval '2 seconds'
 	FROM generate_series(1, 2000) n`
 

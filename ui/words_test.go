@@ -31,7 +31,8 @@ func TestPausedKeysAndGroups(t *testing.T) {
 	wantAll(t, "/queues/default", page, "Key acme of queue default is paused", "by ada: unpaid", "Unpause…",
 		"acme</a> <span class=\"badge warning\">", "Drain its workers…")
 	wantNone(t, "/queues/default", page, "umbrella", "account-7",
-		`title="Change"><span aria-hidden="true">⋯</span><span class="hidden">Change</span></summary><ul><li><a href="/kagzi/limits/queue`)
+		`title="Change"><span aria-hidden="true">⋯</span><span class="hidden">Change</span></summary><ul><li>`+
+			`<a href="/kagzi/limits/queue`)
 	page = s.mustGet("/groups")
 	wantAll(t, "/groups", page, "Group account-7 is paused", "by ada: unpaid")
 	wantNone(t, "/groups", page, "acme")

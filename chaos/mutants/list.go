@@ -109,8 +109,8 @@ var claimMutants = []Mutant{
 	{
 		Name: "claim without SKIP LOCKED", Breaks: "a due run is picked up although another row is locked",
 		Edits: []Edit{{
-			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	WHERE ` + unpausedPair",
-			"		FOR UPDATE\n	) r\n	WHERE ` + unpausedPair",
+			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	` + v.unpausedPair",
+			"		FOR UPDATE\n	) r\n	` + v.unpausedPair",
 		}},
 		// in rounds, the claims between two full claims pass over the locked row
 		Shown: Shown{Test: "-run Claim ./store"},
@@ -295,9 +295,9 @@ var wakeMutants = []Mutant{
 	},
 	{
 		Name: "a consumer's run marks what it has not seen", Breaks: "each event is consumed",
-		Edits: []Edit{{"store/consumption.go", "SET looked_at = u.looked, `", "SET looked_at = (SELECT " +
-			"max(e.position) FROM kagzi.events e WHERE e.topic = u.topic AND e.namespace_id = $1 AND u.looked " +
-			">= 0), `"}},
+		Edits: []Edit{{"store/consumption.go", "SET looked_at = done.looked, `", "SET looked_at = (SELECT " +
+			"max(e.position) FROM kagzi.events e WHERE e.topic = done.topic AND e.namespace_id = $1 AND " +
+			"done.looked >= 0), `"}},
 		Shown: calm("consumers", 1, 2, 3).with("-customers 5 -workers 2"),
 	},
 	{

@@ -54,14 +54,14 @@ const (
 	selectOrder = `SELECT id, customer, item, quantity, status, coalesce(payment, '') FROM shop.orders WHERE id = $1`
 	lockOrder   = selectOrder + ` FOR UPDATE`
 	reserveItem = `
-		WITH o AS (UPDATE shop.orders SET status = 'reserved', reserved = quantity WHERE id = $1 AND status = 'new'
-			RETURNING item, quantity)
-		UPDATE shop.stock s SET left_over = left_over - o.quantity FROM o WHERE s.item = o.item`
+		WITH ordered AS (UPDATE shop.orders SET status = 'reserved', reserved = quantity WHERE id = $1
+			AND status = 'new' RETURNING item, quantity)
+		UPDATE shop.stock s SET left_over = left_over - ordered.quantity FROM ordered WHERE s.item = ordered.item`
 	returnItem = `
-		WITH o AS (SELECT item, reserved FROM shop.orders WHERE id = $1), gone AS (
+		WITH ordered AS (SELECT item, reserved FROM shop.orders WHERE id = $1), gone AS (
 			UPDATE shop.orders SET reserved = 0, status = CASE status WHEN 'refunded' THEN status ELSE 'cancelled' END
 				WHERE id = $1)
-		UPDATE shop.stock s SET left_over = left_over + o.reserved FROM o WHERE s.item = o.item`
+		UPDATE shop.stock s SET left_over = left_over + ordered.reserved FROM ordered WHERE s.item = ordered.item`
 	setStatus  = `UPDATE shop.orders SET status = $2 WHERE id = $1`
 	setPayment = `UPDATE shop.orders SET payment = $2 WHERE id = $1`
 )

@@ -172,7 +172,7 @@ func (f field) parse(text string) (string, error) {
 		case len(parts) == 1:
 		case canonical == "*":
 			return "", fmt.Errorf("%s: %s in a list means every %s: want it alone", quote(text), p, f.name)
-		// The first character of the field decides how the two days combine; nobody should have to know that.
+		// The first character of the field decides how the two days combine; no user should have to know that.
 		case canonical[0] == '*' && f.special != nil:
 			return "", fmt.Errorf("%s: want no * in a list", quote(text))
 		}

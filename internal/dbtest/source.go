@@ -67,6 +67,8 @@ func readStatements(t testing.TB, name string, values map[string]ast.Expr) {
 				}
 			}
 			return false
+		case *ast.BinaryExpr: // in a function, which joins a text: its parts are none
+			return false
 		case *ast.BasicLit: // in a function
 			if text, err := strconv.Unquote(n.Value); err == nil && isStatement(text) {
 				values[filepath.Base(name)+": "+text] = n

@@ -13,10 +13,10 @@ func Refusals(report func(write string)) pgx.QueryTracer { return refusals{repor
 
 // fencedWrites are the names of the writes that need a lease, by a part of their statements.
 var fencedWrites = map[string]string{
-	"INSERT INTO kagzi.step_runs AS s":       "record",
-	"SET status = l.status,\n\tavailable_at": "suspend",
-	"output = u.output":                      "finish",
-	"u.status, u.output":                     "finish",
+	"INSERT INTO kagzi.step_runs AS s":            "record",
+	"SET status = locked.status,\n\tavailable_at": "suspend",
+	"output = u.output":                           "finish",
+	"u.status, u.output":                          "finish",
 }
 
 type refusals struct{ report func(write string) }

@@ -125,7 +125,8 @@ func classOf(pe *pgconn.PgError) Class {
 }
 
 // serverClasses are the classes of SQLSTATEs that Postgres itself reports. See its appendix of error codes.
-var serverClasses = strings.Fields(`00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX`)
+var serverClasses = strings.Fields(`00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 ` +
+	`39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX`)
 
 // ReadOnly is the SQLSTATE of a write in a read-only session, or on a standby.
 const ReadOnly = "25006"

@@ -56,9 +56,11 @@ const (
 	Prologue = `
 SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
 	set_config('idle_in_transaction_session_timeout', '5s', true),
-	set_config('synchronous_commit', CASE WHEN $3::bool THEN 'off' ELSE current_setting('synchronous_commit') END, true),
+	set_config('synchronous_commit', CASE WHEN $3::bool THEN 'off' ELSE current_setting('synchronous_commit') END,
+		true),
 	set_config('jit', 'off', true), CASE WHEN $4::bool THEN set_config('plan_cache_mode', 'force_custom_plan', true)
-		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) || set_config('plan_cache_mode', ` + planMode + `, true) END,
+		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) ||
+			set_config('plan_cache_mode', ` + planMode + `, true) END,
 	pg_backend_pid()`
 	commitTx = `COMMIT`
 
@@ -138,7 +140,8 @@ SELECT set_config('kagzi.settings', concat_ws('|', current_setting('enable_seqsc
 		current_setting('jit'), current_setting('plan_cache_mode'), current_setting('DateStyle'),
 			current_setting('bytea_output'),
 		current_setting('array_nulls'), current_setting('client_encoding')), true),
-	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true), set_config('jit', 'off', true),
+	` + formats + `, set_config('enable_seqscan', 'off', true), set_config('cpu_index_tuple_cost', '10', true),
+		set_config('jit', 'off', true),
 	set_config('plan_cache_mode', ` + planMode + `, true)`
 	restoreSettings = `
 SELECT set_config('enable_seqscan', split_part(current_setting('kagzi.settings'), '|', 1), true),

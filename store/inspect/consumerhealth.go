@@ -9,10 +9,10 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// A consumer is due as startConsumers has it, except that events count which readers do not see yet: a time ago
-// somebody published them.
+// A consumer is due as startConsumers has it, except that events count which readers do not see yet: a time ago they
+// were published.
 const lateConsumers = `
-WITH c AS MATERIALIZED (
+WITH consumers AS MATERIALIZED (
 	SELECT f.consumer, f.run_key, f.task_queue, LEAST(f.wake_at, CASE
 			WHEN r.status = 'FAILED' AND f.pause_on_failure THEN r.finished_at
 			WHEN r.status IN ('FAILED', 'CANCELLED') THEN r.finished_at + f.least_wake
@@ -26,14 +26,14 @@ WITH c AS MATERIALIZED (
 	) r ON true
 	WHERE coalesce(r.status, 'COMPLETED') IN ('COMPLETED', 'FAILED', 'CANCELLED')
 )
-SELECT c.consumer, c.task_queue, (extract(epoch FROM now() - g.since) * 1000000)::bigint
-FROM c
+SELECT consumers.consumer, consumers.task_queue, (extract(epoch FROM now() - g.since) * 1000000)::bigint
+FROM consumers
 ` + pauseOfConsumer + `
 CROSS JOIN LATERAL (
-	SELECT LEAST(min(e.published_at), c.due_at) AS since
+	SELECT LEAST(min(e.published_at), consumers.due_at) AS since
 	FROM (
-		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = c.consumer AND x.namespace_id = $1
-			AND x.subscribed OFFSET 0
+		SELECT x.topic, x.looked_at FROM kagzi.subscriptions x WHERE x.consumer = consumers.consumer
+			AND x.namespace_id = $1 AND x.subscribed OFFSET 0
 	) s
 	CROSS JOIN LATERAL (
 		SELECT x.published_at FROM kagzi.events x WHERE x.topic = s.topic AND x.namespace_id = $1
@@ -68,15 +68,16 @@ func (s *Health) LateConsumers(ctx context.Context, db pg.DB, late time.Duration
 
 const topicsWithoutConsumers = `
 WITH RECURSIVE ` + topicsWithEvents + `
-SELECT e.topic
-FROM e
+SELECT first_topics.topic
+FROM first_topics
 WHERE (
-	SELECT count(*) FROM (SELECT FROM kagzi.subscriptions x WHERE x.topic = e.topic AND x.namespace_id = $1
+	SELECT count(*) FROM (SELECT FROM kagzi.subscriptions x WHERE x.topic = first_topics.topic AND x.namespace_id = $1
 		AND x.subscribed LIMIT 1) x
 ) = 0 AND (
-	SELECT count(*) FROM (SELECT FROM kagzi.events x WHERE x.topic = e.topic AND x.namespace_id = $1 LIMIT 1) x
+	SELECT count(*) FROM (SELECT FROM kagzi.events x WHERE x.topic = first_topics.topic
+		AND x.namespace_id = $1 LIMIT 1) x
 ) > 0
-ORDER BY e.topic
+ORDER BY first_topics.topic
 LIMIT $3`
 
 // TopicsWithoutConsumers returns the first topics that have events, and to which no consumer subscribes.

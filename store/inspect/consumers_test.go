@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A run that fails for good pauses the key of its consumer. Whoever ends the pause gets another run, or goes on with
-// the failed one.
+// A run that fails for good pauses the key of its consumer. An operator who ends the pause gets another run, or goes on
+// with the failed one.
 func TestConsumerThatFails(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"Unpause", "Resume"} {

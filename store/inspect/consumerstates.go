@@ -24,7 +24,7 @@ const (
 
 // The names of topics that have events ($2 at most, of all namespaces), each by one search of events_order for the
 // first name after the previous one: see activeQueues.
-const topicsWithEvents = `t (topic) AS (
+const topicsWithEvents = `topics (topic) AS (
 	(
 		SELECT x.topic
 		FROM kagzi.events x
@@ -34,23 +34,23 @@ const topicsWithEvents = `t (topic) AS (
 	)
 	UNION ALL
 	SELECT n.topic
-	FROM t
+	FROM topics
 	CROSS JOIN LATERAL (
 		SELECT x.topic
 		FROM kagzi.events x
-		WHERE x.topic > t.topic
+		WHERE x.topic > topics.topic
 		ORDER BY x.topic
 		LIMIT 1
 	) n
-), e AS MATERIALIZED (
-	SELECT t.topic FROM t LIMIT $2
+), first_topics AS MATERIALIZED (
+	SELECT topics.topic FROM topics LIMIT $2
 )`
 
 const topicStates = `
-WITH RECURSIVE ` + topicsWithEvents + `, n AS MATERIALIZED (
+WITH RECURSIVE ` + topicsWithEvents + `, states AS MATERIALIZED (
 	SELECT o.topic, l.published_at AS newest, s.subscribers
 	FROM (
-		SELECT e.topic FROM e
+		SELECT first_topics.topic FROM first_topics
 		UNION
 		(
 			SELECT x.topic FROM kagzi.subscriptions x WHERE x.namespace_id = $1 AND x.topic > '' AND x.subscribed
@@ -70,17 +70,17 @@ WITH RECURSIVE ` + topicsWithEvents + `, n AS MATERIALIZED (
 	WHERE l.published_at IS NOT NULL OR s.subscribers <> '{}'
 	ORDER BY o.topic
 	LIMIT $3
-), b AS MATERIALIZED (
-	SELECT GREATEST(1, LEAST($4::bigint, $5::bigint / GREATEST(count(*), 1))) AS most FROM n
+), budget AS MATERIALIZED (
+	SELECT GREATEST(1, LEAST($4::bigint, $5::bigint / GREATEST(count(*), 1))) AS most FROM states
 )
-SELECT n.topic, LEAST(c.events, b.most), c.events > b.most, n.newest, n.subscribers
-FROM b
-CROSS JOIN n
+SELECT states.topic, LEAST(c.events, budget.most), c.events > budget.most, states.newest, states.subscribers
+FROM budget
+CROSS JOIN states
 CROSS JOIN LATERAL (
-	SELECT count(*) AS events FROM (SELECT FROM kagzi.events x WHERE x.topic = n.topic AND x.namespace_id = $1
-		LIMIT (SELECT b.most + 1 FROM b)) x
+	SELECT count(*) AS events FROM (SELECT FROM kagzi.events x WHERE x.topic = states.topic AND x.namespace_id = $1
+		LIMIT (SELECT budget.most + 1 FROM budget)) x
 ) c
-ORDER BY n.topic`
+ORDER BY states.topic`
 
 // A TopicState is a topic that has events or subscribers.
 type TopicState struct {
@@ -111,9 +111,9 @@ func (s *Lists) TopicStates(ctx context.Context) (out []TopicState, err error) {
 const pauseOfConsumer = `LEFT JOIN LATERAL (
 	SELECT x.run_key, x.task_queue, x.workflow_type, x.percent, x.parks, x.reason, x.actor, x.paused_at
 	FROM kagzi.pauses x
-	WHERE x.run_key IN ('', c.run_key) AND x.key_scope = '' AND x.namespace_id = $1
-		AND x.task_queue IN ('', c.task_queue) AND x.workflow_type IN ('', c.consumer)
-		AND (pg_catalog.hashtext(c.run_key) & 2147483647) % 100 >= x.percent
+	WHERE x.run_key IN ('', consumers.run_key) AND x.key_scope = '' AND x.namespace_id = $1
+		AND x.task_queue IN ('', consumers.task_queue) AND x.workflow_type IN ('', consumers.consumer)
+		AND (pg_catalog.hashtext(consumers.run_key) & 2147483647) % 100 >= x.percent
 	ORDER BY x.run_key DESC, x.workflow_type DESC, x.task_queue DESC
 	LIMIT 1
 ) p ON true`
@@ -122,7 +122,7 @@ const pauseOfConsumer = `LEFT JOIN LATERAL (
 //
 // What a run has reserved are pairs of positions in its records: see kagzi.Reserve.
 const consumerStates = `
-WITH c AS MATERIALIZED (
+WITH consumers AS MATERIALIZED (
 	SELECT f.*, r.last_run, r.status, r.finished_at, r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
 		LEAST(f.wake_at, CASE WHEN r.status = 'CANCELLED' OR r.status = 'FAILED' AND NOT f.pause_on_failure
 			THEN r.finished_at + f.least_wake END) AS due_at
@@ -133,64 +133,65 @@ WITH c AS MATERIALIZED (
 		SELECT x.run_id AS last_run, x.status, x.finished_at FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id
 			AND x.namespace_id = $1 OFFSET 0
 	) r ON true
-), s AS MATERIALIZED (
-	SELECT c.consumer, x.topic, x.pending
-	FROM c
+), subscriptions AS MATERIALIZED (
+	SELECT consumers.consumer, x.topic, x.pending
+	FROM consumers
 	CROSS JOIN LATERAL (
 		SELECT f.topic, pg_catalog.int8multirange(pg_catalog.int8range(f.position + 1, NULL)) - f.consumed AS pending
 		FROM kagzi.subscriptions f
-		WHERE f.consumer = c.consumer AND f.namespace_id = $1 AND f.subscribed
+		WHERE f.consumer = consumers.consumer AND f.namespace_id = $1 AND f.subscribed
 		OFFSET 0
 	) x
-), b AS MATERIALIZED (
-	SELECT GREATEST(1, LEAST($3::bigint, $4::bigint / GREATEST(count(*), 1))) AS most FROM s
-), v AS MATERIALIZED (
-	SELECT c.consumer, j.key AS topic, sum(jsonb_array_length(j.value)) AS reserved
-	FROM c
+), budget AS MATERIALIZED (
+	SELECT GREATEST(1, LEAST($3::bigint, $4::bigint / GREATEST(count(*), 1))) AS most FROM subscriptions
+), reserves AS MATERIALIZED (
+	SELECT consumers.consumer, j.key AS topic, sum(jsonb_array_length(j.value)) AS reserved
+	FROM consumers
 	CROSS JOIN LATERAL (
-		SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = c.last_run AND x.namespace_id = $1
+		SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = consumers.last_run AND x.namespace_id = $1
 			AND x.step_kind = 'RESERVE' AND x.output IS NOT NULL LIMIT $5
 	) o
 	CROSS JOIN LATERAL jsonb_each(convert_from(o.output, 'UTF8')::jsonb) j
-	WHERE c.active
+	WHERE consumers.active
 	GROUP BY 1, 2
 )
-SELECT c.consumer, c.run_key, c.task_queue, c.state, c.created_at, c.due_at, c.last_run, coalesce(c.status, ''),
-	c.finished_at,
+SELECT consumers.consumer, consumers.run_key, consumers.task_queue, consumers.state, consumers.created_at,
+	consumers.due_at, consumers.last_run, coalesce(consumers.status, ''), consumers.finished_at,
 	p.paused_at, coalesce(p.run_key, ''), coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
 		coalesce(p.percent, 0), coalesce(p.parks, false), coalesce(p.reason, ''), coalesce(p.actor, ''),
-	coalesce(s.topic, ''), LEAST(n.events, b.most), n.events > b.most, o.published_at, coalesce(v.reserved, 0)
-FROM b
-CROSS JOIN c
+	coalesce(subscriptions.topic, ''), LEAST(n.events, budget.most), n.events > budget.most, o.published_at,
+		coalesce(reserves.reserved, 0)
+FROM budget
+CROSS JOIN consumers
 ` + pauseOfConsumer + `
-LEFT JOIN s ON s.consumer = c.consumer
-LEFT JOIN v ON v.consumer = s.consumer AND v.topic = s.topic
+LEFT JOIN subscriptions ON subscriptions.consumer = consumers.consumer
+LEFT JOIN reserves ON reserves.consumer = subscriptions.consumer AND reserves.topic = subscriptions.topic
 CROSS JOIN LATERAL (
 	SELECT count(*) AS events FROM (
 		SELECT
-		FROM unnest(s.pending) AS g (gap)
+		FROM unnest(subscriptions.pending) AS g (gap)
 		CROSS JOIN LATERAL (
 			SELECT FROM kagzi.events x
-			WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
+			WHERE x.topic = subscriptions.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
 				AND x.position < coalesce(upper(g.gap), 9223372036854775807)
-			LIMIT (SELECT b.most + 1 FROM b)
+			LIMIT (SELECT budget.most + 1 FROM budget)
 		) x
-		LIMIT (SELECT b.most + 1 FROM b)
+		LIMIT (SELECT budget.most + 1 FROM budget)
 	) x
 ) n
 LEFT JOIN LATERAL (
 	SELECT x.published_at
-	FROM unnest(s.pending) AS g (gap)
+	FROM unnest(subscriptions.pending) AS g (gap)
 	CROSS JOIN LATERAL (
 		SELECT x.published_at FROM kagzi.events x
-		WHERE x.topic = s.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
+		WHERE x.topic = subscriptions.topic AND x.namespace_id = $1 AND x.position >= lower(g.gap)
 			AND x.position < coalesce(upper(g.gap), 9223372036854775807)
 		ORDER BY x.position
 		LIMIT 1
 	) x
 	LIMIT 1
 ) o ON true
-ORDER BY c.consumer, s.topic`
+ORDER BY consumers.consumer, subscriptions.topic`
 
 // A ConsumerState is a consumer and what there is for it.
 type ConsumerState struct {

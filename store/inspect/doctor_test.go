@@ -136,9 +136,11 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
-	tables, err := shards(`[{"name": "signals_102008", "live": 3, "dead": 4, "bytes": 10, "since": 7, "autovacuum": true, "analyzed": true},
+	tables, err := shards(`[{"name": "signals_102008", "live": 3, "dead": 4, "bytes": 10, "since": 7,
+			"autovacuum": true, "analyzed": true},
 		{"name": "workers", "autovacuum": true},
-		{"name": "signals_102009", "live": 5, "dead": 6, "vacuums": 2, "bytes": 20, "expected": 9, "since": 8, "autovacuum": false}]`)
+		{"name": "signals_102009", "live": 5, "dead": 6, "vacuums": 2, "bytes": 20, "expected": 9, "since": 8,
+			"autovacuum": false}]`)
 	want := []Table{
 		{
 			Name: "signals", Live: 8, Dead: 10, Vacuums: 2, SinceVacuum: 8 * time.Microsecond, Bytes: 30,

@@ -12,28 +12,29 @@ import (
 )
 
 // Those of the keys k that are not paused: each with its row x, and q with the limit that its queue sets.
-const unpausedKeys = `FROM k
+const unpausedKeys = `FROM keys
 	LEFT JOIN LATERAL (
-		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = k.key_scope AND f.run_key = k.run_key
+		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = keys.key_scope AND f.run_key = keys.run_key
 			AND f.namespace_id = $1 OFFSET 0
 	) x ON true
 	LEFT JOIN LATERAL (
-		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = k.key_scope AND u.namespace_id = $1 OFFSET 0
+		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = keys.key_scope
+			AND u.namespace_id = $1 OFFSET 0
 	) q ON true
 	WHERE (
 		SELECT count(*) FROM (
-			SELECT FROM kagzi.pauses p WHERE p.run_key = k.run_key AND p.key_scope = k.key_scope AND p.namespace_id = $1
-				LIMIT 1
+			SELECT FROM kagzi.pauses p WHERE p.run_key = keys.run_key AND p.key_scope = keys.key_scope
+				AND p.namespace_id = $1 LIMIT 1
 		) p
 	) = 0`
 
-// The statement reads the first keys of each line, and those of the oldest changes: these nobody has looked at. It
+// The statement reads the first keys of each line, and those of the oldest changes: these no claim has looked at. It
 // leaves out keys that are paused, full, or wait for a token. Of each key it reads the first due runs, and leaves out
 // those that are paused.
 //
 // It finds the next line by one search of the index, but reads over the lines of other namespaces.
 const dueKeys = `
-WITH RECURSIVE ` + clause.PausesOfRuns + `, l (key_scope) AS (
+WITH RECURSIVE ` + clause.PausesOfRuns + `, lines (key_scope) AS (
 	(
 		SELECT x.key_scope
 		FROM kagzi.run_keys x
@@ -43,15 +44,15 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, l (key_scope) AS (
 	)
 	UNION ALL
 	SELECT n.key_scope
-	FROM l
+	FROM lines
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope
 		FROM kagzi.run_keys x
-		WHERE x.available_at < 'infinity' AND x.namespace_id = $1 AND x.key_scope > l.key_scope
+		WHERE x.available_at < 'infinity' AND x.namespace_id = $1 AND x.key_scope > lines.key_scope
 		ORDER BY x.key_scope
 		LIMIT 1
 	) n
-), o (key_scope) AS (
+), changed (key_scope) AS (
 	(
 		SELECT x.key_scope
 		FROM kagzi.key_changes x
@@ -61,17 +62,17 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, l (key_scope) AS (
 	)
 	UNION ALL
 	SELECT n.key_scope
-	FROM o
+	FROM changed
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope
 		FROM kagzi.key_changes x
-		WHERE x.namespace_id = $1 AND x.key_scope > o.key_scope
+		WHERE x.namespace_id = $1 AND x.key_scope > changed.key_scope
 		ORDER BY x.key_scope
 		LIMIT 1
 	) n
-), k AS MATERIALIZED (
+), keys AS MATERIALIZED (
 	SELECT f.key_scope, f.run_key
-	FROM (SELECT l.key_scope FROM l LIMIT $2) s
+	FROM (SELECT lines.key_scope FROM lines LIMIT $2) s
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.run_keys x
@@ -82,7 +83,7 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, l (key_scope) AS (
 	) f
 	UNION
 	SELECT f.key_scope, f.run_key
-	FROM (SELECT o.key_scope FROM o LIMIT $2) s
+	FROM (SELECT changed.key_scope FROM changed LIMIT $2) s
 	CROSS JOIN LATERAL (
 		SELECT x.key_scope, x.run_key
 		FROM kagzi.key_changes x
@@ -91,16 +92,16 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, l (key_scope) AS (
 		LIMIT $3
 	) f
 	LIMIT $2
-), c AS MATERIALIZED (
-	SELECT k.key_scope, k.run_key, CASE WHEN x.available_at <= now() THEN x.available_at END AS place,
-		LEAST(CASE WHEN k.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END,
+), unpaused AS MATERIALIZED (
+	SELECT keys.key_scope, keys.run_key, CASE WHEN x.available_at <= now() THEN x.available_at END AS place,
+		LEAST(CASE WHEN keys.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END,
 			$5::int) AS max_running
 	` + unpausedKeys + ` AND coalesce(x.rate_at <= now(), true)
 )
 SELECT c.key_scope = '', c.run_key, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.due, d.since,
 	(extract(epoch FROM now() - d.since) * 1000000)::bigint,
 	(extract(epoch FROM now() - GREATEST(d.since, c.place)) * 1000000)::bigint, d.counted = $4
-FROM c
+FROM unpaused c
 CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running OFFSET 0) h
 CROSS JOIN LATERAL (
 	SELECT k.task_queue, k.workflow_type, k.version, count(*) AS due, min(k.available_at) AS since,
@@ -157,21 +158,21 @@ func (s *Health) DueKeys(ctx context.Context, db pg.DB) (out []DueWork, err erro
 	return out, pg.Wrap("find due keys", err)
 }
 
-// A SlotHolder is what holds slots of a queue although nobody executes it.
+// A SlotHolder is what holds slots of a queue although no worker executes it.
 type SlotHolder struct {
 	Worker uuid.UUID // that is lost; zero: the runs wait, and keep their slots
 	Runs   int
 }
 
 const idleSlots = `
-WITH h AS MATERIALIZED (
+WITH holders AS MATERIALIZED (
 	SELECT CASE WHEN status = 'RUNNING' THEN locked_by END AS worker
 	FROM kagzi.workflow_runs
 	WHERE task_queue = $2 AND namespace_id = $1 AND ` + clause.Holds + `
 	LIMIT $3
 )
 SELECT g.worker, g.runs
-FROM (SELECT h.worker, count(*) AS runs FROM h GROUP BY 1) g
+FROM (SELECT holders.worker, count(*) AS runs FROM holders GROUP BY 1) g
 WHERE g.worker IS NULL OR (
 	SELECT count(*)
 	FROM kagzi.workers w
@@ -181,7 +182,7 @@ WHERE g.worker IS NULL OR (
 ORDER BY g.worker IS NOT NULL, g.runs DESC
 LIMIT 6`
 
-// IdleSlots returns what holds slots of the queue although nobody executes it, among the first thousands of slots.
+// IdleSlots returns what holds slots of the queue although no worker executes it, among the first thousands of slots.
 func (s *Health) IdleSlots(ctx context.Context, db pg.DB, queue string) (out []SlotHolder, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, db, idleSlots, []any{s.namespace, queue, maxSlotsCounted},

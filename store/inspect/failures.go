@@ -29,7 +29,7 @@ type FailureCount struct {
 
 // The statement finds each kind by one search.
 const recentFailures = `
-WITH RECURSIVE k (kind) AS (
+WITH RECURSIVE kinds (kind) AS (
 	(
 		SELECT r.error_kind
 		FROM kagzi.workflow_runs r
@@ -39,29 +39,30 @@ WITH RECURSIVE k (kind) AS (
 	)
 	UNION ALL
 	SELECT n.error_kind
-	FROM k
+	FROM kinds
 	CROSS JOIN LATERAL (
 		SELECT r.error_kind
 		FROM kagzi.workflow_runs r
-		WHERE r.namespace_id = $1 AND r.status = 'FAILED' AND r.finished_at IS NOT NULL AND r.error_kind > k.kind
+		WHERE r.namespace_id = $1 AND r.status = 'FAILED' AND r.finished_at IS NOT NULL AND r.error_kind > kinds.kind
 		ORDER BY r.error_kind
 		LIMIT 1
 	) n
-), b AS MATERIALIZED (
+), budget AS MATERIALIZED (
 	SELECT l.kind, now() - $2::bigint * interval '1 microsecond' AS since,
 		LEAST($4::bigint, GREATEST($4::bigint / 10, 4 * $4::bigint / count(*) OVER ())) AS most
-	FROM (SELECT k.kind FROM k LIMIT $3) l
+	FROM (SELECT kinds.kind FROM kinds LIMIT $3) l
 )
-SELECT f.task_queue, f.workflow_type, b.kind, count(*), bool_or(f.place = b.most), max(f.finished_at)
-FROM b
+SELECT f.task_queue, f.workflow_type, budget.kind, count(*), bool_or(f.place = budget.most), max(f.finished_at)
+FROM budget
 CROSS JOIN LATERAL (
 	SELECT q.task_queue, q.workflow_type, q.finished_at, row_number() OVER () AS place
 	FROM (
 		SELECT r.task_queue, r.workflow_type, r.finished_at
 		FROM kagzi.workflow_runs r
-		WHERE r.namespace_id = $1 AND r.status = 'FAILED' AND r.error_kind = b.kind AND r.finished_at > b.since
+		WHERE r.namespace_id = $1 AND r.status = 'FAILED' AND r.error_kind = budget.kind
+			AND r.finished_at > budget.since
 		ORDER BY r.finished_at DESC
-		LIMIT b.most
+		LIMIT budget.most
 	) q
 ) f
 GROUP BY 1, 2, 3

@@ -43,8 +43,10 @@ const workerStatus = `CASE WHEN w.status = 'ONLINE' AND EXISTS (
 	THEN 'DRAINING' ELSE w.status END`
 
 const workerColumns = `w.worker_id, w.task_queues, w.left_queues, w.workflow_types, w.handlers, ` + workerStatus +
-	`, w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after, w.hostname, w.pid, w.build, w.labels, w.max_concurrent,
-	w.active_count, w.completed_count, w.failed_count, w.steps_count, w.backend_pid IS NOT NULL, w.started_at, w.heartbeat_at, w.stopped_at`
+	`, w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after, w.hostname, w.pid, w.build,
+		w.labels, w.max_concurrent,
+	w.active_count, w.completed_count, w.failed_count, w.steps_count, w.backend_pid IS NOT NULL, w.started_at,
+		w.heartbeat_at, w.stopped_at`
 
 func readWorker(row pgx.CollectableRow) (w WorkerRow, err error) {
 	return w, row.Scan(&w.ID, &w.Queues, &w.LeftQueues, &w.Types, &w.Handlers, &w.Status, &w.Silent, &w.Hostname,

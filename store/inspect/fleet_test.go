@@ -137,7 +137,7 @@ func TestForceOffline(t *testing.T) {
 	wantError(t, err, store.ErrWorkerNotFound)
 }
 
-// A worker is silent once its heartbeat is older than its StaleAfter, until somebody notices.
+// A worker is silent once its heartbeat is older than its StaleAfter, until a coordinator notices.
 func TestSilentWorker(t *testing.T) {
 	t.Parallel()
 	s := open(t)

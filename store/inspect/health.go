@@ -81,17 +81,17 @@ type DueVersion struct {
 // Later statements select the namespace. So the statement cannot be routed to one node of a cluster that is distributed
 // by namespace: ownQueues replaces it there.
 const activeQueues = `
-WITH RECURSIVE q (task_queue) AS (` + allQueues + `
+WITH RECURSIVE queues (task_queue) AS (` + allQueues + `
 )
-SELECT q.task_queue FROM q LIMIT $1`
+SELECT queues.task_queue FROM queues LIMIT $1`
 
 // ownQueues is activeQueues for one namespace. It also reads the rows of the other namespaces in its shard.
 const ownQueues = `
-WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
+WITH RECURSIVE queues (task_queue) AS (` + queuesOfNamespace + `
 )
-SELECT q.task_queue FROM q LIMIT $2`
+SELECT queues.task_queue FROM queues LIMIT $2`
 
-// The bodies of the CTE q in both.
+// The bodies of the CTE queues in both.
 const (
 	allQueues = `
 	(
@@ -103,11 +103,11 @@ const (
 	)
 	UNION ALL
 	SELECT n.task_queue
-	FROM q
+	FROM queues
 	CROSS JOIN LATERAL (
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Claimable + ` AND r.task_queue > q.task_queue
+		WHERE ` + clause.Claimable + ` AND r.task_queue > queues.task_queue
 		ORDER BY r.task_queue
 		LIMIT 1
 	) n`
@@ -122,11 +122,11 @@ const (
 	)
 	UNION ALL
 	SELECT n.task_queue
-	FROM q
+	FROM queues
 	CROSS JOIN LATERAL (
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Claimable + ` AND r.task_queue > q.task_queue AND r.namespace_id = $1
+		WHERE ` + clause.Claimable + ` AND r.task_queue > queues.task_queue AND r.namespace_id = $1
 		ORDER BY r.task_queue
 		LIMIT 1
 	) n`
@@ -301,7 +301,7 @@ type QuarantinedRun struct {
 }
 
 const quarantined = `
-WITH s AS MATERIALIZED (
+WITH newest AS MATERIALIZED (
 	SELECT r.run_id, r.workflow_type, r.error_kind, r.finished_at,
 		r.finished_at > now() - $3::bigint * interval '1 microsecond' AS recent
 	FROM unnest(ARRAY['crash_loop', 'nondeterminism', 'bad_input', 'unreadable']) AS k (kind)
@@ -314,10 +314,10 @@ WITH s AS MATERIALIZED (
 		LIMIT $2
 	) r
 )
-SELECT (SELECT count(*) FROM s), (SELECT count(*) FROM s WHERE s.recent), s.run_id, s.workflow_type, s.error_kind,
-	s.finished_at
-FROM s
-ORDER BY s.finished_at DESC
+SELECT (SELECT count(*) FROM newest), (SELECT count(*) FROM newest WHERE newest.recent), newest.run_id,
+	newest.workflow_type, newest.error_kind, newest.finished_at
+FROM newest
+ORDER BY newest.finished_at DESC
 LIMIT $4`
 
 // Quarantined returns in all how many runs are quarantined, counting at most limit of each kind, in lately how many of

@@ -96,7 +96,8 @@ type MessageFilter struct {
 	Limit  int
 }
 
-const storedMessage = `g.name, g.signal_id, g.payload, g.headers, coalesce(g.sent_by, ''), g.received_at, coalesce(g.consumed_by, ''), g.consumed_at, coalesce(g.set_aside, ''), g.set_aside_at`
+const storedMessage = `g.name, g.signal_id, g.payload, g.headers, coalesce(g.sent_by, ''), g.received_at,
+	coalesce(g.consumed_by, ''), g.consumed_at, coalesce(g.set_aside, ''), g.set_aside_at`
 
 // Both statements read in the order of the key, begin behind the message ($3, $4), and stop at the limit.
 const messagesOfRun = `

@@ -59,7 +59,7 @@ CROSS JOIN LATERAL (
 			LIMIT 1
 		) f
 	), (
-		WITH RECURSIVE t (workflow_type) AS (
+		WITH RECURSIVE types (workflow_type) AS (
 			(
 				SELECT r.workflow_type
 				FROM kagzi.workflow_runs r
@@ -70,18 +70,20 @@ CROSS JOIN LATERAL (
 			)
 			UNION ALL
 			SELECT n.workflow_type
-			FROM t
+			FROM types
 			CROSS JOIN LATERAL (
 				SELECT r.workflow_type
 				FROM kagzi.workflow_runs r
 				WHERE ` +
-	clause.Claimable + ` AND r.task_queue = c.task_queue AND r.namespace_id = $1 AND r.workflow_type > t.workflow_type
+	clause.Claimable + ` AND r.task_queue = c.task_queue AND r.namespace_id = $1
+		AND r.workflow_type > types.workflow_type
 				ORDER BY r.workflow_type
 				LIMIT 1
 			) n
 		)
 		SELECT min(d.available_at)
-		FROM (SELECT t.workflow_type, p.priority FROM t CROSS JOIN generate_series(1, 4) AS p (priority) LIMIT 400) w
+		FROM (SELECT types.workflow_type, p.priority FROM types CROSS JOIN generate_series(1, 4) AS p (priority)
+			LIMIT 400) w
 		CROSS JOIN LATERAL (
 			SELECT r.available_at
 			FROM kagzi.workflow_runs r
@@ -157,26 +159,26 @@ type KeyState struct {
 // them; and those that claims look at soon, with those of runs that hold slots, since keys whose slots are all taken
 // stand in no line. They read a bounded number of rows, so of many thousands of keys the last two may miss some.
 const (
-	keysByName = `c AS MATERIALIZED (
+	keysByName = `keys AS MATERIALIZED (
 	SELECT x.run_key FROM kagzi.run_keys x
 	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $7
 	ORDER BY x.run_key
 	LIMIT $6
 ), `
-	keysByPrefix = `c AS MATERIALIZED (
+	keysByPrefix = `keys AS MATERIALIZED (
 	SELECT x.run_key FROM kagzi.run_keys x
 	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $7 AND x.run_key >= $8 AND x.run_key < $9
 	ORDER BY x.run_key
 	LIMIT $6
 ), `
-	keysFullest = `c AS MATERIALIZED (
+	keysFullest = `keys AS MATERIALIZED (
 	SELECT h.run_key
 	FROM (` + holdersOfKeys + `) h
 	GROUP BY h.run_key
 	ORDER BY count(*) DESC, h.run_key
 	LIMIT $6
 ), `
-	keysWaiting = `c AS MATERIALIZED (
+	keysWaiting = `keys AS MATERIALIZED (
 	(
 		SELECT x.run_key
 		FROM kagzi.run_keys x
@@ -209,17 +211,17 @@ const (
 		)`
 
 	// Orders the keys of c, and returns the first of them.
-	keyStates = `s AS MATERIALIZED (
-	SELECT c.run_key, n.running, w.since
-	FROM c
+	keyStates = `states AS MATERIALIZED (
+	SELECT keys.run_key, n.running, w.since
+	FROM keys
 	CROSS JOIN LATERAL (
 		SELECT CASE WHEN $2::text = '' THEN (
-			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = c.run_key AND namespace_id = $1
+			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = keys.run_key AND namespace_id = $1
 				AND ` + clause.HoldsGroup + `
 		) ELSE (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.workflow_runs
-				WHERE task_queue = $2 AND namespace_id = $1 AND run_key = c.run_key
+				WHERE task_queue = $2 AND namespace_id = $1 AND run_key = keys.run_key
 					AND ` + clause.Holds + ` AND key_scope <> ''
 				LIMIT $5
 			) x
@@ -231,37 +233,38 @@ const (
 		CROSS JOIN LATERAL (
 			SELECT x.available_at
 			FROM kagzi.workflow_runs x
-			WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = c.run_key AND x.priority = p.priority
+			WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = keys.run_key AND x.priority = p.priority
 				AND ` + clause.Waits + ` AND x.available_at <= now()
 			ORDER BY x.available_at
 			LIMIT 1
 		) d
 	) w
 	WHERE $3::int <> 2 OR w.since IS NOT NULL
-	ORDER BY CASE WHEN $3::int = 1 THEN -n.running END, CASE WHEN $3::int = 2 THEN w.since END, c.run_key
+	ORDER BY CASE WHEN $3::int = 1 THEN -n.running END, CASE WHEN $3::int = 2 THEN w.since END, keys.run_key
 	LIMIT $4
 )
-SELECT s.run_key, coalesce(f.max_running, 0), coalesce(f.weight, 0), coalesce(f.rate_interval, 0),
-	coalesce(f.rate_burst, 1), s.running, (
+SELECT states.run_key, coalesce(f.max_running, 0), coalesce(f.weight, 0), coalesce(f.rate_interval, 0),
+	coalesce(f.rate_burst, 1), states.running, (
 		SELECT count(*) FROM (
 			SELECT FROM generate_series(1, 4) AS p (priority)
 			CROSS JOIN LATERAL (
 				SELECT FROM kagzi.workflow_runs x
-				WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = s.run_key AND x.priority = p.priority
+				WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key = states.run_key
+					AND x.priority = p.priority
 					AND ` + clause.Waits + ` AND x.available_at <= now()
 				LIMIT $5
 			) r
-			WHERE s.since IS NOT NULL
+			WHERE states.since IS NOT NULL
 			LIMIT $5
 		) x
-	), s.since, NULLIF(f.available_at, 'infinity')
-FROM s
+	), states.since, NULLIF(f.available_at, 'infinity')
+FROM states
 LEFT JOIN LATERAL (
 	SELECT x.* FROM kagzi.run_keys x
-	WHERE x.key_scope = $2 AND x.run_key = s.run_key AND x.namespace_id = $1
+	WHERE x.key_scope = $2 AND x.run_key = states.run_key AND x.namespace_id = $1
 	OFFSET 0
 ) f ON true
-ORDER BY CASE WHEN $3::int = 1 THEN -s.running END, CASE WHEN $3::int = 2 THEN s.since END, s.run_key`
+ORDER BY CASE WHEN $3::int = 1 THEN -states.running END, CASE WHEN $3::int = 2 THEN states.since END, states.run_key`
 
 	listKeysByName   = `WITH ` + keysByName + keyStates
 	listKeysByPrefix = `WITH ` + keysByPrefix + keyStates

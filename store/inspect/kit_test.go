@@ -506,7 +506,9 @@ func checkPlans(t *testing.T, statements func(*both, []uuid.UUID) []planned) {
 	rows := campaign.Size(100_000, 300_000)
 	db := dbtest.Database(t, dbtest.Unchecked())
 	s := newBoth(db.Pool, "test")
-	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, kagzi.audit_log, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
+	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, ` +
+		`kagzi.audit_log, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, ` +
+		`kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
 	for part := range clause.EventParts {
 		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.events_%d SET (autovacuum_enabled = off)`, part))
 	}

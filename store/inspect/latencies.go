@@ -25,16 +25,16 @@ type Quantiles struct{ Median, P95, Max time.Duration }
 // and reads the newest runs of each: those started last, $3 in all and at least ten of each. Of these it takes those
 // that ended within $4 microseconds, so what it reads is bounded.
 const latencies = `
-WITH p AS MATERIALIZED (
+WITH routes AS MATERIALIZED (
 	SELECT t.task_queue, t.workflow_type
 	FROM ` + firstPair + isCompleted + nextPair + isCompleted + endPairs + `
-		SELECT t.task_queue, t.workflow_type FROM t LIMIT $2
+		SELECT pairs.task_queue, pairs.workflow_type FROM pairs LIMIT $2
 	) t
-), b AS MATERIALIZED (
-	SELECT GREATEST(10, $3::bigint / GREATEST(count(*), 1)) AS most FROM p
+), budget AS MATERIALIZED (
+	SELECT GREATEST(10, $3::bigint / GREATEST(count(*), 1)) AS most FROM routes
 )
-SELECT p.task_queue, p.workflow_type, n.runs, n.wait[1], n.wait[2], n.wait[3], n.took[1], n.took[2], n.took[3]
-FROM p
+SELECT routes.task_queue, routes.workflow_type, n.runs, n.wait[1], n.wait[2], n.wait[3], n.took[1], n.took[2], n.took[3]
+FROM routes
 CROSS JOIN LATERAL (
 	SELECT count(*) AS runs, percentile_disc(ARRAY[0.5, 0.95, 1]) WITHIN GROUP (ORDER BY k.wait) AS wait,
 		percentile_disc(ARRAY[0.5, 0.95, 1]) WITHIN GROUP (ORDER BY k.took) AS took
@@ -42,14 +42,15 @@ CROSS JOIN LATERAL (
 		SELECT r.finished_at, (extract(epoch FROM r.finished_at - r.created_at) * 1000000)::bigint AS took,
 			(extract(epoch FROM coalesce(r.started_at, r.finished_at) - r.created_at) * 1000000)::bigint AS wait
 		FROM kagzi.workflow_runs r
-		WHERE ` + inNamespace + ` AND r.task_queue = p.task_queue AND r.workflow_type = p.workflow_type AND ` + isCompleted + `
+		WHERE ` + inNamespace + ` AND r.task_queue = routes.task_queue AND r.workflow_type = routes.workflow_type
+			AND ` + isCompleted + `
 		ORDER BY r.run_id DESC
-		LIMIT (SELECT b.most FROM b)
+		LIMIT (SELECT budget.most FROM budget)
 	) k
 	WHERE k.finished_at >= now() - $4::bigint * interval '1 microsecond'
 ) n
 WHERE n.runs > 0
-ORDER BY p.task_queue, p.workflow_type`
+ORDER BY routes.task_queue, routes.workflow_type`
 
 // Bounds of latencies.
 const (

@@ -62,7 +62,7 @@ func (s *Lists) Limits(ctx context.Context, after string, n int) (out []LimitSta
 	return out, pg.Wrap("list limits", err)
 }
 
-// A StuckLimit is a limit of whose line nobody takes the first step, or that an error has stopped.
+// A StuckLimit is a limit of whose line no worker takes the first step, or that an error has stopped.
 type StuckLimit struct {
 	Name  string
 	Late  time.Duration // since the first due run of the line should have been claimed; zero: none is late
@@ -75,7 +75,7 @@ type StuckLimit struct {
 }
 
 // The first places of the line whose time has come, or for which a slot was kept. The runs of the others are not due. A
-// run that is paused, waits for a slot of its key, or is executed, is nobody's to take.
+// run that is paused, waits for a slot of its key, or is executed, is no worker's to take.
 const stuckLimits = `
 WITH ` + clause.PausesOfRuns + `
 SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
@@ -125,7 +125,7 @@ WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name
 LIMIT $2`
 
-// StuckLimits returns the limits, of the first thousand, of whose line nobody has taken the first step for the time
+// StuckLimits returns the limits, of the first thousand, of whose line no worker has taken the first step for the time
 // late, or that are stopped for longer.
 func (s *Health) StuckLimits(ctx context.Context, db pg.DB, late time.Duration) (out []StuckLimit, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {

@@ -27,7 +27,7 @@ func TestDeleteLimit(t *testing.T) {
 	serve(t, s, "api", store.LimitRequest{Leaves: placesOf(runs[1])})
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', available_at = NULL,
 		finished_at = now() - interval '11 s', error_kind = 'cancelled' WHERE run_id = $1`, runs[0].RunID)
-	mustDelete(t, s, runs[0].RunID) // its worker has died, and its slot stays until somebody serves the limit
+	mustDelete(t, s, runs[0].RunID) // its worker has died, and its slot stays until the limit is served
 	if found, used, err := s.DeleteLimit(t.Context(), "api", store.Why{}); !found || used || err != nil {
 		t.Errorf("an unused limit: %v %v %v", found, used, err)
 	}

@@ -72,7 +72,8 @@ const chosen = `r.namespace_id = $1
 	AND ($11::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $11::uuid)
 	AND ($12::text = '' OR r.run_key = $12::text AND (r.key_scope = '') = $13::bool)
 	AND ($14::text = '' OR r.error_kind = $14::text)
-	AND ($15::text = '' OR strpos('; ' || r.waiting_on || ';', $15::text) > 0 OR strpos('; ' || r.waiting_on || ';', $16::text) > 0)
+	AND ($15::text = '' OR strpos('; ' || r.waiting_on || ';', $15::text) > 0
+		OR strpos('; ' || r.waiting_on || ';', $16::text) > 0)
 	AND ($17::bigint = 0 OR r.finished_at >= timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
 	AND ($18::bigint = 0 OR r.finished_at < timestamptz 'epoch' + $18::bigint * interval '1 microsecond')
 	AND (NOT $19::bool OR r.paused_at IS NOT NULL AND r.finished_at IS NULL)
@@ -108,11 +109,12 @@ func (s *Lists) chosenArgs(f Filter) []any {
 const listedColumns = clause.RunColumns + `, CASE WHEN $24::bool THEN ` + clause.StoredInput +
 	` END, CASE WHEN $24::bool THEN r.output END`
 
-// ofListed ends the CTE c and reads its runs. It leaves the planner no join to choose.
+// ofListed ends the CTE chosen and reads its runs. It leaves the planner no join to choose.
 const ofListed = `)
 SELECT ` + listedColumns + `
-FROM c
-CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = c.run_id AND q.namespace_id = $1 OFFSET 0) r
+FROM chosen
+CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = chosen.run_id
+	AND q.namespace_id = $1 OFFSET 0) r
 ORDER BY r.run_id DESC
 LIMIT $23::int`
 
@@ -127,13 +129,13 @@ LIMIT $23::int`
 // Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be
 // slower.
 const listFew = `
-WITH c AS MATERIALIZED (
+WITH chosen AS MATERIALIZED (
 	SELECT r.run_id FROM kagzi.workflow_runs r WHERE ` + chosen + `
 ` + ofListed
 
 // The runs of an external ID are in two indexes.
 const listByID = `
-WITH c AS MATERIALIZED (
+WITH chosen AS MATERIALIZED (
 	SELECT r.run_id
 	FROM kagzi.workflow_runs r
 	WHERE r.external_id = $5::text AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND ` + chosen + `
@@ -147,7 +149,7 @@ WITH c AS MATERIALIZED (
 // these texts.
 const (
 	firstPair = `(
-		WITH RECURSIVE t (task_queue, workflow_type) AS (
+		WITH RECURSIVE pairs (task_queue, workflow_type) AS (
 			(
 				SELECT r.task_queue, r.workflow_type
 				FROM kagzi.workflow_runs r
@@ -158,19 +160,20 @@ const (
 			)
 			UNION ALL
 			SELECT n.task_queue, n.workflow_type
-			FROM t
+			FROM pairs
 			CROSS JOIN LATERAL (
 				SELECT r.task_queue, r.workflow_type
 				FROM kagzi.workflow_runs r
-				WHERE ` + inNamespace + ` AND (r.task_queue, r.workflow_type) > (t.task_queue, t.workflow_type) AND `
+				WHERE ` + inNamespace + ` AND (r.task_queue, r.workflow_type) > (pairs.task_queue, pairs.workflow_type)
+					AND `
 	endPairs = `
 				ORDER BY r.task_queue, r.workflow_type
 				LIMIT 1
 			) n
 		)`
 	lastPair = endPairs + `
-		SELECT t.task_queue, t.workflow_type FROM t WHERE $4::text IN ('', t.task_queue)
-			AND $3::text IN ('', t.workflow_type)
+		SELECT pairs.task_queue, pairs.workflow_type FROM pairs WHERE $4::text IN ('', pairs.task_queue)
+			AND $3::text IN ('', pairs.workflow_type)
 	) t
 	CROSS JOIN LATERAL (
 		SELECT r.run_id
@@ -189,37 +192,39 @@ const (
 // few. $25 and $26 are the run IDs of the times given. A run that completed has no kind and no error, and one that is
 // over waits for nothing but its deletion. See the package's comment, Lists.
 const listParts = `
-WITH RECURSIVE q (task_queue) AS (` + allQueues + `
+WITH RECURSIVE queues (task_queue) AS (` + allQueues + `
 ), ` + partsOfList
 
 // ownListParts is listParts for tables that are distributed: see ownQueues.
 const ownListParts = `
-WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
+WITH RECURSIVE queues (task_queue) AS (` + queuesOfNamespace + `
 ), ` + partsOfList
 
 // The queues and workflows of the runs that move are found by the same statement: a run that begins to move meanwhile
 // may be the only one of its queue.
-const partsOfList = `c AS MATERIALIZED (
+const partsOfList = `chosen AS MATERIALIZED (
 	SELECT k.run_id
 	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = '' AND $15::text IN ('', '; ` + clause.BeingDeleted + ` ')
-		AND $20::text = ''
+	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = ''
+		AND $15::text IN ('', '; ` + clause.BeingDeleted + ` ') AND $20::text = ''
 	UNION ALL
 	SELECT k.run_id
 	FROM (VALUES ('FAILED'), ('CANCELLED')) AS u (status)
-	CROSS JOIN LATERAL ` + firstPair + isStopped + ofStatus + nextPair + isStopped + ofStatus + lastPair + isStopped + ofStatus + newestOfPair + `
+	CROSS JOIN LATERAL ` + firstPair + isStopped + ofStatus + nextPair + isStopped + ofStatus + lastPair + isStopped +
+	ofStatus + newestOfPair + `
 	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '; ` +
 	clause.BeingDeleted + ` ')
 	UNION ALL
 	SELECT k.run_id
 	FROM (VALUES ('PENDING'), ('SLEEPING'), ('RUNNING')) AS u (status)
-	CROSS JOIN LATERAL ` + firstPair + isWaiting + ofStatus + nextPair + isWaiting + ofStatus + lastPair + isWaiting + ofStatus + newestOfPair + `
+	CROSS JOIN LATERAL ` + firstPair + isWaiting + ofStatus + nextPair + isWaiting + ofStatus + lastPair + isWaiting +
+	ofStatus + newestOfPair + `
 	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $17::bigint = 0 AND $18::bigint = 0
 	UNION ALL
 	SELECT k.run_id
 	FROM (
 		SELECT u.task_queue, t.workflow_type, p.priority
-		FROM q u
+		FROM queues u
 		` + clause.TypesOfQueue + `
 		CROSS JOIN generate_series(1, 4) AS p (priority)
 		WHERE $28::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
@@ -230,7 +235,8 @@ const partsOfList = `c AS MATERIALIZED (
 		FROM kagzi.workflow_runs r
 		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority
 			AND ` + clause.Claimable + `
-			AND r.available_at <= timestamptz 'epoch' + $27::bigint * interval '1 microsecond' AND ` + moves + ` AND ` + chosen + `
+			AND r.available_at <= timestamptz 'epoch' + $27::bigint * interval '1 microsecond' AND ` + moves + `
+				AND ` + chosen + `
 		OFFSET 0
 	) k
 ` + ofListed
@@ -239,13 +245,13 @@ const partsOfList = `c AS MATERIALIZED (
 // database may have been ahead, and runs of that time are due when it gets there again. In tests, now() may be ahead of
 // Postgres's own clock.
 const movingRuns = `
-WITH h AS MATERIALIZED (
+WITH horizon AS MATERIALIZED (
 	SELECT GREATEST(now(), max(w.latest_at)) + GREATEST(2 * max(w.lease_timeout), interval '10 minutes') AS until,
 		now() - pg_catalog.now() AS ahead
 	FROM kagzi.workers w
 	WHERE w.namespace_id = $1
 )
-SELECT (extract(epoch FROM h.until) * 1000000)::bigint, (extract(epoch FROM h.ahead) * 1000000)::bigint, (
+SELECT (extract(epoch FROM horizon.until) * 1000000)::bigint, (extract(epoch FROM horizon.ahead) * 1000000)::bigint, (
 	SELECT count(*)
 	FROM (
 		SELECT 1
@@ -256,13 +262,13 @@ SELECT (extract(epoch FROM h.until) * 1000000)::bigint, (extract(epoch FROM h.ah
 			FROM kagzi.workflow_runs r
 			WHERE r.task_queue = w.task_queue AND r.namespace_id = $1 AND r.workflow_type = w.workflow_type
 				AND r.priority = p.priority AND ` + clause.Claimable + `
-				AND r.available_at <= h.until
+				AND r.available_at <= horizon.until
 			LIMIT $4::bigint
 		) k
 		LIMIT $4::bigint
 	) k
 )
-FROM h`
+FROM horizon`
 
 const (
 	maxMoving = 20_000         // runs that move, or are due soon: if there are more, lists walk down the key

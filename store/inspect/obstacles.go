@@ -35,10 +35,10 @@ type Full struct {
 
 // The pause of a key stops runs that hold its slot, too.
 //
-// The conditions on the run are columns of r: as conditions of its select, they could lead the planner to another
+// The conditions on the run are columns of run: as conditions of its select, they could lead the planner to another
 // index. A run that holds its slot until its end needs none.
 const obstacle = `
-WITH r AS MATERIALIZED (
+WITH run AS MATERIALIZED (
 	SELECT q.run_id, q.task_queue, q.workflow_type, q.released_at, coalesce(q.run_key, '') AS run_key,
 		coalesce(q.key_scope, '') AS key_scope,
 		q.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED') AND q.outcome IS NULL
@@ -47,42 +47,42 @@ WITH r AS MATERIALIZED (
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 )
-SELECT r.own, p.task_queue IS NOT NULL, coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
+SELECT run.own, p.task_queue IS NOT NULL, coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
 	coalesce(p.run_key, ''), coalesce(p.run_key <> '' AND p.key_scope = '', false),
 	k.running, CASE WHEN k.running >= c.max_running THEN c.max_running ELSE 0 END, coalesce(f.rate_at > now(), false)
-		AND r.takes,
-	n.running, CASE WHEN n.running >= m.most THEN m.most ELSE 0 END, coalesce(q.rate_at > now(), false) AND r.takes,
+		AND run.takes,
+	n.running, CASE WHEN n.running >= m.most THEN m.most ELSE 0 END, coalesce(q.rate_at > now(), false) AND run.takes,
 		coalesce(b.holder, '')
-FROM r
+FROM run
 LEFT JOIN LATERAL (
-	SELECT x.* FROM kagzi.queues x WHERE x.task_queue = r.task_queue AND x.namespace_id = $1 OFFSET 0
+	SELECT x.* FROM kagzi.queues x WHERE x.task_queue = run.task_queue AND x.namespace_id = $1 OFFSET 0
 ) q ON true
 LEFT JOIN LATERAL (
-	SELECT x.* FROM kagzi.run_keys x WHERE x.key_scope = r.key_scope AND x.run_key = r.run_key AND x.namespace_id = $1
-		AND r.run_key <> '' OFFSET 0
+	SELECT x.* FROM kagzi.run_keys x WHERE x.key_scope = run.key_scope AND x.run_key = run.run_key
+		AND x.namespace_id = $1 AND run.run_key <> '' OFFSET 0
 ) f ON true
 LEFT JOIN LATERAL (
 	SELECT x.run_key, x.key_scope, CASE WHEN x.run_key <> '' THEN x.key_scope ELSE x.task_queue END AS task_queue,
 		x.workflow_type
 	FROM kagzi.pauses x
-	WHERE x.namespace_id = $1 AND (x.run_key = '' AND x.task_queue IN ('', r.task_queue)
-		AND x.workflow_type IN ('', r.workflow_type)
-			AND r.passes_at >= x.percent
-			AND coalesce(r.released_at < x.paused_at, true)
-		OR x.run_key = r.run_key AND x.run_key <> '' AND x.key_scope = r.key_scope)
+	WHERE x.namespace_id = $1 AND (x.run_key = '' AND x.task_queue IN ('', run.task_queue)
+		AND x.workflow_type IN ('', run.workflow_type)
+			AND run.passes_at >= x.percent
+			AND coalesce(run.released_at < x.paused_at, true)
+		OR x.run_key = run.run_key AND x.run_key <> '' AND x.key_scope = run.key_scope)
 	ORDER BY x.run_key, x.task_queue, x.workflow_type
 	LIMIT 1
 ) p ON true
 CROSS JOIN LATERAL (
-	SELECT CASE WHEN r.takes AND q.max_running > 0 THEN LEAST(q.max_running, $3::int) END AS most
+	SELECT CASE WHEN run.takes AND q.max_running > 0 THEN LEAST(q.max_running, $3::int) END AS most
 ) m
 CROSS JOIN LATERAL (
-	SELECT r.key_scope, r.run_key, CASE WHEN NOT r.takes OR r.run_key = '' THEN NULL WHEN r.key_scope = '' THEN 1
-		ELSE LEAST(coalesce(f.max_running, q.key_max_running), $3::int) END AS max_running
+	SELECT run.key_scope, run.run_key, CASE WHEN NOT run.takes OR run.run_key = '' THEN NULL WHEN run.key_scope = ''
+		THEN 1 ELSE LEAST(coalesce(f.max_running, q.key_max_running), $3::int) END AS max_running
 ) c
 CROSS JOIN LATERAL (
 	SELECT count(*) AS running FROM (
-		SELECT FROM kagzi.workflow_runs WHERE task_queue = r.task_queue AND namespace_id = $1
+		SELECT FROM kagzi.workflow_runs WHERE task_queue = run.task_queue AND namespace_id = $1
 			AND ` + clause.Holds + ` LIMIT coalesce(m.most, 0)
 	) x
 ) n
@@ -90,7 +90,7 @@ CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running) k
 LEFT JOIN LATERAL (
 	SELECT coalesce(x.external_id, x.run_id::text) AS holder FROM ` + slotHolders + ` x ORDER BY x.started_at LIMIT 1
 ) b ON k.running >= c.max_running
-WHERE r.due`
+WHERE run.due`
 
 // Obstacle returns why no claim takes the run.
 func (s *Lists) Obstacle(ctx context.Context, id uuid.UUID) (o Obstacle, err error) {

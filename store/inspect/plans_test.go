@@ -217,6 +217,11 @@ func plannedViews(s *both, ids []uuid.UUID) []planned {
 			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
 		},
 		{
+			"inboxFull", inboxFull,
+			[]any{s.namespace, ids[0], store.MostUnread},
+			map[string][]string{signalsKey: {"run_id", "namespace_id"}},
+		},
+		{
 			"fullInboxes", fullInboxes,
 			[]any{s.namespace, 20, store.MostUnread},
 			map[string][]string{

@@ -54,19 +54,19 @@ const slotHolders = `(
 // under its first lease, whose last bit says so: see leaseOf. Otherwise the statement does not know since when, and
 // leaves the key out.
 const standingKeys = `
-WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, k AS MATERIALIZED (
+WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, keys AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key
-	FROM s
+	FROM scopes s
 	CROSS JOIN LATERAL ` + waitingKeys + `
 	) t
 	LIMIT $2
-), c AS MATERIALIZED (
-	SELECT k.key_scope, k.run_key, LEAST(CASE WHEN k.key_scope = '' THEN 1
+), unpaused AS MATERIALIZED (
+	SELECT keys.key_scope, keys.run_key, LEAST(CASE WHEN keys.key_scope = '' THEN 1
 		ELSE coalesce(x.max_running, q.key_max_running) END, $3::int) AS max_running
 	` + unpausedKeys + ` AND coalesce(x.available_at = 'infinity', true)
-), h AS MATERIALIZED (
+), stuck AS MATERIALIZED (
 	SELECT c.key_scope, c.run_key, h.*
-	FROM c
+	FROM unpaused c
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS held, bool_and(x.slot = 2 OR get_byte(uuid_send(x.lease), 15) & 1 = 1) AS known,
 			max(x.started_at) AS last,
@@ -74,9 +74,9 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, k AS MATERIAL
 		FROM ` + slotHolders + ` x
 	) h
 	WHERE h.held >= c.max_running AND h.known AND h.last < now() - $4::bigint * interval '1 microsecond'
-), l AS MATERIALIZED (
-	SELECT h.*, d.task_queue, GREATEST(d.since, h.last) AS since
-	FROM h
+), standing AS MATERIALIZED (
+	SELECT stuck.*, d.task_queue, GREATEST(d.since, stuck.last) AS since
+	FROM stuck
 	CROSS JOIN LATERAL (
 		SELECT min(n.available_at) AS since, (pg_catalog.array_agg(n.task_queue ORDER BY n.available_at))[1]
 			AS task_queue
@@ -84,7 +84,7 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, k AS MATERIAL
 		CROSS JOIN LATERAL (
 			SELECT x.available_at, x.task_queue
 			FROM kagzi.workflow_runs x
-			WHERE x.key_scope = h.key_scope AND x.namespace_id = $1 AND x.run_key = h.run_key
+			WHERE x.key_scope = stuck.key_scope AND x.namespace_id = $1 AND x.run_key = stuck.run_key
 				AND x.priority = p.priority
 				AND ` + clause.Waits + ` AND x.outcome IS NULL AND x.available_at <= now() AND ` + clause.Unstopped + `
 			ORDER BY x.available_at
@@ -92,13 +92,13 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, k AS MATERIAL
 		) n
 	) d
 	WHERE d.since < now() - $4::bigint * interval '1 microsecond'
-	ORDER BY GREATEST(d.since, h.last)
+	ORDER BY GREATEST(d.since, stuck.last)
 	LIMIT $6
 )
-SELECT l.key_scope = '', l.run_key, l.task_queue, d.due, d.most >= $5,
-	(extract(epoch FROM now() - l.since) * 1000000)::bigint,
+SELECT standing.key_scope = '', standing.run_key, standing.task_queue, d.due, d.most >= $5,
+	(extract(epoch FROM now() - standing.since) * 1000000)::bigint,
 	r.run_id, coalesce(r.external_id, ''), r.workflow_type, r.status, coalesce(r.waiting_on, '')
-FROM l
+FROM standing
 CROSS JOIN LATERAL (
 	SELECT sum(n.due)::bigint AS due, max(n.due) AS most
 	FROM generate_series(1, 4) AS p (priority)
@@ -106,7 +106,7 @@ CROSS JOIN LATERAL (
 		SELECT count(*) AS due
 		FROM (
 			SELECT FROM kagzi.workflow_runs x
-			WHERE x.key_scope = l.key_scope AND x.namespace_id = $1 AND x.run_key = l.run_key
+			WHERE x.key_scope = standing.key_scope AND x.namespace_id = $1 AND x.run_key = standing.run_key
 				AND x.priority = p.priority
 				AND ` + clause.Waits + ` AND x.outcome IS NULL AND x.available_at <= now() AND ` + clause.Unstopped + `
 			LIMIT $5
@@ -115,9 +115,9 @@ CROSS JOIN LATERAL (
 ) d
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.external_id, q.workflow_type, q.status, q.waiting_on
-	FROM kagzi.workflow_runs q WHERE q.run_id = l.run_id AND q.namespace_id = $1 OFFSET 0
+	FROM kagzi.workflow_runs q WHERE q.run_id = standing.run_id AND q.namespace_id = $1 OFFSET 0
 ) r
-ORDER BY l.since`
+ORDER BY standing.since`
 
 const (
 	maxStandingKeys = 500 // keys with waiting runs that standingKeys looks at

@@ -223,7 +223,7 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		t.Errorf("written %t, %+v, %t", made.Written, row, holds)
 	}
 
-	// These statements are for a flush that meets somebody else's lock.
+	// These statements are for a flush that meets another's lock.
 	tx, err = plain.Begin(t.Context())
 	ok("begin", err)
 	lockRow(t, tx, r(0).RunID)
@@ -250,8 +250,9 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		t.Errorf("run %+v", got)
 	}
 	list, err := s.List(t.Context(), nil, Filter{
-		Status: []string{store.Pending}, Type: "type", Queue: "queue", ExternalID: odd, Metadata: []byte(`{"k": "it's"}`),
-		Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour), After: uuid.Max, Limit: 5,
+		Status: []string{store.Pending}, Type: "type", Queue: "queue", ExternalID: odd,
+		Metadata: []byte(`{"k": "it's"}`), Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour),
+		After: uuid.Max, Limit: 5,
 	})
 	ok("list", err)
 	if len(list) != 1 || list[0].RunID != r(0).RunID {
@@ -399,7 +400,9 @@ func registry(t *testing.T, s *both, odd string) {
 		t.Errorf("fleet %+v", fleet)
 	}
 	ok("drain", s.Drain(t.Context(), nil, w.ID, store.Why{}))
-	f := WorkerFilter{Status: []string{store.Draining}, Queue: odd, Type: odd, Labels: []byte(`{"k": "it's"}`), Limit: 5}
+	f := WorkerFilter{
+		Status: []string{store.Draining}, Queue: odd, Type: odd, Labels: []byte(`{"k": "it's"}`), Limit: 5,
+	}
 	page, total, err := s.Workers(t.Context(), f)
 	ok("workers", err)
 	if len(page) != 1 || page[0].ID != w.ID || page[0].Types[0] != odd || total != 1 {

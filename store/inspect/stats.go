@@ -46,19 +46,19 @@ type Stats struct {
 //
 // A run that waits for its compensations is asleep, whenever the next of them is due.
 const routeCounts = `
-WITH RECURSIVE q (task_queue) AS (` + allQueues + `
+WITH RECURSIVE queues (task_queue) AS (` + allQueues + `
 ), ` + countsOfQueues
 
 // ownRouteCounts is routeCounts for tables that are distributed: see ownQueues.
 const ownRouteCounts = `
-WITH RECURSIVE q (task_queue) AS (` + queuesOfNamespace + `
+WITH RECURSIVE queues (task_queue) AS (` + queuesOfNamespace + `
 ), ` + countsOfQueues
 
-const countsOfQueues = clause.PausesOfRuns + `, w AS MATERIALIZED (
+const countsOfQueues = clause.PausesOfRuns + `, routes AS MATERIALIZED (
 	SELECT u.task_queue, t.workflow_type, t.priority, t.first <= now() AS has_due
-	FROM (SELECT q.task_queue FROM q LIMIT $2) u
+	FROM (SELECT queues.task_queue FROM queues LIMIT $2) u
 	CROSS JOIN LATERAL (
-		WITH RECURSIVE t (workflow_type, priority, first) AS (
+		WITH RECURSIVE lines (workflow_type, priority, first) AS (
 			(
 				SELECT r.workflow_type, r.priority, r.available_at
 				FROM kagzi.workflow_runs r
@@ -69,42 +69,43 @@ const countsOfQueues = clause.PausesOfRuns + `, w AS MATERIALIZED (
 			)
 			UNION ALL
 			SELECT n.workflow_type, n.priority, n.available_at
-			FROM t
+			FROM lines
 			CROSS JOIN LATERAL (
 				SELECT r.workflow_type, r.priority, r.available_at
 				FROM kagzi.workflow_runs r
 				WHERE ` + clause.Claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1
-					AND (r.workflow_type, r.priority) > (t.workflow_type, t.priority)
+					AND (r.workflow_type, r.priority) > (lines.workflow_type, lines.priority)
 				ORDER BY r.workflow_type, r.priority, r.available_at
 				LIMIT 1
 			) n
 		)
-		SELECT t.workflow_type, t.priority, t.first FROM t
+		SELECT lines.workflow_type, lines.priority, lines.first FROM lines
 	) t
 	LIMIT $2
-), f AS MATERIALIZED (
+), sampled AS MATERIALIZED (
 	SELECT w.task_queue, w.workflow_type, w.priority, d.counted, d.due, d.since, d.paused, d.compensating,
 		l.counted AS later, l.running, l.sleeping, l.delayed
-	FROM w
+	FROM routes w
 	CROSS JOIN LATERAL ` + countDue + ` CASE WHEN w.has_due THEN $3::bigint ELSE 0 END` + endCount + ` d
 	CROSS JOIN LATERAL ` + countLater + ` $3::bigint` + endCount + ` l
-), b AS MATERIALIZED (
+), budget AS MATERIALIZED (
 	SELECT GREATEST($3::bigint,
-		$4::bigint / GREATEST(count(*) FILTER (WHERE f.counted = $3::bigint) + count(*) FILTER
-		(WHERE f.later = $3::bigint), 1)) AS most
-	FROM f
-), w2 AS MATERIALIZED (
-	SELECT f.*, CASE WHEN f.counted = $3::bigint AND b.most >= 2 * $3::bigint THEN b.most ELSE 0 END AS more_due,
-		CASE WHEN f.later = $3::bigint AND b.most >= 2 * $3::bigint THEN b.most ELSE 0 END AS more_later
-	FROM b
-	CROSS JOIN f
+		$4::bigint / GREATEST(count(*) FILTER (WHERE sampled.counted = $3::bigint) + count(*) FILTER
+		(WHERE sampled.later = $3::bigint), 1)) AS most
+	FROM sampled
+), recounts AS MATERIALIZED (
+	SELECT sampled.*, CASE WHEN sampled.counted = $3::bigint AND budget.most >= 2 * $3::bigint THEN budget.most
+		ELSE 0 END AS more_due,
+		CASE WHEN sampled.later = $3::bigint AND budget.most >= 2 * $3::bigint THEN budget.most ELSE 0 END AS more_later
+	FROM budget
+	CROSS JOIN sampled
 )
 SELECT w.task_queue, w.workflow_type, GREATEST(w.due, d.due), 0::bigint, w.since,
 	GREATEST(w.counted, d.counted) >= GREATEST($3::bigint, w.more_due),
 	GREATEST(w.running, l.running), GREATEST(w.sleeping, l.sleeping) + GREATEST(w.compensating, d.compensating),
 		GREATEST(w.delayed, l.delayed),
 	GREATEST(w.later, l.counted) >= GREATEST($3::bigint, w.more_later), GREATEST(w.paused, d.paused)
-FROM w2 w
+FROM recounts w
 CROSS JOIN LATERAL ` + countDue + ` w.more_due` + endCount + ` d
 CROSS JOIN LATERAL ` + countLater + ` w.more_later` + endCount + ` l`
 
@@ -153,32 +154,32 @@ const (
 // The runs that wait for a slot of their key are in another index: see activeKeyed. The statement reads the first runs
 // of the first keys, as many keys of each queue.
 const keyedCounts = `
-WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, a AS MATERIALIZED (
-	SELECT s.key_scope, GREATEST(1, $2::bigint / count(*) OVER ()) AS keys FROM s LIMIT $2
-), k AS MATERIALIZED (
+WITH RECURSIVE ` + clause.PausesOfRuns + `, ` + waitingScopes + `, shares AS MATERIALIZED (
+	SELECT scopes.key_scope, GREATEST(1, $2::bigint / count(*) OVER ()) AS keys FROM scopes LIMIT $2
+), keys AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key, row_number() OVER (PARTITION BY s.key_scope) = s.keys AS cut, (
 			SELECT count(*) FROM (
 				SELECT FROM kagzi.pauses p WHERE p.run_key = t.run_key AND p.key_scope = s.key_scope
 					AND p.namespace_id = $1 LIMIT 1
 			) p
 		) > 0 AS paused
-	FROM a s
+	FROM shares s
 	CROSS JOIN LATERAL ` + waitingKeys + `
 		LIMIT s.keys
 	) t
-), b AS MATERIALIZED (
-	SELECT bool_or(k.cut) AS cut, GREATEST($3::bigint, $4::bigint / GREATEST(count(*), 1)) AS most FROM k
+), budget AS MATERIALIZED (
+	SELECT bool_or(keys.cut) AS cut, GREATEST($3::bigint, $4::bigint / GREATEST(count(*), 1)) AS most FROM keys
 )
 SELECT d.task_queue, d.workflow_type, count(*) FILTER (WHERE d.due AND d.passes), count(*) FILTER (WHERE d.due
 	AND d.passes),
-	min(d.available_at) FILTER (WHERE d.due AND d.passes), bool_or(d.place = b.most OR b.cut), 0::bigint,
+	min(d.available_at) FILTER (WHERE d.due AND d.passes), bool_or(d.place = budget.most OR budget.cut), 0::bigint,
 		count(*) FILTER (WHERE NOT d.due AND d.status = 'SLEEPING'),
-	count(*) FILTER (WHERE NOT d.due AND d.status = 'PENDING'), bool_or(d.place = b.most OR b.cut),
+	count(*) FILTER (WHERE NOT d.due AND d.status = 'PENDING'), bool_or(d.place = budget.most OR budget.cut),
 		count(*) FILTER (WHERE d.due AND NOT d.passes)
-FROM b
-CROSS JOIN k
+FROM budget
+CROSS JOIN keys
 CROSS JOIN LATERAL (
-	SELECT q.task_queue, q.workflow_type, q.available_at, q.status, q.due, q.place, NOT k.paused
+	SELECT q.task_queue, q.workflow_type, q.available_at, q.status, q.due, q.place, NOT keys.paused
 		AND ((SELECT count(*) FROM pauses p) = 0 OR ` + clause.Unstopped + `) AS passes
 	FROM (
 		SELECT x.run_id, x.run_key, x.task_queue, x.workflow_type, x.available_at, x.released_at, x.status,
@@ -187,9 +188,10 @@ CROSS JOIN LATERAL (
 			SELECT y.run_id, y.run_key, y.task_queue, y.workflow_type, y.available_at, y.released_at, y.status,
 				y.outcome
 			FROM kagzi.workflow_runs y
-			WHERE y.key_scope = k.key_scope AND y.namespace_id = $1 AND y.run_key = k.run_key AND ` + clause.Waits + `
+			WHERE y.key_scope = keys.key_scope AND y.namespace_id = $1 AND y.run_key = keys.run_key
+				AND ` + clause.Waits + `
 			ORDER BY y.priority, y.available_at
-			LIMIT (SELECT b.most FROM b)
+			LIMIT (SELECT budget.most FROM budget)
 		) x
 	) q
 ) d
@@ -199,33 +201,34 @@ GROUP BY 1, 2`
 // all namespaces, because the primary key leads with the ID, and counts those of one. IDs of the future are of a clock
 // that is fast.
 const newestRuns = `
-WITH ` + newestBounds + `, n AS MATERIALIZED (
+WITH ` + newestBounds + `, newest AS MATERIALIZED (
 	SELECT r.run_id, r.namespace_id
 	FROM kagzi.workflow_runs r
-	WHERE r.run_id > (SELECT t.since FROM t) AND r.run_id <= (SELECT t.until FROM t)
+	WHERE r.run_id > (SELECT bounds.since FROM bounds) AND r.run_id <= (SELECT bounds.until FROM bounds)
 	ORDER BY r.run_id DESC
 	LIMIT $3` + countNewest
 
 // ownNewestRuns is newestRuns for tables that are distributed: see ownQueues.
 const ownNewestRuns = `
-WITH ` + newestBounds + `, n AS MATERIALIZED (
+WITH ` + newestBounds + `, newest AS MATERIALIZED (
 	SELECT r.run_id, r.namespace_id
 	FROM kagzi.workflow_runs r
-	WHERE r.run_id > (SELECT t.since FROM t) AND r.run_id <= (SELECT t.until FROM t) AND r.namespace_id = $1
+	WHERE r.run_id > (SELECT bounds.since FROM bounds) AND r.run_id <= (SELECT bounds.until FROM bounds)
+		AND r.namespace_id = $1
 	ORDER BY r.run_id DESC
 	LIMIT $3` + countNewest
 
 const (
-	newestBounds = `t AS MATERIALIZED (
+	newestBounds = `bounds AS MATERIALIZED (
 	SELECT x.now, (lpad(to_hex(x.now / 1000 - $2::bigint), 12, '0') || repeat('0', 20))::uuid AS since,
 		(lpad(to_hex(x.now / 1000 + 1000), 12, '0') || repeat('0', 20))::uuid AS until
 	FROM (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) x
 )`
 	countNewest = `
 )
-SELECT t.now, (SELECT count(*) FROM n), (SELECT count(*) FROM n WHERE n.namespace_id = $1), (SELECT n.run_id FROM n
-	ORDER BY n.run_id LIMIT 1)
-FROM t`
+SELECT bounds.now, (SELECT count(*) FROM newest), (SELECT count(*) FROM newest WHERE newest.namespace_id = $1),
+	(SELECT newest.run_id FROM newest ORDER BY newest.run_id LIMIT 1)
+FROM bounds`
 )
 
 const (

@@ -51,38 +51,39 @@ ORDER BY 1, 2, 3`
 // The runs that wait for a slot of their key are in another index, which has neither their queue nor their workflow. So
 // the statement reads the first runs of each key. It finds each key by one search.
 const activeKeyed = `
-WITH RECURSIVE ` + waitingScopes + `, k AS MATERIALIZED (
+WITH RECURSIVE ` + waitingScopes + `, keys AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key
-	FROM s
+	FROM scopes s
 	CROSS JOIN LATERAL ` + waitingKeys + `
 	) t
 	LIMIT $2
-), b AS MATERIALIZED (
+), budget AS MATERIALIZED (
 	SELECT count(*) = $2 AS cut, GREATEST($3::bigint, LEAST($4::bigint, $5::bigint / GREATEST(count(*), 1))) AS most
-		FROM k
+		FROM keys
 )
 SELECT d.task_queue, d.workflow_type, coalesce(d.version, 0), count(*), min(d.created_at),
 	min(d.available_at) FILTER (WHERE d.available_at < 'infinity'),
-	bool_or(d.place = b.most OR b.cut)
-FROM b
-CROSS JOIN k
+	bool_or(d.place = budget.most OR budget.cut)
+FROM budget
+CROSS JOIN keys
 CROSS JOIN generate_series(1, 4) AS p (priority)
 CROSS JOIN LATERAL (
 	SELECT q.*, row_number() OVER () AS place
 	FROM (
 		SELECT x.task_queue, x.workflow_type, x.version, x.created_at, x.available_at
 		FROM kagzi.workflow_runs x
-		WHERE x.key_scope = k.key_scope AND x.namespace_id = $1 AND x.run_key = k.run_key AND x.priority = p.priority
+		WHERE x.key_scope = keys.key_scope AND x.namespace_id = $1 AND x.run_key = keys.run_key
+			AND x.priority = p.priority
 			AND ` + clause.Waits + `
 		ORDER BY x.available_at
-		LIMIT (SELECT b.most FROM b)
+		LIMIT (SELECT budget.most FROM budget)
 	) q
 ) d
 GROUP BY 1, 2, 3`
 
 // The scopes of keys that have waiting runs, and the keys of a scope s.
 const (
-	waitingScopes = `s (key_scope) AS (
+	waitingScopes = `scopes (key_scope) AS (
 	(
 		SELECT r.key_scope
 		FROM kagzi.workflow_runs r
@@ -92,18 +93,18 @@ const (
 	)
 	UNION ALL
 	SELECT n.key_scope
-	FROM s
+	FROM scopes
 	CROSS JOIN LATERAL (
 		SELECT r.key_scope
 		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope > s.key_scope
+		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope > scopes.key_scope
 		ORDER BY r.key_scope
 		LIMIT 1
 	) n
 )`
 
 	waitingKeys = `(
-		WITH RECURSIVE t (run_key) AS (
+		WITH RECURSIVE of_scope (run_key) AS (
 			(
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
@@ -113,17 +114,17 @@ const (
 			)
 			UNION ALL
 			SELECT n.run_key
-			FROM t
+			FROM of_scope
 			CROSS JOIN LATERAL (
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
 				WHERE ` +
-		clause.Waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > t.run_key
+		clause.Waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > of_scope.run_key
 				ORDER BY r.run_key
 				LIMIT 1
 			) n
 		)
-		SELECT t.run_key FROM t`
+		SELECT of_scope.run_key FROM of_scope`
 )
 
 // Runs that are paused themselves are in neither of the two indexes. No time makes one due.

@@ -65,7 +65,7 @@ func lossName(name string, request bool) string {
 // A statement of an UpdateAll or Update is lost, or the answer to it: each run is changed, and says so once.
 func TestLostAnswersToUpdates(t *testing.T) {
 	t.Parallel()
-	const set = "SET task_queue = n.queue"
+	const set = "SET task_queue = planned.queue"
 	eachLossPoint(t, map[string]lossPoint{
 		"Lock":   executions("AND q.namespace_id = $1\nFOR UPDATE", 1, 3),
 		"Set":    executions(set, 2, 4),
@@ -148,7 +148,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 // another client has set.
 func TestLostAnswersToSetMetadata(t *testing.T) {
 	t.Parallel()
-	eachLossPoint(t, map[string]lossPoint{"Change": executions("|| u.tags", 1, 2, 3)},
+	eachLossPoint(t, map[string]lossPoint{"Change": executions("|| given.tags", 1, 2, 3)},
 		func(t *testing.T, k *kit.Kit, l *kit.Lossy, lose func() *pgproxy.Drop) {
 			wf := kagzi.Define[int, kagzi.Metadata]("tagging")
 			w := kit.NewWorker(t, l.Client(t, 5), kagzi.WorkerConfig{})

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/constant"
 	"go/token"
+	"go/types"
 	"regexp"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ func statements(repo repository) (all []finding) {
 	return all
 }
 
-// eachText calls do for each constant string that is not part of a longer one, with the name of the constant, the
+// eachText calls do for each text that is not part of a longer one, with the name of the constant, the
 // variable or the function that has it.
 func eachText(p *source.Package, do func(name string, e ast.Expr, text string)) {
 	for _, file := range p.Files {
@@ -50,7 +51,9 @@ func eachText(p *source.Package, do func(name string, e ast.Expr, text string)) 
 					return true
 				}
 				text, ok := textOf(p, e)
-				if _, mentioned := e.(*ast.Ident); ok && !mentioned {
+				_, mentioned := e.(*ast.Ident)
+				_, called := e.(*ast.CallExpr)
+				if ok && !mentioned && !called {
 					do(name, e, text)
 				}
 				return !ok
@@ -59,13 +62,44 @@ func eachText(p *source.Package, do func(name string, e ast.Expr, text string)) 
 	}
 }
 
-// textOf returns the value of a constant string.
+// textOf returns the value of a constant string; of one that is joined, as far as its parts are constants or calls of
+// functions that return such.
 func textOf(p *source.Package, e ast.Expr) (string, bool) {
-	v := p.Info.Types[e].Value
-	if v == nil || v.Kind() != constant.String {
-		return "", false
+	if v := p.Info.Types[e].Value; v != nil {
+		if v.Kind() != constant.String {
+			return "", false
+		}
+		return constant.StringVal(v), true
 	}
-	return constant.StringVal(v), true
+	switch e := ast.Unparen(e).(type) {
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			x, constant := textOf(p, e.X)
+			y, too := textOf(p, e.Y)
+			return x + y, constant || too
+		}
+	case *ast.CallExpr:
+		if returned := returnedBy(p, p.Callee(e)); returned != nil {
+			return textOf(p, returned)
+		}
+	}
+	return "", false
+}
+
+// returnedBy returns what a function of the package returns that does nothing else.
+func returnedBy(p *source.Package, f *types.Func) ast.Expr {
+	for _, file := range p.Files {
+		for _, d := range file.Syntax.Decls {
+			d, ok := d.(*ast.FuncDecl)
+			if !ok || f == nil || p.Info.Defs[d.Name] != f || d.Body == nil || len(d.Body.List) != 1 {
+				continue
+			}
+			if r, ok := d.Body.List[0].(*ast.ReturnStmt); ok && len(r.Results) == 1 {
+				return r.Results[0]
+			}
+		}
+	}
+	return nil
 }
 
 // replaced finds SQL text that is given to the functions of package strings that replace some of it.

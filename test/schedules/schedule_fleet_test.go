@@ -119,7 +119,7 @@ func TestLostCommitOfSchedules(t *testing.T) {
 		await.Receive(t, drop.Done())
 		k.Missed("s", 3*time.Hour)
 
-		drop = commitOf("WITH u AS MATERIALIZED")
+		drop = commitOf("WITH given AS MATERIALIZED")
 		co := k.Coordinator()
 		await.True(t, "it has met the outage, the server too, and has come again", func() bool {
 			_, _ = k.Fire(co)

@@ -296,7 +296,8 @@ func TestReadOnly(t *testing.T) {
 	} {
 		tb.open(page)
 		if found := eval[[]string](tb,
-			`[...document.querySelectorAll("main a[data-dialog], main form[method=post] button, main input[name=run]")].map((el) => el.outerHTML)`); len(found) > 0 {
+			`[...document.querySelectorAll("main a[data-dialog], main form[method=post] button, `+
+				`main input[name=run]")].map((el) => el.outerHTML)`); len(found) > 0 {
 			t.Errorf("%s has what changes something: %q", page, found)
 		}
 		tb.says(".foot", "Read-only")

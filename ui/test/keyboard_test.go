@@ -19,10 +19,16 @@ func navigate(url string) chromedp.Action[chromedp.Void] { return chromedp.Navig
 // focused describes the element with the focus, and whether it can be seen to have it: by its outline, or that of the
 // box around it.
 const focused = `(() => {
-	const el = document.activeElement, seen = (e) => { const s = getComputedStyle(e); return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 };
-	const of = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.className && typeof e.className === "string" ? "." + e.className.trim().split(/\s+/).join(".") : "") + (e.name ? "[" + e.name + "]" : "");
+	const el = document.activeElement, seen = (e) => {
+		const s = getComputedStyle(e);
+		return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0;
+	};
+	const of = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") +
+		(e.className && typeof e.className === "string" ? "." + e.className.trim().split(/\s+/).join(".") : "") +
+		(e.name ? "[" + e.name + "]" : "");
 	const box = el.getBoundingClientRect();
-	return (seen(el) || seen(el.parentElement) && el.parentElement.matches(":focus-within") ? "" : "UNSEEN ") + (box.width && box.height && box.bottom > 0 && box.top < innerHeight ? "" : "OUTSIDE ") + of(el);
+	return (seen(el) || seen(el.parentElement) && el.parentElement.matches(":focus-within") ? "" : "UNSEEN ") +
+		(box.width && box.height && box.bottom > 0 && box.top < innerHeight ? "" : "OUTSIDE ") + of(el);
 })()`
 
 func TestKeyboard(t *testing.T) {
@@ -94,7 +100,8 @@ func (tb *tab) dialogByKeys() {
 	const link = `document.querySelector("#main a[data-dialog][href$='/cancel']")`
 	eval[bool](tb, link+`.focus(), true`)
 	tb.press(kb.Enter)
-	tb.until(`document.querySelector("#dialog").open && document.querySelector("#dialog").contains(document.activeElement)`)
+	tb.until(`document.querySelector("#dialog").open && ` +
+		`document.querySelector("#dialog").contains(document.activeElement)`)
 	eval[bool](tb, `(document.querySelector("#dialog [type=submit], #dialog button.button").focus(), true)`)
 	held := true
 	call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{
@@ -115,7 +122,8 @@ func (tb *tab) dialogByKeys() {
 	for range 12 { // the focus stays in it
 		tb.press(kb.Tab)
 		if !eval[bool](tb,
-			`document.querySelector("#dialog").contains(document.activeElement) || document.activeElement === document.body`) {
+			`document.querySelector("#dialog").contains(document.activeElement) || `+
+				`document.activeElement === document.body`) {
 			tb.t.Errorf("Tab leaves the dialog for %s", eval[string](tb, focused))
 			break
 		}
@@ -132,7 +140,8 @@ func TestThemes(t *testing.T) {
 	tb.open("/")
 	isDark := func() bool {
 		return eval[bool](tb,
-			`(([r, g, b]) => r + g + b < 200)(getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number))`)
+			`(([r, g, b]) => r + g + b < 200)(getComputedStyle(document.body).backgroundColor.match(/\d+/g)`+
+				`.map(Number))`)
 	}
 	want := func(when string, dark bool) {
 		t.Helper()

@@ -67,7 +67,8 @@ func TestLiveUpdatesKeepTheViewersPlace(t *testing.T) {
 	k.Cancel(runs[0])
 	tb.says("#due tbody", "39")
 	if !eval[bool](tb,
-		`document.querySelector("#throughput-numbers").open && document.querySelector("#fine").open && document.activeElement.matches("#fine summary") && scrollY === 120`) {
+		`document.querySelector("#throughput-numbers").open && document.querySelector("#fine").open && `+
+			`document.activeElement.matches("#fine summary") && scrollY === 120`) {
 		t.Error("the update has closed what was open, or moved the focus or the page")
 	}
 	tb.same()
@@ -101,7 +102,8 @@ func TestHiddenTabsHaveNoStream(t *testing.T) {
 	await.True(t, "the page is live", func() bool { return tb.site.streams.Load() == 1 })
 	hide := func(is bool) {
 		eval[bool](tb,
-			fmt.Sprintf(`(Object.defineProperty(document, "hidden", {configurable: true, get: () => %v}), document.dispatchEvent(new Event("visibilitychange")))`, is))
+			fmt.Sprintf(`(Object.defineProperty(document, "hidden", {configurable: true, get: () => %v}), `+
+				`document.dispatchEvent(new Event("visibilitychange")))`, is))
 	}
 	hide(true)
 	await.True(t, "the stream ends", func() bool { return tb.site.streams.Load() == 0 })

@@ -48,12 +48,14 @@ func TestManyRuns(t *testing.T) {
 	tb.click(".pager a:not([rel])")
 	tb.until(`location.search === "" && document.querySelectorAll("#rows tbody tr").length === 50`)
 	tb.click("#tabs li:nth-child(5) a")
-	tb.until(`location.search.includes("status=") && document.querySelector("#tabs [aria-current]").closest("li:nth-child(5)")`)
+	tb.until(`location.search.includes("status=") && ` +
+		`document.querySelector("#tabs [aria-current]").closest("li:nth-child(5)")`)
 	if other := eval[int](tb,
 		`new Set([...document.querySelectorAll("#rows .badge")].map((b) => b.innerText)).size`); other != 1 {
 		t.Errorf("the tab shows runs of %d statuses", other)
 	}
 	tb.fill("#field-workflow", "workflow-3")
 	tb.press("\r")
-	tb.until(`location.search.includes("workflow=workflow-3") && [...document.querySelectorAll("#rows .workflow")].every((td) => td.innerText === "workflow-3")`)
+	tb.until(`location.search.includes("workflow=workflow-3") && ` +
+		`[...document.querySelectorAll("#rows .workflow")].every((td) => td.innerText === "workflow-3")`)
 }

@@ -58,7 +58,8 @@ func (tb *tab) inspect(path string, looks []string) {
 const overflow = `(() => {
 	const width = document.documentElement.clientWidth;
 	if (document.documentElement.scrollWidth <= width) return [];
-	return [...document.querySelectorAll("body *")].filter((el) => el.getBoundingClientRect().right > width + 1 && !el.closest(".scroll, dialog:not([open])"))
+	return [...document.querySelectorAll("body *")].filter((el) => el.getBoundingClientRect().right > width + 1 &&
+		!el.closest(".scroll, dialog:not([open])"))
 		.slice(0, 5).map((el) => el.outerHTML.slice(0, 150));
 })()`
 

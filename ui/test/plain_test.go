@@ -26,7 +26,8 @@ func (tb *tab) loaded(act func()) {
 	tb.t.Helper()
 	eval[bool](tb, `(document.documentElement.dataset.before = "1") === "1"`)
 	act()
-	tb.until(`!document.documentElement.dataset.before && document.readyState === "complete" && !!document.querySelector("h1")`)
+	tb.until(`!document.documentElement.dataset.before && document.readyState === "complete" && ` +
+		`!!document.querySelector("h1")`)
 }
 
 // visit opens a page whose scripts do not run.

@@ -183,7 +183,8 @@ func tryEval[T any](tb *tab, js string) (T, error) {
 // shows returns what the tab shows, for the message of a failure.
 func (tb *tab) shows() string {
 	text, err := tryEval[string](tb,
-		`location.href + "\n" + (document.querySelector("#main") ?? document.body).innerText.slice(0, 1500) + "\nin the dialog: " + (document.querySelector("#dialog")?.innerText ?? "")`)
+		`location.href + "\n" + (document.querySelector("#main") ?? document.body).innerText.slice(0, 1500) + `+
+			`"\nin the dialog: " + (document.querySelector("#dialog")?.innerText ?? "")`)
 	if err != nil {
 		return err.Error()
 	}
@@ -211,7 +212,8 @@ func (tb *tab) open(path string) {
 }
 
 // settled is true when the page's stream has brought what the page came without.
-const settled = `document.readyState === "complete" && document.querySelector("h1") && document.querySelector("#live")?.dataset.state !== "wait" && !document.querySelector(".plot.wait")`
+const settled = `document.readyState === "complete" && document.querySelector("h1") && ` +
+	`document.querySelector("#live")?.dataset.state !== "wait" && !document.querySelector(".plot.wait")`
 
 func (tb *tab) ready() {
 	tb.t.Helper()

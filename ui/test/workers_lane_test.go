@@ -35,7 +35,8 @@ func TestTakeoverIsMarked(t *testing.T) {
 	kit.Serve(k, idle, fn)
 	k.Signal(run, approved.With("yes"))
 	kit.ResultOf(k, run)
-	tb.until(`document.querySelector("#row-workers .takeover") && document.querySelector("#row-workers .name").innerText.includes("2 workers")`)
+	tb.until(`document.querySelector("#row-workers .takeover") && ` +
+		`document.querySelector("#row-workers .name").innerText.includes("2 workers")`)
 	tb.same()
 	tb.size(390, 800)
 	tb.fits()

@@ -181,7 +181,7 @@ func cancelAtEnd(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 
 // fire is the statement by which schedules start runs. It is not among the statements that other faults choose from:
 // only the worker whose coordinator leads sends it.
-var fire = statement{"a fire of schedules", "CASE WHEN u.queued THEN 'previous run' END", "kagzi.schedules"}
+var fire = statement{"a fire of schedules", "CASE WHEN given.queued THEN 'previous run' END", "kagzi.schedules"}
 
 // unfired counts the requests that were lost.
 func unfired(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {

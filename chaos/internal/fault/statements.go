@@ -24,7 +24,7 @@ var statements = []statement{
 	},
 	{"a run's success", "SET status = 'COMPLETED', finished_at = statement_timestamp()", "kagzi.workflow_runs"},
 	{"a suspension", "u.status, u.awaited, u.not_before", "kagzi.workflow_runs"},
-	{"a heartbeat", "SET heartbeat_at = t.now", "kagzi.workers"},
+	{"a heartbeat", "SET heartbeat_at = clock.now", "kagzi.workers"},
 	{"an extension of leases", "THEN r.deadline_at + interval '3 seconds' END) AS until", "kagzi.workflow_runs"},
 	{"a start", "get_byte(uuid_send(u.lease), 15) & 2", "kagzi.workflow_runs"},
 }

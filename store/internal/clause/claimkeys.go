@@ -1,6 +1,7 @@
 package clause
 
-// How many slots of the key c are taken, of those that it has: c.max_running. Without a limit nobody counts.
+// How many slots of the key c are taken, of those that it has: c.max_running. Without a limit the statement does not
+// count.
 const SlotsOfKey = `CASE WHEN c.max_running IS NULL THEN 0 WHEN c.key_scope = '' THEN (
 			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = c.run_key AND namespace_id = $1
 				AND ` + HoldsGroup + `

@@ -8,7 +8,7 @@ LIMIT $3`
 
 // The workflows t of the queue u.
 const TypesOfQueue = `CROSS JOIN LATERAL (
-	WITH RECURSIVE t (workflow_type) AS (
+	WITH RECURSIVE types (workflow_type) AS (
 		(
 			SELECT r.workflow_type
 			FROM kagzi.workflow_runs r
@@ -19,17 +19,17 @@ const TypesOfQueue = `CROSS JOIN LATERAL (
 		)
 		UNION ALL
 		SELECT n.workflow_type
-		FROM t
+		FROM types
 		CROSS JOIN LATERAL (
 			SELECT r.workflow_type
 			FROM kagzi.workflow_runs r
 			WHERE ` + Claimable + ` AND r.task_queue = u.task_queue AND r.namespace_id = $1
-				AND r.workflow_type > t.workflow_type
+				AND r.workflow_type > types.workflow_type
 			ORDER BY r.workflow_type
 			LIMIT 1
 		) n
 	)
-	SELECT t.workflow_type FROM t
+	SELECT types.workflow_type FROM types
 ) t`
 
 // MaxQueues is how many queues are read, and pairs of queue and workflow.

@@ -29,4 +29,5 @@ const Applies = PassesAt + ` >= p.percent AND coalesce(released_at < p.since, tr
 
 // PassesAt is the percentage from which on a run passes: a larger one lets the runs of a smaller one pass, too. The
 // runs of a key pass together, because they begin in order. So a claim need not read those of a key that does not pass.
-const PassesAt = `(CASE WHEN run_key IS NULL THEN pg_catalog.uuid_hash(run_id) ELSE pg_catalog.hashtext(run_key) END & 2147483647) % 100`
+const PassesAt = `(CASE WHEN run_key IS NULL THEN pg_catalog.uuid_hash(run_id)
+	ELSE pg_catalog.hashtext(run_key) END & 2147483647) % 100`

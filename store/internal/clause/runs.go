@@ -1,9 +1,12 @@
 package clause
 
 const RunColumns = `r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.priority, r.status,
-	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
+	NULLIF(r.available_at, 'infinity'), r.attempts, r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'),
+		r.metadata, coalesce(r.first_metadata, r.metadata), r.headers, r.progress,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
-	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END, r.outcome, r.run_key, coalesce(r.key_scope = '', false), r.lease, r.cancel_requested_at, CASE WHEN r.finished_at IS NULL THEN r.inbox_full_at END, ` + silentSince
+	r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined, CASE WHEN r.finished_at IS NULL THEN r.paused_at END,
+		r.outcome, r.run_key, coalesce(r.key_scope = '', false), r.lease, r.cancel_requested_at,
+	CASE WHEN r.finished_at IS NULL THEN r.inbox_full_at END, ` + silentSince
 
 // A worker that is not in the registry was pruned after its runs had been made due.
 const silentSince = `CASE WHEN r.status = 'RUNNING' AND r.locked_by IS NOT NULL THEN NULLIF(coalesce((

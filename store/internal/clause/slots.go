@@ -4,7 +4,8 @@ package clause
 // index to use it. The columns are those of the only table of the select around it.
 const (
 	// Claimable is the condition of the claim's index: due runs that need no slot of a key, or hold one.
-	Claimable = `status IN ('PENDING', 'SLEEPING', 'RUNNING') AND available_at IS NOT NULL AND (run_key IS NULL OR status = 'RUNNING' OR slot = 2) AND paused_at IS NULL`
+	Claimable = `status IN ('PENDING', 'SLEEPING', 'RUNNING') AND available_at IS NOT NULL
+		AND (run_key IS NULL OR status = 'RUNNING' OR slot = 2) AND paused_at IS NULL`
 
 	// Waits is the condition of the index of runs that wait for a slot of their key.
 	Waits = `run_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND available_at IS NOT NULL
