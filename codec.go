@@ -58,7 +58,7 @@ func (c *Client) CheckSealer(ctx context.Context) error {
 	err := c.Core().Usable(ctx)
 	var sealed bool
 	if err == nil && c.core.Payloads.Sealer == nil {
-		sealed, err = c.core.Store.Sealed(ctx)
+		sealed, err = c.core.Store.Workers.Sealed(ctx)
 	}
 	if err == nil && sealed {
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the payloads of namespace %q are sealed, and this program has "+

@@ -32,7 +32,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	var r *store.Run
 	id, err := c.Core().Resolve(ctx, nil, at)
 	if err == nil {
-		r, err = c.core.Store.Run(ctx, id)
+		r, err = c.core.Store.Runs.Get(ctx, id)
 	}
 	if err != nil {
 		return RunInfo{}, c.Core().FailedIf(ctx, err, "get %v", at)
@@ -373,12 +373,12 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 		id, err = c.Core().Resolve(ctx, nil, at)
 	}
 	if err == nil {
-		run, err = c.core.Store.Run(ctx, id)
+		run, err = c.core.Store.Runs.Get(ctx, id)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", at)
 	}
-	rows, err := c.core.Store.StepAttempts(ctx, id, f.payloads())
+	rows, err := c.core.Store.Histories.Attempts(ctx, id, f.payloads())
 	var hung []store.HungCode
 	if err == nil {
 		hung, err = c.core.Inspect.HungCode(ctx, run)

@@ -42,7 +42,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", at)
 	}
-	run, err := w.client.core.Store.Run(ctx, id)
+	run, err := w.client.core.Store.Runs.Get(ctx, id)
 	if err != nil {
 		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", ref)
 	}
@@ -60,7 +60,7 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one "+
 			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
 	}
-	histories, err := w.client.core.Store.History(ctx, []uuid.UUID{id})
+	histories, err := w.client.core.Store.Histories.Latest(ctx, []uuid.UUID{id})
 	if err != nil {
 		return failure.Wrap(err, "replay %v", ref)
 	}

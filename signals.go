@@ -178,7 +178,7 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, at core.Ref, msg store.Mes
 	}
 	if at.ByID && !identified && CurrentStep(ctx).Key != "" {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
-		if sent, err := c.core.Store.Sent(ctx, tx, msg.ID); err != nil || sent {
+		if sent, err := c.core.Store.Messages.Sent(ctx, tx, msg.ID); err != nil || sent {
 			return err
 		}
 	}
@@ -189,7 +189,7 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, at core.Ref, msg store.Mes
 		}
 		before := msg.RunID
 		msg.RunID = run
-		found, err := c.core.Store.Signal(ctx, tx, msg)
+		found, err := c.core.Store.Messages.Send(ctx, tx, msg)
 		// The run of an ID may have ended since it was found, and another may have the ID now.
 		if at.ByID && errors.Is(err, store.ErrRunFinished) && run != before {
 			continue

@@ -123,7 +123,7 @@ func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.A
 		err = cmp.Or(valid.Name("topic", from.Name()), valid.Name("event ID", string(id)))
 	}
 	if err == nil {
-		err = c.core.Store.SkipEvent(ctx, cfg.Tx, consumer.Name(), from.Name(), string(id), cfg.Why)
+		err = c.core.Store.Consumers.SkipEvent(ctx, cfg.Tx, consumer.Name(), from.Name(), string(id), cfg.Why)
 	}
 	return c.core.FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)),
 		text.Quote(consumer.Name()))
@@ -137,7 +137,7 @@ func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.A
 func (c *Client) DeleteConsumer(ctx context.Context, consumer topic.Consumer, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
 	if err == nil {
-		err = c.core.Store.DeleteConsumer(ctx, cfg.Tx, consumer.Name(), cfg.Why)
+		err = c.core.Store.Consumers.Delete(ctx, cfg.Tx, consumer.Name(), cfg.Why)
 	}
 	return c.core.FailedIf(ctx, err, "delete consumer %s", text.Quote(consumer.Name()))
 }

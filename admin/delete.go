@@ -82,7 +82,7 @@ func (c *Client) delete(ctx context.Context, tx pgx.Tx, at core.Ref,
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.core.Store.Delete(ctx, tx, id, cfg.Why, cfg.Dry)
+	ids, err := c.core.Store.Deletions.Delete(ctx, tx, id, cfg.Why, cfg.Dry)
 	needed, isNeeded := errors.AsType[*store.NeededRun](err)
 	below, isActive := errors.AsType[*store.ActiveBelow](err)
 	switch {

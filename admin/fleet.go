@@ -201,7 +201,7 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...kagzi.ChangeOptio
 		parsed, err = c.worker(ctx, cfg.Tx, id)
 	}
 	if err == nil {
-		err = c.core.Store.Drain(ctx, cfg.Tx, parsed, cfg.Why)
+		err = c.core.Store.Workers.Drain(ctx, cfg.Tx, parsed, cfg.Why)
 	}
 	if err == nil {
 		err = c.core.Hints.Changed(ctx, cfg.Tx, parsed)
@@ -224,7 +224,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...kagzi.Cha
 	}
 	var asked []uuid.UUID
 	if err == nil {
-		asked, err = c.core.Store.DrainQueue(ctx, cfg.Tx, queue, cfg.Why)
+		asked, err = c.core.Store.Workers.DrainQueue(ctx, cfg.Tx, queue, cfg.Why)
 	}
 	if err == nil {
 		err = c.core.Hints.Changed(ctx, cfg.Tx, asked...)
@@ -251,7 +251,7 @@ func (c *Client) ForceOffline(ctx context.Context, id string, opts ...kagzi.Chan
 	}
 	var lost store.LostWorker
 	if err == nil {
-		lost, err = c.core.Store.ForceOffline(ctx, cfg.Tx, parsed, "forced offline", cfg.Why)
+		lost, err = c.core.Store.Workers.ForceOffline(ctx, cfg.Tx, parsed, "forced offline", cfg.Why)
 	}
 	if err == nil {
 		err = c.core.Hints.Changed(ctx, cfg.Tx, parsed)

@@ -60,7 +60,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 	}
 	var woken []store.Signalled
 	if err == nil {
-		woken, err = c.core.Store.SetLimit(ctx, store.StepLimit{
+		woken, err = c.core.Store.Limits.Set(ctx, store.StepLimit{
 			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning,
 			RetryAfter: l.HonorRetryAfter,
 		}, cfg.Why)
@@ -70,7 +70,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 	}
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
-		out, err = c.core.Store.ServeLimit(ctx, l.Name, store.LimitRequest{})
+		out, err = c.core.Store.Limits.Serve(ctx, l.Name, store.LimitRequest{})
 		if pg.Locked(err) { // somebody serves it
 			err = nil
 		}
@@ -93,7 +93,7 @@ func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.Cha
 	}
 	var found, used bool
 	if err == nil {
-		found, used, err = c.core.Store.DeleteLimit(ctx, name, cfg.Why)
+		found, used, err = c.core.Store.Limits.Delete(ctx, name, cfg.Why)
 	}
 	switch {
 	case err != nil:

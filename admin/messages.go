@@ -106,7 +106,7 @@ func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]
 // [kagzi.ErrNotWaiting] if a worker may be about to read it: pause the run first.
 func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
 	return c.changeMessage(ctx, "drop", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		return c.core.Store.DropMessage(ctx, tx, run, string(id), why)
+		return c.core.Store.Messages.Drop(ctx, tx, run, string(id), why)
 	})
 }
 
@@ -119,7 +119,7 @@ func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, op
 func (c *Client) RedeliverMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
 	return c.changeMessage(ctx, "redeliver", core.RefOf(ref), id, opts,
 		func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-			found, err := c.core.Store.RedeliverMessage(ctx, tx, run, string(id), why)
+			found, err := c.core.Store.Messages.Redeliver(ctx, tx, run, string(id), why)
 			if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
 				return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it "+
 					"waits for "+

@@ -102,7 +102,7 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...kagzi.ChangeOption
 	if err == nil {
 		p.Reason, p.Actor, p.Parks = cfg.Reason, cfg.Actor, cfg.Park
 		var workers []uuid.UUID
-		if workers, err = c.core.Store.Pause(ctx, cfg.Tx, p); err == nil {
+		if workers, err = c.core.Store.Pauses.Pause(ctx, cfg.Tx, p); err == nil {
 			err = c.core.Hints.Changed(ctx, cfg.Tx, workers...)
 		}
 	}
@@ -128,7 +128,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOpti
 	if err == nil {
 		p.Reason, p.Actor = cfg.Reason, cfg.Actor
 		var ended store.Unpaused
-		ended, err = c.core.Store.Unpause(ctx, cfg.Tx, p, cfg.Percent)
+		ended, err = c.core.Store.Pauses.Unpause(ctx, cfg.Tx, p, cfg.Percent)
 		if errors.Is(err, store.ErrNotPaused) {
 			err = failure.Explain("there is no pause of exactly this: admin.Client.Pauses lists them",
 				kagzi.ErrNotFound)
@@ -190,7 +190,7 @@ func (c *Client) PauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Chan
 func (c *Client) pauseRun(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
 	tx, id, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
 	if err == nil {
-		err = c.core.Store.PauseRun(ctx, tx, id, cfg.Why)
+		err = c.core.Store.Pauses.PauseRun(ctx, tx, id, cfg.Why)
 	}
 	if errors.Is(err, store.ErrRunEnding) {
 		err = failure.Explain("the run was cancelled or is being compensated", kagzi.ErrRunFinished)
@@ -217,7 +217,7 @@ func (c *Client) unpauseRun(ctx context.Context, at core.Ref, cfg core.ChangeCon
 	tx, id, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
 	var run store.DueRun
 	if err == nil {
-		run, err = c.core.Store.UnpauseRun(ctx, tx, id, cfg.Why)
+		run, err = c.core.Store.Pauses.UnpauseRun(ctx, tx, id, cfg.Why)
 	}
 	if err == nil {
 		err = c.core.Hints.Changed(ctx, tx, id)

@@ -95,7 +95,7 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...kagzi.Chan
 		err = c.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.core.Store.SetQueue(ctx, store.QueueLimits{
+		err = c.core.Store.Limits.SetQueue(ctx, store.QueueLimits{
 			Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(),
 			EachKey: l.EachKey.stored(), Held: l.Hold,
 		}, cfg.Why)
@@ -117,7 +117,7 @@ func (c *Client) SetKey(ctx context.Context, queue string, key kagzi.Key, l KeyL
 		err = c.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		err = c.core.Store.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
+		err = c.core.Store.Limits.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
 	}
 	return c.limitsSet(ctx, queue, err, "set the limits of key %s of queue %s", text.Quote(string(key)),
 		text.Quote(queue))

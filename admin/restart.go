@@ -120,7 +120,7 @@ func (c *Client) newFrom(ctx context.Context, at core.Ref, cfg core.RestartConfi
 	call := core.StartCall{ID: cfg.Run.ExternalID, Origin: cfg.Run.Run, Run: cfg.Run.New}
 	err = c.core.InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
 		cfg.Run.Headers = headers
-		work, err := c.core.Store.Restart(ctx, cfg.Tx, cfg.Run)
+		work, err := c.core.Store.Runs.Restart(ctx, cfg.Tx, cfg.Run)
 		if err == nil {
 			err = c.core.Hints.Due(ctx, cfg.Tx,
 				append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)

@@ -93,7 +93,7 @@ func (c *Client) schedule(ctx context.Context, name string) (*store.Template, er
 	if err != nil {
 		return nil, err
 	}
-	return c.core.Store.Schedule(ctx, c.core.ScheduleID(name))
+	return c.core.Store.Schedules.Get(ctx, c.core.ScheduleID(name))
 }
 
 // A ScheduleFilter selects schedules; the zero value selects all.
@@ -121,7 +121,7 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 	if err := c.core.CheckSchema(ctx, nil); err != nil {
 		return nil, failure.Wrap(err, "list schedules")
 	}
-	rows, err := c.core.Store.Schedules(ctx, f.Workflow, f.After, limit)
+	rows, err := c.core.Store.Schedules.List(ctx, f.Workflow, f.After, limit)
 	if err != nil {
 		return nil, failure.Wrap(c.core.Public(ctx, err), "list schedules")
 	}

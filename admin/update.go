@@ -78,7 +78,7 @@ func (c *Client) update(ctx context.Context, at core.Ref, cfg core.UpdateConfig)
 	tx, id, err := c.core.ResolveToChange(ctx, cfg.Tx, at)
 	var due []store.DueRun
 	if err == nil {
-		due, err = c.core.Store.Update(ctx, tx, id, cfg.Update, cfg.Why)
+		due, err = c.core.Store.Runs.Update(ctx, tx, id, cfg.Update, cfg.Why)
 	}
 	waits, sleeps := errors.AsType[*store.NotDueByTime](err)
 	full, isFull := errors.AsType[*store.QueueFull](err)

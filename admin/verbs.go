@@ -29,7 +29,7 @@ func (c *Client) Terminate(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Cha
 func (c *Client) terminate(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
 	err := c.core.End(ctx, at, cfg.Tx,
 		func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-			return c.core.Store.Terminate(ctx, tx, id, cfg.Why)
+			return c.core.Store.Runs.Terminate(ctx, tx, id, cfg.Why)
 		})
 	return c.core.FailedIf(ctx, err, "terminate %v", at)
 }
@@ -63,7 +63,7 @@ func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig)
 	cfg.Tx, id, err = c.core.ResolveToChange(ctx, cfg.Tx, at)
 	var resumed store.Resumed
 	if err == nil {
-		resumed, err = c.core.Store.Resume(ctx, cfg.Tx, id, cfg.Why, cfg.Forget...)
+		resumed, err = c.core.Store.Runs.Resume(ctx, cfg.Tx, id, cfg.Why, cfg.Forget...)
 	}
 	notFailed, unknown := errors.AsType[*store.NotFailed](err)
 	held, isHeld := errors.AsType[*store.GroupHeld](err)
@@ -163,16 +163,16 @@ func (c *Client) RunLog(ctx context.Context, ref kagzi.Ref) ([]LogEntry, error) 
 func (c *Client) runEvents(ctx context.Context, at core.Ref) (rows []store.RunEvent, err error) {
 	id, err := c.core.Resolve(ctx, nil, at)
 	if at.ByID && errors.Is(err, store.ErrRunNotFound) {
-		id, err = c.core.Store.FindDeleted(ctx, at.Text)
+		id, err = c.core.Store.Deletions.Find(ctx, at.Text)
 	}
 	if err != nil {
 		return nil, err
 	}
-	_, missing := c.core.Store.Run(ctx, id) // before the events: if it is deleted meanwhile, these say so
+	_, missing := c.core.Store.Runs.Get(ctx, id) // before the events: if it is deleted meanwhile, these say so
 	if missing != nil && !errors.Is(missing, store.ErrRunNotFound) {
 		return nil, missing
 	}
-	rows, err = c.core.Store.RunEvents(ctx, id)
+	rows, err = c.core.Store.Runs.Events(ctx, id)
 	if err == nil && len(rows) == 0 {
 		err = missing
 	}

@@ -105,7 +105,7 @@ var auditColumns = columnsOf(insertAudit,
 )
 
 // audit writes entries in tx, the transaction of the change that they are about. Entries that exist stay.
-func (s *Store) audit(ctx context.Context, tx pgx.Tx, entries ...AuditEntry) error {
+func (s *conn) audit(ctx context.Context, tx pgx.Tx, entries ...AuditEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -134,29 +134,4 @@ func changesText(changes []Changed) string {
 	}
 	text, _ := json.Marshal(changes) // strings
 	return string(text)
-}
-
-const pruneAudit = `
-WITH locked AS MATERIALIZED (
-	SELECT a.entry_id
-	FROM kagzi.audit_log a
-	WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX"
-		AND a.occurred_at < now() - $2::bigint * interval '1 microsecond'
-	ORDER BY a.occurred_at
-	LIMIT $3
-	FOR UPDATE SKIP LOCKED
-), deleted AS (
-	DELETE FROM kagzi.audit_log a WHERE a.entry_id = ANY (ARRAY (SELECT locked.entry_id FROM locked))
-		AND a.namespace_id = $1 RETURNING a.entry_id
-)
-SELECT count(*) FROM deleted`
-
-// PruneAudit deletes up to limit entries of the audit log that are older than keep, and returns how many it has
-// deleted.
-func (s *Store) PruneAudit(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
-	err = pg.Do(ctx, func(ctx context.Context) error {
-		n, err = pg.AskOne[int64](ctx, s.pool, pruneAudit, s.namespace, pg.Micros(keep), limit)
-		return err
-	})
-	return n, pg.Wrap("prune the audit log", err)
 }

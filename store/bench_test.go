@@ -42,10 +42,10 @@ func BenchmarkFlush(b *testing.B) {
 // connection vouches or the table is asked.
 func benchmarkRecords(b *testing.B, n int, premises, vouched bool) {
 	s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
-	if _, err := s.Start(b.Context(), nil, many(n)); err != nil {
+	if _, err := s.Starts.Start(b.Context(), nil, many(n)); err != nil {
 		b.Fatal(err)
 	}
-	c, err := s.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour }))
+	c, err := s.Claims.Claim(b.Context(), request(n, func(r *ClaimRequest) { r.LeaseTimeout = time.Hour }))
 	if err != nil || len(c.Runs) != n {
 		b.Fatalf("claimed %d, error %v", len(c.Runs), err)
 	}
@@ -56,7 +56,7 @@ func benchmarkRecords(b *testing.B, n int, premises, vouched bool) {
 		for _, r := range c.Runs {
 			f.Records = append(f.Records, record(r, fmt.Sprint("step ", i), "output"))
 		}
-		if err := s.Flush(b.Context(), f); err != nil || f.Records[n-1].Outcome != Done {
+		if err := s.Records.Flush(b.Context(), f); err != nil || f.Records[n-1].Outcome != Done {
 			b.Fatalf("outcome %d, error %v", f.Records[n-1].Outcome, err)
 		}
 		known = nil
@@ -108,7 +108,7 @@ func BenchmarkPeek(b *testing.B) {
 		for _, consumer := range []string{"all", "but one"} {
 			b.Run(statistics+"/"+consumer, func(b *testing.B) {
 				for b.Loop() {
-					if p, err := s.Peek(b.Context(), consumer, "topic", 100, 1<<20, nil); err != nil ||
+					if p, err := s.Consumers.Peek(b.Context(), consumer, "topic", 100, 1<<20, nil); err != nil ||
 						len(p.Events) != 100 {
 						b.Fatal(len(p.Events), err)
 					}

@@ -87,7 +87,7 @@ CROSS JOIN LATERAL (
 // these have run; before they start, its worker has the grace to finish the steps under way. Cancel is a transaction of
 // its own, or a part of tx. It does not change a run that is cancelled already, and returns ErrRunFinished for a run
 // that ended otherwise. The event says why.
-func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
+func (s Runs) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 	grace time.Duration,
 ) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventCancelled, why),
@@ -96,17 +96,17 @@ func (s *Store) Cancel(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 }
 
 // Terminate is Cancel without compensations and without a grace: the run and its children end at once.
-func (s *Store) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (*CancelledRuns, error) {
+func (s Runs) Terminate(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (*CancelledRuns, error) {
 	out, err := s.cancelOne(ctx, tx, newEvent(id, EventTerminated, why),
 		cancellation{how: regardless, text: withReason(wasTerminated, why.Reason)})
 	return out, pg.Wrap("terminate", err)
 }
 
-func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancellation) (*CancelledRuns, error) {
+func (s Runs) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancellation) (*CancelledRuns, error) {
 	id := event.RunID
 	out, tried := &CancelledRuns{}, false // an earlier try of our own transaction, whose answer may have been lost
-	err := s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		now, err := s.cancelAll(ctx, tx, []uuid.UUID{id}, c)
+	err := s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		now, err := Ends{s.conn}.cancelAll(ctx, tx, []uuid.UUID{id}, c)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (s *Store) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c canc
 // cancelAll cancels runs in tx, with all below them. It reads the family again after locking it, because a statement
 // that waits for locks sees the state before the wait. If the family has grown, cancelAll unlocks it and locks it again
 // in order.
-func (s *Store) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
+func (s Ends) cancelAll(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 	c cancellation,
 ) (out *CancelledRuns, err error) {
 	for range 10 {
@@ -169,7 +169,7 @@ var errGrown = errors.New("the family has grown")
 
 // parents returns the runs and all below them, each with its parent among them, or with uuid.Nil. compensations says
 // whether it includes the compensations under way.
-func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
+func (s Ends) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 	compensations bool,
 ) (map[uuid.UUID]uuid.UUID, error) {
 	parents := make(map[uuid.UUID]uuid.UUID, len(ids))
@@ -188,7 +188,7 @@ func (s *Store) parents(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 }
 
 // cancelLocked cancels the family of roots. The roots get the error of c; the errors of the others name their parents.
-func (s *Store) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUID]uuid.UUID, roots []uuid.UUID,
+func (s Ends) cancelLocked(ctx context.Context, tx pgx.Tx, family map[uuid.UUID]uuid.UUID, roots []uuid.UUID,
 	c cancellation,
 ) (*CancelledRuns, error) {
 	text, after := wasCancelled, " was cancelled"

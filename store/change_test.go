@@ -25,7 +25,7 @@ func TestCancel(t *testing.T) {
 		pending := start(t, s, newRun())[0]
 		for _, id := range []uuid.UUID{rs[0].RunID, rs[1].RunID, pending} {
 			for range 2 { // a cancelled run stays so
-				if err := cancelled(s.Cancel(t.Context(), nil, id, Why{}, 0)); err != nil {
+				if err := cancelled(s.Runs.Cancel(t.Context(), nil, id, Why{}, 0)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -34,10 +34,11 @@ func TestCancel(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 		}
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, rs[2].RunID, Why{}, 0)), ErrRunFinished)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, uuid.New(), Why{}, 0)), ErrRunNotFound)
-		wantError(t, cancelled(New(s.pool, "other").Cancel(t.Context(), nil, rs[0].RunID, Why{}, 0)), ErrRunNotFound)
-		wantError(t, cancelled(s.Cancel(t.Context(), nil, saveTemplate(t, s, "s").ID, Why{}, 0)), ErrRunNotFound)
+		wantError(t, cancelled(s.Runs.Cancel(t.Context(), nil, rs[2].RunID, Why{}, 0)), ErrRunFinished)
+		wantError(t, cancelled(s.Runs.Cancel(t.Context(), nil, uuid.New(), Why{}, 0)), ErrRunNotFound)
+		wantError(t, cancelled(New(s.pool, "other").Runs.Cancel(t.Context(), nil, rs[0].RunID, Why{}, 0)),
+			ErrRunNotFound)
+		wantError(t, cancelled(s.Runs.Cancel(t.Context(), nil, saveTemplate(t, s, "s").ID, Why{}, 0)), ErrRunNotFound)
 
 		// Cancel wins over what was under way.
 		f := &Flush{Records: []*Record{record(rs[0], "step", "x")}, Finishes: []*Finish{finish(rs[0])}}
@@ -68,10 +69,10 @@ func TestCancel(t *testing.T) {
 		s := open(t)
 		id := start(t, s, newRun())[0]
 		tx := begin(t, s)
-		if err := cancelled(s.Cancel(t.Context(), tx, id, Why{}, 0)); err != nil {
+		if err := cancelled(s.Runs.Cancel(t.Context(), tx, id, Why{}, 0)); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, cancelled(s.Cancel(t.Context(), tx, uuid.New(), Why{}, 0)), ErrRunNotFound)
+		wantError(t, cancelled(s.Runs.Cancel(t.Context(), tx, uuid.New(), Why{}, 0)), ErrRunNotFound)
 		if c := claim(t, s, request(1)); len(c.Runs) > 0 {
 			t.Error("claimed while a cancel is about to be committed")
 		}
@@ -92,7 +93,7 @@ func TestCancel(t *testing.T) {
 			locked_by = NULL WHERE run_id = $1`, r.RunID)
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			err = cancelled(s.Cancel(ctx, nil, r.RunID, Why{}, 0))
+			err = cancelled(s.Runs.Cancel(ctx, nil, r.RunID, Why{}, 0))
 		}, func() { commit(t, tx) })
 		wantError(t, err, ErrRunFinished)
 		if row := readRow(t, s.pool, r.RunID); row.Status != Completed {
@@ -122,7 +123,7 @@ func TestCancel(t *testing.T) {
 				}
 				busy := true // as long as the cancel holds the locks
 				for busy {
-					if err := s.Flush(t.Context(), f); err != nil {
+					if err := s.Records.Flush(t.Context(), f); err != nil {
 						t.Error(err)
 						return
 					}
@@ -130,7 +131,7 @@ func TestCancel(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				if err := cancelled(s.Cancel(t.Context(), nil, children[2].RunID, Why{}, 0)); err != nil &&
+				if err := cancelled(s.Runs.Cancel(t.Context(), nil, children[2].RunID, Why{}, 0)); err != nil &&
 					!errors.Is(err, ErrRunFinished) {
 					t.Error(err)
 				}
@@ -162,7 +163,7 @@ func TestResume(t *testing.T) {
 		})
 		mustCancel(t, s, rs[1].RunID, "")
 		for _, r := range rs[:2] {
-			resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{})
+			resumed, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 			if err != nil || resumed != (Resumed{Queue: "queue"}) {
 				t.Errorf("resumed %+v, error %v", resumed, err)
 			}
@@ -175,14 +176,14 @@ func TestResume(t *testing.T) {
 			if !got.DeadlineAt.IsZero() || got.Attempts != 1 || got.Fresh {
 				t.Errorf("claimed %+v", got)
 			}
-			_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
+			_, err = s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 			wantError(t, err, ErrRunActive)
 		}
-		_, err := s.Resume(t.Context(), nil, rs[2].RunID, Why{})
+		_, err := s.Runs.Resume(t.Context(), nil, rs[2].RunID, Why{})
 		wantError(t, err, ErrRunFinished)
-		_, err = s.Resume(t.Context(), nil, uuid.New(), Why{})
+		_, err = s.Runs.Resume(t.Context(), nil, uuid.New(), Why{})
 		wantError(t, err, ErrRunNotFound)
-		_, err = New(s.pool, "other").Resume(t.Context(), nil, rs[0].RunID, Why{})
+		_, err = New(s.pool, "other").Runs.Resume(t.Context(), nil, rs[0].RunID, Why{})
 		wantError(t, err, ErrRunNotFound)
 		// The old holder comes too late.
 		f := &Flush{Records: []*Record{record(rs[0], "late", "x")}}
@@ -196,18 +197,18 @@ func TestResume(t *testing.T) {
 		id := start(t, s, newRun(withID("id")))[0]
 		mustCancel(t, s, id, "")
 		other := start(t, s, newRun(withID("id")))[0]
-		_, err := s.Resume(t.Context(), nil, id, Why{})
+		_, err := s.Runs.Resume(t.Context(), nil, id, Why{})
 		wantError(t, err, ErrIDConflict)
 		tx := begin(t, s)
-		_, err = s.Resume(t.Context(), tx, id, Why{})
+		_, err = s.Runs.Resume(t.Context(), tx, id, Why{})
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
 			t.Error("the caller's transaction is aborted")
 		}
-		if err := cancelled(s.Cancel(t.Context(), tx, other, Why{}, 0)); err != nil {
+		if err := cancelled(s.Runs.Cancel(t.Context(), tx, other, Why{}, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resume(t.Context(), tx, id, Why{}); err != nil {
+		if _, err := s.Runs.Resume(t.Context(), tx, id, Why{}); err != nil {
 			t.Error(err)
 		}
 		commit(t, tx)
@@ -218,7 +219,7 @@ func TestResume(t *testing.T) {
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 		start(t, s, newRun(withID("id")))
-		_, err = s.Resume(t.Context(), nil, id, Why{})
+		_, err = s.Runs.Resume(t.Context(), nil, id, Why{})
 		wantError(t, err, ErrRunFinished)
 	})
 
@@ -229,13 +230,13 @@ func TestResume(t *testing.T) {
 		id := start(t, s, newRun(withID("id")))[0]
 		mustCancel(t, s, id, "")
 		taking := begin(t, s)
-		if _, err := s.Start(t.Context(), taking, []NewRun{newRun(withID("id"))}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), taking, []NewRun{newRun(withID("id"))}); err != nil {
 			t.Fatal(err)
 		}
 		tx := begin(t, s)
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			_, err = s.Resume(ctx, tx, id, Why{})
+			_, err = s.Runs.Resume(ctx, tx, id, Why{})
 		}, func() { commit(t, taking) })
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {

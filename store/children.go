@@ -75,7 +75,7 @@ func children(records []*Record) []*childStart {
 
 // resolveTaken finds, among the records that are Busy, the starts that will never be recorded because another run has
 // the child's external ID.
-func (s *Store) resolveTaken(ctx context.Context, records []*Record) error {
+func (s Records) resolveTaken(ctx context.Context, records []*Record) error {
 	var externals []string
 	for _, r := range starts(records) {
 		if r.Outcome == Busy && r.Start.ExternalID != "" {
@@ -108,7 +108,7 @@ SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.names
 
 // CancelChildren cancels the children of a run that is about to end, a thousand in one transaction. It returns
 // ErrLeaseLost if h no longer holds the run, and ErrUnfounded if one of the premises is missing.
-func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premise) (*CancelledRuns, error) {
+func (s Ends) CancelChildren(ctx context.Context, h HeldRun, premises ...Premise) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
 	for {
 		var some *CancelledRuns
@@ -135,7 +135,7 @@ func (s *Store) CancelChildren(ctx context.Context, h HeldRun, premises ...Premi
 // CancelStarted cancels children of a run that continues, a thousand in one transaction. It returns ErrLeaseLost if h
 // no longer holds the run, and ErrUnfounded if one of the premises is missing. It ignores children that are over or
 // were never started.
-func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise,
+func (s Ends) CancelStarted(ctx context.Context, h HeldRun, premises []Premise,
 	children []uuid.UUID,
 ) (*CancelledRuns, error) {
 	all := &CancelledRuns{}
@@ -156,7 +156,7 @@ func (s *Store) CancelStarted(ctx context.Context, h HeldRun, premises []Premise
 
 // cancelHeld cancels children of h's run in tx, and returns ErrLeaseLost if h no longer holds the run, ErrUnfounded if
 // one of the premises is missing. because completes the error of the children: "its parent …".
-func (s *Store) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []Premise, children []uuid.UUID,
+func (s Ends) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []Premise, children []uuid.UUID,
 	because string,
 ) (*CancelledRuns, error) {
 	out, err := s.cancelAll(ctx, tx, children,

@@ -46,7 +46,7 @@ func TestStartOfAChild(t *testing.T) {
 			wantOutcome(t, "b", b.Outcome, Done)
 		}
 		for _, rec := range []*Record{a, b} {
-			row, err := s.Run(t.Context(), rec.ChildRunID)
+			row, err := s.Runs.Get(t.Context(), rec.ChildRunID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestStartOfAChild(t *testing.T) {
 			t.Errorf("woken %+v", f.Woken)
 		}
 		parent := claim(t, s, request(1)).Runs[0]
-		inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
+		inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(inbox[r.RunID].Ends) != 1 || inbox[r.RunID].Wakeups != 1 {
 			t.Fatalf("inbox %+v, %v", inbox[r.RunID], err)
 		}
@@ -126,7 +126,8 @@ func TestStartOfAChild(t *testing.T) {
 		if late.Status != Completed || string(late.Output) != "output" {
 			t.Errorf("the row is %+v", late.StepRow)
 		}
-		if inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(inbox[r.RunID].Ends) != 0 {
+		if inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{r.RunID}); err != nil ||
+			len(inbox[r.RunID].Ends) != 0 {
 			t.Errorf("what was taken in is in the inbox: %+v, %v", inbox[r.RunID], err)
 		}
 	})
@@ -165,7 +166,7 @@ func TestCancelChildren(t *testing.T) {
 			below[c.RunID] = starting(c, "below")
 			flush(t, s, &Flush{Records: []*Record{below[c.RunID]}})
 		}
-		out, err := s.CancelChildren(t.Context(), held(r))
+		out, err := s.Ends.CancelChildren(t.Context(), held(r))
 		if err != nil || len(out.Ended) != 2 {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -186,7 +187,7 @@ func TestCancelChildren(t *testing.T) {
 		rec := starting(r, "a", withDelay(time.Hour))
 		flush(t, s, &Flush{Records: []*Record{rec}})
 		supersede(t, s, r)
-		_, err := s.CancelChildren(t.Context(), held(r))
+		_, err := s.Ends.CancelChildren(t.Context(), held(r))
 		wantError(t, err, ErrLeaseLost)
 		if row := readRow(t, s.pool, rec.ChildRunID); row.Status != Pending {
 			t.Errorf("the child is %s", row.Status)
@@ -218,7 +219,7 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 			for k := range 3 {
 				f.Finishes = append(f.Finishes, finish(children[(i+k*each)%len(children)]))
 			}
-			if err := s.Flush(ctx, f); err != nil {
+			if err := s.Records.Flush(ctx, f); err != nil {
 				t.Errorf("flush: %v", err)
 			}
 		})
@@ -226,14 +227,14 @@ func TestFamiliesDoNotDeadlock(t *testing.T) {
 	for i, r := range roots {
 		wg.Go(func() {
 			for k := range each {
-				if err := cancelled(s.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, Why{}, 0)); err !=
+				if err := cancelled(s.Runs.Cancel(ctx, nil, children[(i*5+k*7)%len(children)].RunID, Why{}, 0)); err !=
 					nil && !errors.Is(err, ErrRunFinished) {
 					t.Errorf("cancel of a child: %v", err)
 				}
 			}
 		})
 		wg.Go(func() {
-			if err := cancelled(s.Cancel(ctx, nil, r.RunID, Why{}, 0)); err != nil {
+			if err := cancelled(s.Runs.Cancel(ctx, nil, r.RunID, Why{}, 0)); err != nil {
 				t.Errorf("cancel of a family: %v", err)
 			}
 		})

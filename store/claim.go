@@ -16,6 +16,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Claims gives due runs to workers.
+type Claims struct{ *conn }
+
 // SuspectRecoveries is from how many recoveries on a run is a crash-loop suspect: it may kill its workers.
 const SuspectRecoveries = 3
 
@@ -35,7 +38,7 @@ type ClaimRequest struct {
 	Types  []WorkflowVersions // in order of preference within a priority
 	Limit  int
 	Worker uuid.UUID
-	// chosen before the call, so that ResolveClaim finds the runs if the answer is lost: see leaseOf
+	// chosen before the call, so that Resolve finds the runs if the answer is lost: see leaseOf
 	Lease        uuid.UUID
 	LeaseTimeout time.Duration
 	Since        map[Pair]time.Time // per pair, the runs that were due earlier are left out; nil: none are
@@ -84,7 +87,7 @@ type ClaimedRun struct {
 	FireAt          time.Time // the tick of its schedule that it stands for
 	CreatedAt       time.Time
 	StartedAt       time.Time
-	DueAt           time.Time       // when it became due; zero if ResolveClaim found it
+	DueAt           time.Time       // when it became due; zero if Resolve found it
 	Tells           bool            // its end is published
 	Key             Key             // for limits and turns; zero: none
 	Metadata        json.RawMessage // as they were at the start
@@ -93,16 +96,6 @@ type ClaimedRun struct {
 	Input           []byte // nil if the claim left it out: Load reads it
 	Term            Term
 }
-
-// A Term says how long a lease lasts, as a query read it from the table. Both times are by this process's clock,
-// counted from when the query was sent: the answer may take time to arrive, and to be read.
-type Term struct {
-	Asked time.Time // when the query was sent
-	Ends  time.Time // no later than in the table
-}
-
-// termOf returns the term of a lease that ends at until, if the database's clock showed now after the query was sent.
-func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
 // CrashLoopSuspect reports whether the run may kill its workers.
 func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= SuspectRecoveries }
@@ -266,9 +259,9 @@ type claimStatements struct{ runs, limited, keys string }
 // errPauses reports that a claim without pauses has found one, and has taken nothing: so it may be repeated.
 var errPauses = errors.New("something is paused")
 
-// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see ResolveClaim. It
+// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see Resolve. It
 // tests runs for pauses only while there is one: the last claim knows, and one that is wrong is repeated.
-func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
+func (s Claims) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	err = pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		pauses := s.pauses.Load()
 		statements := claimsUnpaused
@@ -294,7 +287,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 	return claim, nil
 }
 
-func (s *Store) claim(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
+func (s Claims) claim(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
 	if req.Keys != nil {
 		return s.claimKeyed(ctx, req, statements)
 	}
@@ -327,7 +320,7 @@ func (c *Claim) checkPauses(statements claimStatements) error {
 	return nil
 }
 
-func (s *Store) claimArgs(req ClaimRequest) []any {
+func (s Claims) claimArgs(req ClaimRequest) []any {
 	types, priorities, versions, initial := req.pairs()
 	mostInput := cmp.Or(int64(req.MostInput), NoLimit)
 	if req.NoInputs {
@@ -500,8 +493,8 @@ CROSS JOIN LATERAL (
 	ORDER BY q.available_at
 ) r`
 
-// ResolveClaim returns the runs that a claim took whose answer was lost, without their inputs.
-func (s *Store) ResolveClaim(ctx context.Context, req ClaimRequest) (Claim, error) {
+// Resolve returns the runs that a claim took whose answer was lost, without their inputs.
+func (s Claims) Resolve(ctx context.Context, req ClaimRequest) (Claim, error) {
 	types, priorities, _, _ := req.pairs()
 	var claim Claim
 	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {

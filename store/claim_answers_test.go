@@ -59,7 +59,7 @@ func TestClaimMeetsAPause(t *testing.T) {
 			db := dbtest.Database(t)
 			s := New(db.Pool, "test")
 			paused := beforeBatch(t, s, db.DSN, claimsUnpaused.keys, func() {
-				if _, err := s.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
+				if _, err := s.Pauses.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -92,7 +92,7 @@ func TestHandedKeysAfterAPause(t *testing.T) {
 	db := dbtest.Database(t)
 	s := New(db.Pool, "test")
 	paused := beforeBatch(t, s, db.DSN, claimsUnpaused.keys, func() {
-		if _, err := s.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
+		if _, err := s.Pauses.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -139,15 +139,15 @@ func TestClaimReadInPart(t *testing.T) {
 	}), "test")
 	start(t, s, newRun(), newRun(func(r *NewRun) { r.Metadata = []byte(`{"broken": "yes"}`) }))
 	req := request(10)
-	got, err := broken.Claim(t.Context(), req)
+	got, err := broken.Claims.Claim(t.Context(), req)
 	if err == nil || len(got.Runs) > 0 {
 		t.Errorf("claimed %v, error %v", runIDs(got.Runs), err)
 	}
-	got, err = broken.ResolveClaim(t.Context(), req)
+	got, err = broken.Claims.Resolve(t.Context(), req)
 	if err == nil || len(got.Runs) > 0 {
 		t.Errorf("resolved %v, error %v", runIDs(got.Runs), err)
 	}
-	if got, err := s.ResolveClaim(t.Context(), req); err != nil || len(got.Runs) != 2 {
+	if got, err := s.Claims.Resolve(t.Context(), req); err != nil || len(got.Runs) != 2 {
 		t.Errorf("resolved %v, error %v", runIDs(got.Runs), err)
 	}
 }

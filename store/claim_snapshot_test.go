@@ -39,7 +39,7 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
 		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
-			s.claimArgs(request(5, change...))...).buffers()
+			s.Claims.claimArgs(request(5, change...))...).buffers()
 	}
 	soon := func(r *ClaimRequest) { r.Ahead = 5 * time.Second }
 	late := func(r *ClaimRequest) { r.Ahead = time.Hour }
@@ -97,7 +97,7 @@ func TestClaimGoesOnFromWhereOneGotTo(t *testing.T) {
 	}
 	missed := func(c Claim, want map[Pair]uuid.UUID) {
 		t.Helper()
-		got, err := s.Missed(t.Context(), request(1, since(c)))
+		got, err := s.Claims.Missed(t.Context(), request(1, since(c)))
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("missed %v, %v; want %v", got, err, want)
 		}

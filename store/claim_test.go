@@ -89,7 +89,7 @@ func TestClaim(t *testing.T) {
 			t.Errorf("claimed %v, want %v: the input of a run that could not be read before is left out", got, want)
 		}
 		none := map[uuid.UUID]string{ids[0]: "", ids[1]: ""}
-		if under, err := s.ResolveClaim(t.Context(), req); err != nil || !maps.Equal(brought(under), none) {
+		if under, err := s.Claims.Resolve(t.Context(), req); err != nil || !maps.Equal(brought(under), none) {
 			t.Errorf("found %v, %v, want none of the inputs", brought(under), err)
 		}
 		expire(t, s, ids[0])
@@ -99,7 +99,8 @@ func TestClaim(t *testing.T) {
 			t.Errorf("claimed %v, want none of the inputs", got)
 		}
 		for most, want := range map[int64]string{NoLimit: "input", 5: "input", 4: ""} {
-			got, err := s.Load(t.Context(), LoadRequest{Runs: ids, Inputs: ids[1:], Most: most, Timeout: time.Minute})
+			got, err := s.Histories.Load(t.Context(),
+				LoadRequest{Runs: ids, Inputs: ids[1:], Most: most, Timeout: time.Minute})
 			if err != nil || len(got.Inputs) != 1 || string(got.Inputs[ids[1]]) != want ||
 				got.More[ids[1]] != (want == "") {
 				t.Errorf("up to %d bytes: %q, more %v, error %v", most, got.Inputs, got.More, err)
@@ -207,7 +208,7 @@ func TestClaim(t *testing.T) {
 			wg.Go(func() {
 				misses := 0
 				for misses < 3 { // a claim skips a row that another claim has locked
-					c, err := s.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1},
+					c, err := s.Claims.Claim(t.Context(), request(7, types(WorkflowVersions{"type", []int{1}, 1},
 						WorkflowVersions{"other", []int{1}, 1})))
 					if pg.Locked(err) { // it took nothing; a server that is slow to commit keeps others waiting
 						continue
@@ -329,14 +330,14 @@ func TestClaimDeadline(t *testing.T) {
 			t.Error("claimed twice at once")
 		}
 		before := time.Now()
-		under, err := s.ResolveClaim(t.Context(), req)
+		under, err := s.Claims.Resolve(t.Context(), req)
 		if err != nil || len(under.Runs) != 1 {
 			t.Fatalf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		checkTerm(t, under.Runs[0].Term, before, req.LeaseTimeout)
 		// As if the database's clock had been set back.
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = available_at + interval '50 s'`)
-		if under, err := s.ResolveClaim(t.Context(), req); err != nil || len(under.Runs) != 1 {
+		if under, err := s.Claims.Resolve(t.Context(), req); err != nil || len(under.Runs) != 1 {
 			t.Errorf("found %d runs under the lease, error %v", len(under.Runs), err)
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + interval '1 s'`)
@@ -373,11 +374,12 @@ func TestClaimRecoveries(t *testing.T) {
 		if r.Recoveries != 2 || !r.RecoveriesSince.Equal(since) {
 			t.Errorf("second recovery: %+v, counted since %v", r, since)
 		}
-		if err := s.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil ||
+		if err := s.Leases.ResetRecoveries(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil ||
 			readRow(t, s.pool, r.RunID).Recoveries != 2 {
 			t.Errorf("reset without the lease: %v", err)
 		}
-		if err := s.ResetRecoveries(t.Context(), held(r)); err != nil || readRow(t, s.pool, r.RunID).Recoveries != 0 {
+		if err := s.Leases.ResetRecoveries(t.Context(), held(r)); err != nil ||
+			readRow(t, s.pool, r.RunID).Recoveries != 0 {
 			t.Errorf("reset: %v", err)
 		}
 	})
@@ -415,12 +417,12 @@ func TestClaimRecoveries(t *testing.T) {
 			if len(got) != 1 || got[0].Recoveries != 3 || !got[0].CrashLoopSuspect() {
 				t.Fatalf("claimed %v, want a suspect with 3 recoveries", got)
 			}
-			if err := s.BeginSuspect(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil {
+			if err := s.Leases.BeginSuspect(t.Context(), HeldRun{r.RunID, uuid.New()}); err != nil {
 				t.Error(err)
 			}
 			want := 3
 			if begins {
-				if err := s.BeginSuspect(t.Context(), held(got[0])); err != nil {
+				if err := s.Leases.BeginSuspect(t.Context(), held(got[0])); err != nil {
 					t.Error(err)
 				}
 				want = 4
@@ -510,7 +512,7 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
 		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
-			s.claimArgs(request(5))...)
+			s.Claims.claimArgs(request(5))...)
 		if n := plan.buffers(); n > 300 {
 			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.text)
 		}

@@ -239,7 +239,7 @@ LEFT JOIN claimed c ON true`
 }
 
 // keyedArgs returns the arguments of claimKeys.
-func (s *Store) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
+func (s Claims) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
 	var handlers, types []string
 	var initial []int32
 	for _, t := range req.Types {

@@ -114,7 +114,7 @@ func (r *refusedCompensation) Unwrap() error { return r.err }
 // compensation is active, the run waits for that. Otherwise Compensate starts the next compensation, or ends the run.
 // It does not change a run in another state. It waits for locks briefly, because it can be repeated: see
 // DueCompensations. If the server refuses the next step, the run says so, and is due again after refusedPause.
-func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
+func (s Ends) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns, err error) {
 	err = pg.Again(ctx, func(ctx context.Context) error {
 		out = &CancelledRuns{}
 		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
@@ -138,7 +138,7 @@ func (s *Store) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRun
 
 // compensateLocked is Compensate in tx, which has locked the run and its parent. It adds the runs that it changes to
 // out.
-func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
+func (s Ends) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out *CancelledRuns) error {
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
 	var children int64
@@ -189,13 +189,13 @@ func (s *Store) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, o
 	return err
 }
 
-func (s *Store) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
+func (s Ends) registrations(ctx context.Context, tx pgx.Tx, id uuid.UUID) (all []registration, err error) {
 	err = pg.Ask(ctx, tx, compensationsOf, []any{s.namespace, id}, pg.Collect(&all, pgx.RowToStructByPos[registration]))
 	return all, err
 }
 
 // compensationEnded records how the compensation's run ended. A run that was deleted counts as failed.
-func (s *Store) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, r *registration) error {
+func (s Ends) compensationEnded(ctx context.Context, tx pgx.Tx, id uuid.UUID, r *registration) error {
 	kind := ""
 	switch {
 	case r.RunStatus == nil:
@@ -220,7 +220,7 @@ WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.task_queue = p.task_queue`
 
 // startCompensation starts the compensation as a child that a cancel of its parent does not reach. run has the parent
 // and the defaults of the compensation.
-func (s *Store) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration,
+func (s Ends) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r registration,
 	out *CancelledRuns,
 ) error {
 	var c Compensation
@@ -265,7 +265,7 @@ func mergeHeaders(base, over json.RawMessage) (json.RawMessage, error) {
 // endLocked is end, and also starts the first compensation of each run. If the server refuses one, all are started
 // later, each in a transaction of its own, so that the runs end all the same. Compensations of parents continue later,
 // too, because tx has not locked the parents of those.
-func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
+func (s Ends) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
 	grace time.Duration,
 ) (*CancelledRuns, error) {
 	out, err := s.end(ctx, tx, ends, first, expired, grace)
@@ -290,7 +290,7 @@ func (s *Store) endLocked(ctx context.Context, tx pgx.Tx, ends []ending, first, 
 }
 
 // endCompensated ends a run whose compensations have each completed or finally failed.
-func (s *Store) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error,
+func (s Ends) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o FinalOutcome, failed []error,
 	out *CancelledRuns,
 ) error {
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
@@ -325,7 +325,7 @@ FOR UPDATE SKIP LOCKED`
 
 // DueCompensations returns up to n runs that are due for Compensate. It leaves out runs that are locked: a later call
 // returns them.
-func (s *Store) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
+func (s Ends) DueCompensations(ctx context.Context, n int) (ids []uuid.UUID, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, dueCompensations, []any{s.namespace, n}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 	})

@@ -14,7 +14,7 @@ func TestCancelMarks(t *testing.T) {
 	dbtest.Audit(t, s.pool)
 	state := func(r *ClaimedRun) HeldRunState {
 		t.Helper()
-		all, err := s.HeldStates(t.Context(), s.pool, []HeldRun{held(r)}, nil)
+		all, err := s.Leases.HeldStates(t.Context(), s.pool, []HeldRun{held(r)}, nil)
 		if err != nil || len(all) != 1 {
 			t.Fatalf("%+v, error %v", all, err)
 		}
@@ -37,7 +37,7 @@ func TestCancelMarks(t *testing.T) {
 		}
 		flush(t, s, &Flush{Records: []*Record{rec}})
 		for range 2 { // the second grants no more time
-			out, err := s.Cancel(t.Context(), nil, r.RunID, Why{Reason: "mine"}, tt.grace)
+			out, err := s.Runs.Cancel(t.Context(), nil, r.RunID, Why{Reason: "mine"}, tt.grace)
 			if err != nil || len(out.Ended)+len(out.Compensating)+len(out.Due)+len(out.Step) > 0 {
 				t.Errorf("%s: %+v, error %v", name, out, err)
 			}
@@ -106,7 +106,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		dbtest.Audit(t, s.pool)
 		r := compensating(t, s, []string{"a", "b"})
 		for range 2 {
-			out, err := s.Cancel(t.Context(), nil, r.RunID, Why{Reason: "mine"}, 0)
+			out, err := s.Runs.Cancel(t.Context(), nil, r.RunID, Why{Reason: "mine"}, 0)
 			if err != nil || len(out.Ended)+len(out.Compensating)+len(out.Due) > 0 {
 				t.Errorf("%+v, error %v", out, err)
 			}
@@ -120,7 +120,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		runCompensations(t, s)
 		wantEnded(t, s, r.RunID, "CANCELLED cancelled: run was cancelled: mine")
 		mustCancel(t, s, r.RunID, "")
-		_, err := s.Resume(t.Context(), nil, r.RunID, Why{})
+		_, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 		wantError(t, err, ErrCompensated)
 	})
 
@@ -132,7 +132,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		parent := withCompensations(t, s, []string{"above"})
 		r := compensating(t, s, []string{"a", "b"}, withParent(parent.RunID))
 		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, time.Hour)}})
-		out, err := s.Cancel(t.Context(), nil, parent.RunID, Why{}, 0)
+		out, err := s.Runs.Cancel(t.Context(), nil, parent.RunID, Why{}, 0)
 		if err != nil || len(out.Ended)+len(out.Marked)+len(out.Due)+len(out.Step) > 0 {
 			t.Errorf("%+v, error %v", out, err)
 		}
@@ -152,7 +152,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parent, -1)}})
 		r := compensating(t, s, []string{"a", "b"}, withParent(parent.RunID))
 		c := claimCompensation(t, s, "b")
-		out, err := s.Terminate(t.Context(), nil, r.RunID, Why{Reason: "mine"})
+		out, err := s.Runs.Terminate(t.Context(), nil, r.RunID, Why{Reason: "mine"})
 		if err != nil || len(out.Step) > 0 || len(out.Due) != 1 || out.Due[0].RunID != parent.RunID {
 			t.Errorf("%+v, error %v", out, err)
 		}
@@ -183,7 +183,7 @@ func TestCompensatingRunIsChanged(t *testing.T) {
 			compensate(t, s, parent)
 			compensate(t, s, r.RunID)
 			wantWaiting(t, s, r.RunID, "children")
-			out, err := s.Cancel(t.Context(), nil, r.RunID, Why{}, 0)
+			out, err := s.Runs.Cancel(t.Context(), nil, r.RunID, Why{}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func TestCompensationFails(t *testing.T) {
 	wantCompensations(t, s, r.RunID, "d#compensation 1 FAILED undo d kind broken", "c#compensation 1 FAILED undo c "+
 		"kind broken",
 		"b#compensation 1 FAILED undo b cancelled run was cancelled", "a#compensation 1 COMPLETED undo a")
-	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "a"})
+	_, err := s.Runs.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "a"})
 	wantError(t, err, ErrCompensated)
 
 	// One of them was put right by itself, and another is under way again.
@@ -48,10 +48,10 @@ func TestCompensationFails(t *testing.T) {
 		}
 	}
 	other := start(t, s, newRun(withID("id")))[0]
-	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
+	_, err = s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrIDConflict)
 	mustCancel(t, s, other, "")
-	resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{Reason: "mine"})
+	resumed, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{Reason: "mine"})
 	if err != nil || resumed.Queue != "queue" || resumed.Ends == nil || len(resumed.Ends.Due) != 1 {
 		t.Fatalf("resumed %+v, error %v", resumed, err)
 	}
@@ -62,7 +62,7 @@ func TestCompensationFails(t *testing.T) {
 	}
 	wantCompensations(t, s, r.RunID, "d#compensation 1 COMPLETED undo d", "c#compensation 1 RUNNING undo c",
 		"b#compensation 1 RUNNING undo b", "a#compensation 1 COMPLETED undo a")
-	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
+	_, err = s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrRunActive)
 	fail("c", func(c *ClaimedRun) { flushEnds(t, s, finish(c)) })
 	wantWaiting(t, s, r.RunID, "compensation b") // which was not started anew
@@ -76,9 +76,10 @@ func TestCompensationFails(t *testing.T) {
 		}
 	}
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
-	_, err = s.Resume(t.Context(), nil, r.RunID, Why{})
+	_, err = s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 	wantError(t, err, ErrCompensated)
-	if events, err := s.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 || events[0].Reason != "mine" {
+	if events, err := s.Runs.Events(t.Context(), r.RunID); err != nil || len(events) != 1 ||
+		events[0].Reason != "mine" {
 		t.Errorf("events %+v, error %v", events, err)
 	}
 }
@@ -97,7 +98,7 @@ func TestResumeEndsARun(t *testing.T) {
 		"broken (kind)")
 	mustResume(t, s, c.RunID)
 	flushEnds(t, s, finish(claimCompensation(t, s, "a")))
-	resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{})
+	resumed, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{})
 	if err != nil || resumed.Ends == nil {
 		t.Fatalf("resumed %+v, error %v", resumed, err)
 	}

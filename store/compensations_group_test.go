@@ -27,7 +27,7 @@ func TestResumeCompensationsOfAGroup(t *testing.T) {
 	if !slices.Equal(runIDs(second), []uuid.UUID{next}) {
 		t.Fatalf("claimed %v", runIDs(second))
 	}
-	_, err := s.Resume(t.Context(), nil, id, Why{})
+	_, err := s.Runs.Resume(t.Context(), nil, id, Why{})
 	if held, ok := errors.AsType[*GroupHeld](err); !ok || *held != (GroupHeld{"g", next}) {
 		t.Errorf("resumed beside another run of its group: error %v", err)
 	}
@@ -93,7 +93,7 @@ func TestCompensationsInAFullQueue(t *testing.T) {
 			if !slices.Equal(runIDs(second), []uuid.UUID{next}) {
 				t.Fatalf("claimed %v", runIDs(second))
 			}
-			_, err := s.Resume(t.Context(), nil, id, Why{})
+			_, err := s.Runs.Resume(t.Context(), nil, id, Why{})
 			full, isFull := errors.AsType[*QueueFull](err)
 			if _, held := errors.AsType[*GroupHeld](err); !held &&
 				(!isFull || full.Queue != "queue" || full.MaxRunning != 1) {

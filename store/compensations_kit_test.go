@@ -49,7 +49,7 @@ func failing(r *ClaimedRun) *Finish {
 // compensate takes the run's next step.
 func compensate(t *testing.T, s *Store, id uuid.UUID) *CancelledRuns {
 	t.Helper()
-	out, err := s.Compensate(t.Context(), id)
+	out, err := s.Ends.Compensate(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func stepAll(t *testing.T, s *Store, ids []uuid.UUID) {
 // mustDue returns the runs that a coordinator finds due.
 func mustDue(t *testing.T, s *Store) []uuid.UUID {
 	t.Helper()
-	ids, err := s.DueCompensations(t.Context(), 1000)
+	ids, err := s.Ends.DueCompensations(t.Context(), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func wantWaiting(t *testing.T, s *Store, id uuid.UUID, what string) {
 // wantOutcomeOf checks the outcome that a compensating run will end with: "FAILED kind: text".
 func wantOutcomeOf(t *testing.T, s *Store, id uuid.UUID, want string) {
 	t.Helper()
-	run, err := s.Run(t.Context(), id)
+	run, err := s.Runs.Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

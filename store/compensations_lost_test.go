@@ -47,7 +47,8 @@ func TestLostCompensate(t *testing.T) {
 					"ended because: broken (kind)")
 
 				lost = lose()
-				if resumed, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err != nil || resumed.Queue != "queue" ||
+				if resumed, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{}); err != nil ||
+					resumed.Queue != "queue" ||
 					resumed.Ends == nil {
 					t.Errorf("resumed %+v, error %v", resumed, err)
 				}
@@ -74,7 +75,7 @@ func TestLostFinishOfARunThatCompensates(t *testing.T) {
 		r := withCompensations(t, direct, []string{"a"})
 		f := &Flush{Finishes: []*Finish{failing(r)}}
 		drop := lose(proxy, "u.status, u.output")
-		wantAway(t, s.Flush(t.Context(), f))
+		wantAway(t, s.Records.Flush(t.Context(), f))
 		happened(t, drop)
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Done)
@@ -106,12 +107,12 @@ func TestLostCancelOfARunThatCompensates(t *testing.T) {
 				s, direct, proxy := losing(t)
 				id := prepare(direct)
 				drop := lose(proxy, part)
-				out, err := s.Cancel(t.Context(), nil, id, Why{Reason: "mine"}, time.Hour)
+				out, err := s.Runs.Cancel(t.Context(), nil, id, Why{Reason: "mine"}, time.Hour)
 				if err != nil || !out.has(id) {
 					t.Errorf("%s, %s: %+v, error %v", name, part, out, err)
 				}
 				happened(t, drop)
-				if events, err := direct.RunEvents(t.Context(), id); err != nil || len(events) != 1 ||
+				if events, err := direct.Runs.Events(t.Context(), id); err != nil || len(events) != 1 ||
 					events[0].Reason != "mine" {
 					t.Errorf("%s, %s: events %+v, error %v", name, part, events, err)
 				}

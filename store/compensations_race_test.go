@@ -27,9 +27,9 @@ func TestCompensateAtTheSameTime(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				_, err := s.Compensate(context.WithoutCancel(t.Context()), r.RunID)
+				_, err := s.Ends.Compensate(context.WithoutCancel(t.Context()), r.RunID)
 				for pg.Locked(err) { // a slow machine may have one wait for longer than it should
-					_, err = s.Compensate(context.WithoutCancel(t.Context()), r.RunID)
+					_, err = s.Ends.Compensate(context.WithoutCancel(t.Context()), r.RunID)
 				}
 				if err != nil {
 					t.Error(err)
@@ -54,13 +54,13 @@ func TestCompensateMeetsAnEnd(t *testing.T) {
 	if err := s.lock(t.Context(), tx, r.RunID); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.compensateLocked(t.Context(), tx, r.RunID, &CancelledRuns{}); err != nil {
+	if err := s.Ends.compensateLocked(t.Context(), tx, r.RunID, &CancelledRuns{}); err != nil {
 		t.Fatal(err)
 	}
 	var out *CancelledRuns
 	var err error
 	meetsLock(t, s, func(ctx context.Context) {
-		out, err = s.Cancel(ctx, nil, c.RunID, Why{}, 0)
+		out, err = s.Runs.Cancel(ctx, nil, c.RunID, Why{}, 0)
 	}, func() { commit(t, tx) })
 	if err != nil {
 		t.Fatal(err)
@@ -74,14 +74,14 @@ func TestFinishSeesWhatItWaitedFor(t *testing.T) {
 	s := open(t)
 	r := running(t, s, 1)[0]
 	tx := begin(t, s)
-	if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil ||
+	if c, err := s.Records.WriteIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil ||
 		!c.Written {
 		t.Fatalf("written %t, error %v", c.Written, err)
 	}
 	f := &Flush{Finishes: []*Finish{failing(r)}}
 	meetsLock(t, s, func(ctx context.Context) { // for a moment, again and again
 		for busy := true; busy; busy = f.Finishes[0].Outcome == Busy {
-			if err := s.Flush(ctx, f); err != nil {
+			if err := s.Records.Flush(ctx, f); err != nil {
 				t.Error(err)
 				return
 			}
@@ -126,7 +126,7 @@ func TestCompensateBesideAllElse(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for _, r := range roots {
-			_, err := s.CancelChildren(ctx, held(r))
+			_, err := s.Ends.CancelChildren(ctx, held(r))
 			check(err)
 			f := &Flush{Finishes: []*Finish{failing(r)}}
 			for f.Finishes[0].Outcome == Undecided || f.Finishes[0].Outcome == Busy ||
@@ -134,39 +134,39 @@ func TestCompensateBesideAllElse(t *testing.T) {
 				if f.Finishes[0].Outcome == Cancelling {
 					f.Finishes[0].Status = Cancelled
 				}
-				check(s.Flush(ctx, f))
+				check(s.Records.Flush(ctx, f))
 			}
 		}
 	})
 	all.Go(func() {
 		for i := len(ids) - 1; i >= 0; i -= 2 {
-			check(cancelled(s.Cancel(ctx, nil, ids[i], Why{}, 0)))
+			check(cancelled(s.Runs.Cancel(ctx, nil, ids[i], Why{}, 0)))
 		}
 	})
 	all.Go(func() {
 		o := overdue()
 		for more := true; more; {
 			var err error
-			_, more, err = s.EndOverdue(ctx, o)
+			_, more, err = s.Ends.EndOverdue(ctx, o)
 			check(err)
 		}
 	})
 	for range 3 {
 		all.Go(func() {
 			for range campaign.Size(12, 30) {
-				due, err := s.DueCompensations(ctx, 5)
+				due, err := s.Ends.DueCompensations(ctx, 5)
 				check(err)
 				for _, id := range due {
-					_, err := s.Compensate(ctx, id)
+					_, err := s.Ends.Compensate(ctx, id)
 					check(err)
 				}
-				c, err := s.Claim(ctx, request(3, types(WorkflowVersions{"undo", []int{1}, 1})))
+				c, err := s.Claims.Claim(ctx, request(3, types(WorkflowVersions{"undo", []int{1}, 1})))
 				check(err)
 				f := &Flush{}
 				for _, r := range c.Runs {
 					f.Finishes = append(f.Finishes, finish(r))
 				}
-				check(s.Flush(ctx, f))
+				check(s.Records.Flush(ctx, f))
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func TestRecordCompensation(t *testing.T) {
 		write(registering(r, "a", 4, asSecond))
 		wantCompensations(t, s, r.RunID, "a#compensation 2 RUNNING undo again", "b#compensation 1 RUNNING undo b",
 			"a#compensation 1 RUNNING undo a")
-		h, err := s.History(t.Context(), []uuid.UUID{r.RunID})
+		h, err := s.Histories.Latest(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(h[r.RunID]) != 2 {
 			t.Fatalf("history %+v, error %v: want the last registrations", h, err)
 		}
@@ -62,7 +62,7 @@ func TestRecordCompensation(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		tx := begin(t, s)
-		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil ||
+		if c, err := s.Records.WriteIn(t.Context(), tx, nil, record(r, "a", "x"), registering(r, "a", 1)); err != nil ||
 			!c.Written {
 			t.Errorf("written %t, error %v", c.Written, err)
 		}
@@ -71,7 +71,7 @@ func TestRecordCompensation(t *testing.T) {
 		wantCompensations(t, s, r.RunID, "a#compensation 1 RUNNING undo a")
 		supersede(t, s, r)
 		tx = begin(t, s)
-		if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "b", "x"), registering(r, "b", 2)); err != nil ||
+		if c, err := s.Records.WriteIn(t.Context(), tx, nil, record(r, "b", "x"), registering(r, "b", 2)); err != nil ||
 			c.Written {
 			t.Errorf("written %t under a lost lease, error %v", c.Written, err)
 		}
@@ -94,7 +94,7 @@ func TestCompensationStarts(t *testing.T) {
 	if len(out.Due) != 1 || out.Due[0] != (DueRun{out.Due[0].RunID, "other", "undo", 7}) {
 		t.Fatalf("stepped %+v", out)
 	}
-	got, err := s.Run(t.Context(), out.Due[0].RunID)
+	got, err := s.Runs.Get(t.Context(), out.Due[0].RunID)
 	if err != nil {
 		t.Fatal(err)
 	}

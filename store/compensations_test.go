@@ -45,7 +45,7 @@ func TestCompensateInOrder(t *testing.T) {
 			len(stepped.Step) > 0 {
 			t.Errorf("stepped %+v", stepped)
 		}
-		run, err := s.Run(t.Context(), c.RunID)
+		run, err := s.Runs.Get(t.Context(), c.RunID)
 		if err != nil || run.Parent != r.RunID || run.ParentStep != CompensationID([]string{"a", "c", "b"}[i]) ||
 			run.Priority != 2 || run.ExternalID != "" || !run.DeadlineAt.IsZero() {
 			t.Errorf("compensation %+v, %v", run, err)
@@ -187,14 +187,14 @@ func TestEndOfACompensationSteps(t *testing.T) {
 			return f.Step
 		},
 		"Cancel": func(t *testing.T, s *Store, c *ClaimedRun) []uuid.UUID {
-			out, err := s.Cancel(t.Context(), nil, c.RunID, Why{}, 0)
+			out, err := s.Runs.Cancel(t.Context(), nil, c.RunID, Why{}, 0)
 			if err != nil || len(out.Due) > 0 {
 				t.Errorf("%+v, %v", out, err)
 			}
 			return out.Step
 		},
 		"Terminate": func(t *testing.T, s *Store, c *ClaimedRun) []uuid.UUID {
-			out, err := s.Terminate(t.Context(), nil, c.RunID, Why{})
+			out, err := s.Runs.Terminate(t.Context(), nil, c.RunID, Why{})
 			if err != nil || len(out.Due) > 0 {
 				t.Errorf("%+v, %v", out, err)
 			}
@@ -240,7 +240,7 @@ func TestDueCompensations(t *testing.T) {
 		want = append(want, r.RunID)
 	}
 	for n := range 4 {
-		got, err := s.DueCompensations(t.Context(), n)
+		got, err := s.Ends.DueCompensations(t.Context(), n)
 		if err != nil || !slices.Equal(got, want[:n]) {
 			t.Errorf("due %v, want %v, error %v", got, want[:n], err)
 		}
@@ -248,7 +248,7 @@ func TestDueCompensations(t *testing.T) {
 	stepAll(t, s, want)
 	wantIDs(t, "due", mustDue(t, s))
 	// A message keeps nothing from going on.
-	if _, err := s.Signal(t.Context(), nil, Message{RunID: want[0], Name: "signal", ID: "1"}); err != nil {
+	if _, err := s.Messages.Send(t.Context(), nil, Message{RunID: want[0], Name: "signal", ID: "1"}); err != nil {
 		t.Fatal(err)
 	}
 	stepAll(t, s, mustDue(t, s))

@@ -31,7 +31,7 @@ type EventsKept struct {
 }
 
 // EventsKept looks for events that are kept for longer than their time.
-func (s *Store) EventsKept(ctx context.Context, db pg.DB) (out EventsKept, err error) {
+func (s Topics) EventsKept(ctx context.Context, db pg.DB) (out EventsKept, err error) {
 	type part struct {
 		number             int16
 		closed             bool

@@ -39,7 +39,7 @@ type consumerOfRun struct {
 }
 
 // lockConsumer locks the consumer of the run until the end of tx, so that no claim starts another one.
-func (s *Store) lockConsumer(ctx context.Context, tx pgx.Tx, run uuid.UUID) (c consumerOfRun, err error) {
+func (s *conn) lockConsumer(ctx context.Context, tx pgx.Tx, run uuid.UUID) (c consumerOfRun, err error) {
 	err = pg.AskRow(ctx, tx, lockConsumerOfRun, []any{s.namespace, run}, &c.name, &c.last, &c.completed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return consumerOfRun{}, nil
@@ -55,7 +55,7 @@ const keepConsumersOfKey = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run
 
 // keepConsumers locks the consumers of a group, whose pause tx changes: no claim pauses it because a run has failed.
 // Runs end nevertheless.
-func (s *Store) keepConsumers(ctx context.Context, tx pgx.Tx, key Key) error {
+func (s *conn) keepConsumers(ctx context.Context, tx pgx.Tx, key Key) error {
 	if !key.Group {
 		return nil
 	}

@@ -37,7 +37,7 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 				}
 				fails(t, s, runs[0])
 			case "Resume", "Restart":
-				if _, err := s.Terminate(t.Context(), nil, runs[0].RunID, Why{}); err != nil {
+				if _, err := s.Runs.Terminate(t.Context(), nil, runs[0].RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 				exec(t, s.pool, `UPDATE kagzi.workflow_runs SET finished_at = finished_at - interval '1 hour'`)
@@ -53,19 +53,19 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			var err error
 			switch what {
 			case "Trigger":
-				_, err = s.TriggerConsumer(t.Context(), tx, "c", false, Why{})
+				_, err = s.Consumers.Trigger(t.Context(), tx, "c", false, Why{})
 			case "Delete":
-				err = s.DeleteConsumer(t.Context(), tx, "c", Why{})
+				err = s.Consumers.Delete(t.Context(), tx, "c", Why{})
 			case "Skip":
-				err = s.SkipEvent(t.Context(), tx, "c", "a", "skipped", Why{})
+				err = s.Consumers.SkipEvent(t.Context(), tx, "c", "a", "skipped", Why{})
 			case "Pause":
-				_, err = s.Pause(t.Context(), tx, Pause{Key: runs[0].Key})
+				_, err = s.Pauses.Pause(t.Context(), tx, Pause{Key: runs[0].Key})
 			case "Unpause":
-				_, err = s.Unpause(t.Context(), tx, Pause{Key: runs[0].Key}, 0)
+				_, err = s.Pauses.Unpause(t.Context(), tx, Pause{Key: runs[0].Key}, 0)
 			case "Resume":
-				_, err = s.Resume(t.Context(), tx, runs[0].RunID, Why{})
+				_, err = s.Runs.Resume(t.Context(), tx, runs[0].RunID, Why{})
 			case "Restart":
-				_, err = s.Restart(t.Context(), tx,
+				_, err = s.Runs.Restart(t.Context(), tx,
 					Restart{Run: runs[0].RunID, New: newID(), Hash: func(b []byte) ([]byte, error) { return b, nil }})
 			}
 			if err != nil {
@@ -75,7 +75,7 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			start(t, s, newRun())
 			req := consumersRequest("c", "d")
 			req.Types = append(req.Types, WorkflowVersions{Type: "type", Versions: []int{1}, Default: 1})
-			got, err := s.Claim(t.Context(), req)
+			got, err := s.Claims.Claim(t.Context(), req)
 			if err != nil {
 				t.Fatalf("the claim: %v", err)
 			}
@@ -112,9 +112,9 @@ func TestFlushBesideChangeOfConsumer(t *testing.T) {
 			tx := begin(t, s)
 			var err error
 			if what == "Trigger" {
-				_, err = s.TriggerConsumer(t.Context(), tx, "c", false, Why{})
+				_, err = s.Consumers.Trigger(t.Context(), tx, "c", false, Why{})
 			} else {
-				err = s.DeleteConsumer(t.Context(), tx, "c", Why{})
+				err = s.Consumers.Delete(t.Context(), tx, "c", Why{})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func TestFlushBesideChangeOfConsumer(t *testing.T) {
 			e := finish(r)
 			e.Consumed = &Consumed{Consumer: "c", Topics: []ConsumedTopic{consumption(p, "a", "1")}}
 			f := &Flush{Finishes: []*Finish{e}, Records: []*Record{record(other, "step", "1")}}
-			if err := s.Flush(t.Context(), f); err != nil {
+			if err := s.Records.Flush(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
 			wantOutcome(t, "the record", f.Records[0].Outcome, Done)
@@ -153,7 +153,7 @@ func TestConsumerWhoseFailedRunIsDeleted(t *testing.T) {
 				fails(t, s, r)
 			case "cancelled":
 				pause(t, s, Pause{Key: r.Key})
-				if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
+				if _, err := s.Runs.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			default:
@@ -181,9 +181,10 @@ func TestRestartOfConsumerRun(t *testing.T) {
 	r := mustRun(t, s, "c")
 	fails(t, s, r)
 	mustNotRun(t, s, "c")
-	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
-		return b, nil
-	}})
+	_, err := s.Runs.Restart(t.Context(), nil,
+		Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
+			return b, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,9 +207,10 @@ func TestRestartOfCompletedConsumerRun(t *testing.T) {
 	p := peek(t, s, "c", "a")
 	completes(t, s, r, "one", time.Time{}, consumption(p, "a", "1"))
 	mustNotRun(t, s, "c")
-	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
-		return b, nil
-	}})
+	_, err := s.Runs.Restart(t.Context(), nil,
+		Restart{Run: r.RunID, New: newID(), Hash: func(b []byte) ([]byte, error) {
+			return b, nil
+		}})
 	wantError(t, err, ErrIDConflict)
 }
 

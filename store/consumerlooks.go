@@ -162,7 +162,7 @@ const consumersStarted = 16
 // consumersLook returns the statements with which a claim starts runs of the consumers of keys. start sends the second
 // one, once the claim has locked the keys and then read the answer of the first. It starts none of the consumers names;
 // with only none of the others.
-func (s *Store) consumersLook(names []string, only bool) (state pg.Step, start func(b *pgx.Batch, keys []string)) {
+func (s Consumers) consumersLook(names []string, only bool) (state pg.Step, start func(b *pgx.Batch, keys []string)) {
 	var last int64
 	var classes, objects []int64
 	state.Batch = &pgx.Batch{}

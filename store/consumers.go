@@ -11,6 +11,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Consumers keeps the consumers of topics, and reads events for them.
+type Consumers struct{ *conn }
+
 // A Consumer is a workflow that runs when there is something for it.
 type Consumer struct {
 	Name   string
@@ -137,8 +140,8 @@ var subscriptionColumns = columnsOf(upsertSubscriptions,
 	bigints("position", func(s subscription) int64 { return s.position }),
 )
 
-// RegisterConsumers stores the consumers of a worker, and makes a claim look at their keys.
-func (s *Store) RegisterConsumers(ctx context.Context, consumers []*Consumer) error {
+// Register stores the consumers of a worker, and makes a claim look at their keys.
+func (s Consumers) Register(ctx context.Context, consumers []*Consumer) error {
 	if len(consumers) == 0 {
 		return nil
 	}
@@ -187,9 +190,9 @@ SELECT count(*) > 0 FROM deleted`
 // ErrNoConsumer reports that there is no such consumer.
 var ErrNoConsumer = errors.New("no such consumer")
 
-// DeleteConsumer deletes the consumer with its state and its places in the topics. The events stay. A run of it that is
+// Delete deletes the consumer with its state and its places in the topics. The events stay. A run of it that is
 // under way goes on, and its end changes nothing more.
-func (s *Store) DeleteConsumer(ctx context.Context, tx pgx.Tx, name string, why Why) error {
+func (s Consumers) Delete(ctx context.Context, tx pgx.Tx, name string, why Why) error {
 	entry := NewEntry(EventDeleted, OnConsumer, name, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	return pg.Wrap("delete a consumer", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -225,10 +228,10 @@ WITH locked AS MATERIALIZED (
 )
 SELECT locked.task_queue, locked.active FROM locked`
 
-// TriggerConsumer makes a run of the consumer due now. If one of its group is active, then another one once that has
+// Trigger makes a run of the consumer due now. If one of its group is active, then another one once that has
 // ended; with unlessActive it does nothing instead, and returns ErrRunActive. It returns ErrNoConsumer if there is
 // none.
-func (s *Store) TriggerConsumer(ctx context.Context, tx pgx.Tx, name string, unlessActive bool,
+func (s Consumers) Trigger(ctx context.Context, tx pgx.Tx, name string, unlessActive bool,
 	why Why,
 ) (due DueRun, err error) {
 	entry := NewEntry(ActionTriggered, OnConsumer, name, why)
@@ -282,9 +285,9 @@ WITH overdue AS MATERIALIZED (
 )
 SELECT DISTINCT ON (overdue.task_queue) overdue.task_queue, overdue.consumer FROM overdue ORDER BY 1, 2`
 
-// RecheckConsumers leaves changes of consumers that are due without a worker having been told, and returns one of each
+// Recheck leaves changes of consumers that are due without a worker having been told, and returns one of each
 // queue. That happens to a new subscription: a transaction that was publishing when it was stored does not see it.
-func (s *Store) RecheckConsumers(ctx context.Context) (due []DueRun, err error) {
+func (s Consumers) Recheck(ctx context.Context) (due []DueRun, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, recheckConsumers, []any{s.namespace, clause.MaxQueues}, pg.Collect(&due, readDue))
 	})

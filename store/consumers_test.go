@@ -20,7 +20,7 @@ func consumerOf(name string, topics ...string) *Consumer {
 
 func subscribe(t *testing.T, s *Store, consumers ...*Consumer) {
 	t.Helper()
-	if err := s.RegisterConsumers(t.Context(), consumers); err != nil {
+	if err := s.Consumers.Register(t.Context(), consumers); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -67,7 +67,7 @@ func look(t *testing.T, s *Store) {
 
 func peek(t *testing.T, s *Store, consumer, topic string) Peek {
 	t.Helper()
-	p, err := s.Peek(t.Context(), consumer, topic, 1000, 1<<20, nil)
+	p, err := s.Consumers.Peek(t.Context(), consumer, topic, 1000, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestConsumerWhoseRunIsEnded(t *testing.T) {
 	s := open(t)
 	subscribe(t, s, consumerOf("c", "a"))
 	r := mustRun(t, s, "c")
-	if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
+	if _, err := s.Runs.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	mustNotRun(t, s, "c")
@@ -295,11 +295,11 @@ func TestConsumerWhoseRunIsEnded(t *testing.T) {
 
 	// The end of a run that was left behind changes nothing.
 	completes(t, s, r, "late", time.Time{})
-	if _, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err == nil {
+	if _, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{}); err == nil {
 		t.Error("a run that was left behind was resumed")
 	}
 	completes(t, s, next, "next", time.Time{})
-	if _, err := s.Resume(t.Context(), nil, r.RunID, Why{}); err == nil {
+	if _, err := s.Runs.Resume(t.Context(), nil, r.RunID, Why{}); err == nil {
 		t.Error("a run that was left behind was resumed")
 	}
 	if got := one[string](t, s.pool, `SELECT convert_from(state, 'UTF8') FROM kagzi.consumers`); got != "next" {
@@ -347,10 +347,10 @@ func TestDeleteConsumer(t *testing.T) {
 	if runs := due(t, s, "c", "d"); len(runs) != 2 {
 		t.Fatalf("%d runs", len(runs))
 	}
-	if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
+	if err := s.Consumers.Delete(t.Context(), nil, "c", Why{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err == nil {
+	if err := s.Consumers.Delete(t.Context(), nil, "c", Why{}); err == nil {
 		t.Error("deleted twice")
 	}
 	publishes(t, s, named("a", "1")...)
@@ -369,23 +369,23 @@ func TestTriggerConsumer(t *testing.T) {
 	s := open(t)
 	subscribe(t, s, consumerOf("c", "a"))
 	r := mustRun(t, s, "c")
-	if _, err := s.TriggerConsumer(t.Context(), nil, "c", true, Why{}); err == nil {
+	if _, err := s.Consumers.Trigger(t.Context(), nil, "c", true, Why{}); err == nil {
 		t.Error("triggered although a run is active")
 	}
 	completes(t, s, r, "", time.Time{})
 	mustNotRun(t, s, "c")
-	if due, err := s.TriggerConsumer(t.Context(), nil, "c", true, Why{}); err != nil ||
+	if due, err := s.Consumers.Trigger(t.Context(), nil, "c", true, Why{}); err != nil ||
 		due != (DueRun{uuid.Nil, "queue", "c", 0}) {
 		t.Errorf("%+v, %v", due, err)
 	}
 	r = mustRun(t, s, "c")
-	if _, err := s.TriggerConsumer(t.Context(), nil, "c", false, Why{}); err != nil {
+	if _, err := s.Consumers.Trigger(t.Context(), nil, "c", false, Why{}); err != nil {
 		t.Error(err)
 	}
 	completes(t, s, r, "", time.Time{})
 	completes(t, s, mustRun(t, s, "c"), "", time.Time{})
 	mustNotRun(t, s, "c")
-	if _, err := s.TriggerConsumer(t.Context(), nil, "x", false, Why{}); err == nil {
+	if _, err := s.Consumers.Trigger(t.Context(), nil, "x", false, Why{}); err == nil {
 		t.Error("triggered a consumer that there is not")
 	}
 }
@@ -402,7 +402,7 @@ func TestConsumerAfterAPause(t *testing.T) {
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`); n != 0 {
 		t.Fatal("a key is in the line although everything is paused")
 	}
-	if _, err := s.Unpause(t.Context(), nil, Pause{}, 0); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, Pause{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	mustNotRun(t, s, "c")
@@ -421,7 +421,7 @@ func TestConsumerOfALostWorker(t *testing.T) {
 	mustNotRun(t, s, "c")
 	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 	mustNotRun(t, s, "c")
-	if err := s.releaseAll(t.Context(), s.pool, &LostWorker{RecheckKeys: true}); err != nil {
+	if err := s.Workers.releaseAll(t.Context(), s.pool, &LostWorker{RecheckKeys: true}); err != nil {
 		t.Fatal(err)
 	}
 	mustRun(t, s, "c")
@@ -440,7 +440,7 @@ func TestRegisterConsumersAgain(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a"))
 	changed := consumerOf("c", "a")
 	changed.Priority = 3
-	if err := s.RegisterConsumers(t.Context(), []*Consumer{changed}); !pg.Locked(err) {
+	if err := s.Consumers.Register(t.Context(), []*Consumer{changed}); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	exec(t, tx, "ROLLBACK")
@@ -474,7 +474,7 @@ func TestRecheckConsumers(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a"), consumerOf("d", "a"))
 	rechecks := func(want ...DueRun) {
 		t.Helper()
-		if due, err := s.RecheckConsumers(t.Context()); err != nil || !slices.Equal(due, want) {
+		if due, err := s.Consumers.Recheck(t.Context()); err != nil || !slices.Equal(due, want) {
 			t.Errorf("%+v, %v; want %+v", due, err, want)
 		}
 	}
@@ -502,7 +502,7 @@ func TestRecheckConsumers(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now() WHERE consumer = 'd'`)
 	pause(t, s, Pause{Key: Key{Name: OwnGroup("d"), Group: true}})
 	rechecks()
-	if _, err := s.Unpause(t.Context(), nil, Pause{Key: Key{Name: OwnGroup("d"), Group: true}}, 0); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, Pause{Key: Key{Name: OwnGroup("d"), Group: true}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
@@ -583,12 +583,12 @@ func TestPeekBehindAPublisher(t *testing.T) {
 	tx := begin(t, s)
 	publishIn(t, s, tx, named("a", "open")...)
 	publishes(t, s, named("a", "3", "4", "5")...)
-	p, err := s.Peek(t.Context(), "c", "a", 3, 1<<20, nil)
+	p, err := s.Consumers.Peek(t.Context(), "c", "a", 3, 1<<20, nil)
 	if err != nil || !slices.Equal(eventIDs(p), []string{"1", "2"}) || p.More {
 		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
 	}
 	exec(t, tx, "COMMIT")
-	if p, err = s.Peek(t.Context(), "c", "a", 3, 1<<20, nil); err != nil ||
+	if p, err = s.Consumers.Peek(t.Context(), "c", "a", 3, 1<<20, nil); err != nil ||
 		!slices.Equal(eventIDs(p), []string{"1", "2", "open"}) || !p.More {
 		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
 	}
@@ -601,7 +601,7 @@ func TestKeysOfConsumersStay(t *testing.T) {
 	subscribe(t, s, consumerOf("c", "a"))
 	completes(t, s, mustRun(t, s, "c"), "", time.Time{})
 	mustNotRun(t, s, "c")
-	if deleted, _, err := s.PruneKeys(t.Context(), KeyCursor{}, 100); err != nil || deleted != 0 {
+	if deleted, _, err := s.Limits.PruneKeys(t.Context(), KeyCursor{}, 100); err != nil || deleted != 0 {
 		t.Errorf("deleted %d, %v", deleted, err)
 	}
 	publishes(t, s, named("a", "1")...)

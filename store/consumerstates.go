@@ -55,7 +55,7 @@ const lockConsumerRow = `SELECT x.consumer FROM kagzi.consumers x WHERE x.consum
 // SkipEvent makes the event one that the consumer has consumed; it may be so already. A run's end does the same with
 // other events: both only add ranges to what is consumed. It returns ErrNoConsumer if the consumer has never had the
 // topic, and ErrNoEvent.
-func (s *Store) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string, why Why) error {
+func (s Consumers) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string, why Why) error {
 	entry := NewEntry(ActionSkipped, OnConsumer, consumer, why)
 	entry.Changes = []Changed{{"topic", topic, ""}, {"event", id, ""}}
 	return pg.Wrap("skip an event", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {

@@ -14,7 +14,7 @@ import (
 
 func skip(t *testing.T, s *Store, consumer, topic, id string) {
 	t.Helper()
-	if err := s.SkipEvent(t.Context(), nil, consumer, topic, id, Why{}); err != nil {
+	if err := s.Consumers.SkipEvent(t.Context(), nil, consumer, topic, id, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -70,17 +70,18 @@ func TestSkipEvent(t *testing.T) {
 	}
 
 	for want, err := range map[error]error{
-		ErrNoConsumer: s.SkipEvent(t.Context(), nil, "x", "a", "1", Why{}),
-		ErrNoEvent:    s.SkipEvent(t.Context(), nil, "d", "a", "x", Why{}),
+		ErrNoConsumer: s.Consumers.SkipEvent(t.Context(), nil, "x", "a", "1", Why{}),
+		ErrNoEvent:    s.Consumers.SkipEvent(t.Context(), nil, "d", "a", "x", Why{}),
 	} {
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
-	if err := s.SkipEvent(t.Context(), nil, "d", "b", "1", Why{}); !errors.Is(err, ErrNoConsumer) {
+	if err := s.Consumers.SkipEvent(t.Context(), nil, "d", "b", "1", Why{}); !errors.Is(err, ErrNoConsumer) {
 		t.Errorf("got %v for a topic that the consumer has not", err)
 	}
-	if err := New(s.pool, "other").SkipEvent(t.Context(), nil, "d", "a", "1", Why{}); !errors.Is(err, ErrNoConsumer) {
+	other := New(s.pool, "other")
+	if err := other.Consumers.SkipEvent(t.Context(), nil, "d", "a", "1", Why{}); !errors.Is(err, ErrNoConsumer) {
 		t.Errorf("got %v in another namespace", err)
 	}
 }
@@ -120,7 +121,8 @@ func TestSkipEventRacesWithARun(t *testing.T) {
 			tx := begin(t, s)
 			second := func(ctx context.Context) (err error) {
 				for err = errors.New("not tried"); err != nil && ctx.Err() == nil; { // it waits only briefly
-					if err = s.Flush(ctx, &Flush{Finishes: []*Finish{e}}); !pg.Locked(err) && e.Outcome != Busy {
+					if err = s.Records.Flush(ctx, &Flush{Finishes: []*Finish{e}}); !pg.Locked(err) &&
+						e.Outcome != Busy {
 						return err
 					}
 					err = cmp.Or(err, errors.New("busy"))
@@ -128,13 +130,15 @@ func TestSkipEventRacesWithARun(t *testing.T) {
 				return err
 			}
 			if first == "skip" {
-				if err := s.SkipEvent(t.Context(), tx, "c", "a", "2", Why{}); err != nil {
+				if err := s.Consumers.SkipEvent(t.Context(), tx, "c", "a", "2", Why{}); err != nil {
 					t.Fatal(err)
 				}
 			} else {
 				exec(t, tx, `UPDATE kagzi.subscriptions s SET `+consumeRanges+
 					` FROM (SELECT $1::int8multirange AS ranges) done`, multirange(e.Consumed.Topics[0].Ranges))
-				second = func(ctx context.Context) error { return s.SkipEvent(ctx, nil, "c", "a", "2", Why{}) }
+				second = func(ctx context.Context) error {
+					return s.Consumers.SkipEvent(ctx, nil, "c", "a", "2", Why{})
+				}
 			}
 			meetsLock(t, s, func(ctx context.Context) {
 				if err := second(ctx); err != nil {

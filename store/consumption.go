@@ -62,7 +62,7 @@ type PendingEvent struct {
 
 // Peek returns the first n events of the topic that the consumer has not consumed, and that its run has not reserved.
 // Of these it returns no more than fit into the bytes; the first one always does.
-func (s *Store) Peek(ctx context.Context, consumer, topic string, n int, bytes int64,
+func (s Consumers) Peek(ctx context.Context, consumer, topic string, n int, bytes int64,
 	reserved [][2]int64,
 ) (p Peek, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {

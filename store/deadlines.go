@@ -64,7 +64,7 @@ FOR UPDATE SKIP LOCKED`
 // more tells the caller to call it again with o. It may be true after an error about single runs, too: the next batch
 // is smaller, and a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone,
 // more is false, and the rest waits for another pass.
-func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
+func (s Ends) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, read := max(1, overdueBatch>>o.halvings), 0
 	var last overdueRun
 	err = pg.Do(ctx, func(ctx context.Context) error {
@@ -108,7 +108,7 @@ func (s *Store) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns,
 
 // lockOverdue locks and returns the next runs whose deadline has passed; none if another coordinator holds
 // deadlineLock.
-func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int) (late []overdueRun, err error) {
+func (s Ends) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int) (late []overdueRun, err error) {
 	locked, err := pg.AskOne[bool](ctx, tx, deadlineLock, s.namespace)
 	if err != nil || !locked {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *Store) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit in
 // It waits for no lock, so the order does not matter. It returns the parent of each run of late and of each run below
 // them, and in free the runs of late whose whole family is locked. A family may grow until it is locked, so
 // lockFamilies repeats.
-func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx,
+func (s Ends) lockFamilies(ctx context.Context, tx pgx.Tx,
 	late []overdueRun,
 ) (parents map[uuid.UUID]uuid.UUID, free []uuid.UUID, err error) {
 	ids, locked, tried := make([]uuid.UUID, len(late)), map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
@@ -183,7 +183,7 @@ func (s *Store) lockFamilies(ctx context.Context, tx pgx.Tx,
 }
 
 // endFamilies ends the runs, and cancels the runs below them.
-func (s *Store) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID,
+func (s Ends) endFamilies(ctx context.Context, tx pgx.Tx, o *Overdue, parents map[uuid.UUID]uuid.UUID,
 	runs []uuid.UUID,
 ) (*CancelledRuns, error) {
 	ends := make(map[uuid.UUID]bool, len(runs))

@@ -36,7 +36,7 @@ func TestOverdueRunThatCannotEnd(t *testing.T) {
 			var failures []error
 			o := overdue()
 			for more := true; more; {
-				out, again, err := s.EndOverdue(t.Context(), o)
+				out, again, err := s.Ends.EndOverdue(t.Context(), o)
 				if err != nil {
 					failures = append(failures, err)
 				}
@@ -68,7 +68,7 @@ func TestOverdueRunsThatCannotEnd(t *testing.T) {
 	for {
 		calls, failed, more := 0, 0, true
 		for more {
-			out, again, err := s.EndOverdue(t.Context(), o)
+			out, again, err := s.Ends.EndOverdue(t.Context(), o)
 			if calls++; err != nil {
 				failed++
 			}

@@ -40,7 +40,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 			o := overdue()
 			for more := true; more; {
 				var err error
-				if _, more, err = s.EndOverdue(context.WithoutCancel(t.Context()), o); err != nil {
+				if _, more, err = s.Ends.EndOverdue(context.WithoutCancel(t.Context()), o); err != nil {
 					t.Error(err)
 				}
 			}
@@ -48,7 +48,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	}
 	all.Go(func() {
 		for _, id := range ids[50:150] {
-			if _, err := s.Cancel(t.Context(), nil, id, Why{}, 0); err != nil &&
+			if _, err := s.Runs.Cancel(t.Context(), nil, id, Why{}, 0); err != nil &&
 				!strings.Contains(err.Error(), ErrRunFinished.Error()) {
 				t.Error(err)
 			}
@@ -56,7 +56,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 	})
 	all.Go(func() {
 		for _, r := range workers {
-			if err := s.Flush(t.Context(), &Flush{Finishes: []*Finish{finish(r)}}); err != nil {
+			if err := s.Records.Flush(t.Context(), &Flush{Finishes: []*Finish{finish(r)}}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestOverdueRunsAndLostAnswers(t *testing.T) {
 				proxy := pgproxy.Start(t, db.DSN)
 				lossy := New(poolWith(t, proxy.DSN(), nil), "test")
 				lost := drop(proxy, matched())
-				if _, more, err := lossy.EndOverdue(t.Context(), overdue()); err == nil || more {
+				if _, more, err := lossy.Ends.EndOverdue(t.Context(), overdue()); err == nil || more {
 					t.Errorf("more %t, error %v", more, err)
 				}
 				<-lost.Done()
@@ -129,7 +129,7 @@ func TestOverdueRunsAndAFrozenCoordinator(t *testing.T) {
 	pass(t, s, 2*grace, late)
 	frozen := errors.New("frozen")
 	err := pg.Transact(t.Context(), s.pool, pg.Brief, func(tx pgx.Tx) error {
-		if found, err := s.lockOverdue(t.Context(), tx, overdue(), 10); err != nil || len(found) != 1 {
+		if found, err := s.Ends.lockOverdue(t.Context(), tx, overdue(), 10); err != nil || len(found) != 1 {
 			t.Errorf("found %v, error %v", found, err)
 		}
 		if other := endOverdueRuns(t, s); len(other.Ended) != 0 {

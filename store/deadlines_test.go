@@ -26,7 +26,7 @@ func endOverdueRuns(t *testing.T, s *Store) *CancelledRuns {
 	for more := true; more; {
 		var out *CancelledRuns
 		var err error
-		if out, more, err = s.EndOverdue(t.Context(), o); err != nil {
+		if out, more, err = s.Ends.EndOverdue(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 		all.add(out)
@@ -116,7 +116,7 @@ func TestOverdueRunsEnd(t *testing.T) {
 		}
 	}
 	// An operator can resume such a run.
-	if _, err := s.Resume(t.Context(), nil, sleeping, Why{}); err != nil {
+	if _, err := s.Runs.Resume(t.Context(), nil, sleeping, Why{}); err != nil {
 		t.Error(err)
 	}
 	if again := endOverdueRuns(t, s); len(again.Ended) != 0 {
@@ -180,7 +180,7 @@ func TestOverdueRunIsCompensated(t *testing.T) {
 		Records:     []*Record{registering(stuck, "booking", 1)},
 		Suspensions: []*Suspension{sleep(parent, -time.Second)},
 	})
-	out, err := s.Cancel(t.Context(), nil, stuck.RunID, Why{Reason: "mine"}, 0)
+	out, err := s.Runs.Cancel(t.Context(), nil, stuck.RunID, Why{Reason: "mine"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,11 +277,11 @@ func TestOverdueRunsEndInBatches(t *testing.T) {
 	wantIDs(t, "ended beside the locks", endOverdueRuns(t, s).Ended, ids[overdueBatch:]...)
 	commit(t, tx)
 	o := overdue()
-	out, more, err := s.EndOverdue(t.Context(), o)
+	out, more, err := s.Ends.EndOverdue(t.Context(), o)
 	if err != nil || len(out.Ended) != overdueBatch || !more {
 		t.Errorf("ended %d, more %t, error %v", len(out.Ended), more, err)
 	}
-	if out, more, err = s.EndOverdue(t.Context(), o); err != nil || len(out.Ended) != 0 || more {
+	if out, more, err = s.Ends.EndOverdue(t.Context(), o); err != nil || len(out.Ended) != 0 || more {
 		t.Errorf("ended %d, more %t, error %v", len(out.Ended), more, err)
 	}
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Deletions deletes runs that an operator names, and rows that have outlived their retention.
+type Deletions struct{ *conn }
+
 // What one transaction of a Delete removes at most, unless it is the caller's.
 const (
 	deletedRuns = 500
@@ -135,12 +138,14 @@ func (e *ActiveBelow) Error() string { return fmt.Sprintf("run %s below it is no
 // resumed. Further ones delete their rows. If they are many runs, the first one marks the run alone, and further ones
 // the runs below, 500 at a time; those that were resumed meanwhile stay. If the process dies, a coordinator does the
 // rest, or another call. In a caller's transaction everything happens at once. With dry nothing is deleted.
-func (s *Store) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool) (ids []uuid.UUID, err error) {
+func (s Deletions) Delete(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
+	dry bool,
+) (ids []uuid.UUID, err error) {
 	return s.deleteUntil(ctx, tx, id, why, dry, func(ids []uuid.UUID) error { return s.deleteMarked(ctx, ids) })
 }
 
 // deleteUntil is Delete, which calls rest with runs that are only marked yet.
-func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool,
+func (s Deletions) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why, dry bool,
 	rest func(ids []uuid.UUID) error,
 ) (ids []uuid.UUID, err error) {
 	event := newEvent(id, EventDeleted, why)
@@ -149,7 +154,7 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 		most = deletedRuns
 	}
 	tried, done := false, false // tried: an earlier try of our own transaction, whose answer may have been lost
-	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx2 pgx.Tx) error {
+	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx2 pgx.Tx) error {
 		done = false
 		runs, err := s.lockBelow(ctx, tx2, id, most)
 		if err == nil && len(runs) == 0 {
@@ -197,7 +202,7 @@ func (s *Store) deleteUntil(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Wh
 var errManyBelow = errors.New("too many runs for one transaction")
 
 // deleteFamily is Delete for many runs, each of whose transactions is about few of them.
-func (s *Store) deleteFamily(ctx context.Context, event RunEvent, dry bool) (ids []uuid.UUID, err error) {
+func (s Deletions) deleteFamily(ctx context.Context, event RunEvent, dry bool) (ids []uuid.UUID, err error) {
 	if err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		runs, err := s.lockStates(ctx, tx, []uuid.UUID{event.RunID}, event.RunID)
 		if err == nil && len(runs) == 0 {
@@ -241,7 +246,7 @@ func (s *Store) deleteFamily(ctx context.Context, event RunEvent, dry bool) (ids
 }
 
 // lockStates locks runs and returns those that exist. That of root has its parent.
-func (s *Store) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
+func (s Deletions) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 	root uuid.UUID,
 ) (runs []runBelow, err error) {
 	b := &pgx.Batch{}
@@ -253,7 +258,7 @@ func (s *Store) lockStates(ctx context.Context, tx pgx.Tx, ids []uuid.UUID,
 // mark writes the events of the deletion of runs, and marks them. first is the event of the run whose deletion takes
 // them along. It leaves out runs that are not over, but returns why if first's own run, which must be alone, cannot be
 // deleted.
-func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (marked []uuid.UUID, err error) {
+func (s Deletions) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (marked []uuid.UUID, err error) {
 	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		marked = nil
 		runs, err := s.lockStates(ctx, tx, ids, first.RunID)
@@ -281,7 +286,7 @@ func (s *Store) mark(ctx context.Context, first RunEvent, ids []uuid.UUID) (mark
 }
 
 // markBelow marks the children of a run that is marked, which the process did not come to that began to delete it.
-func (s *Store) markBelow(ctx context.Context, id uuid.UUID) error {
+func (s Deletions) markBelow(ctx context.Context, id uuid.UUID) error {
 	event := newEvent(id, EventDeleted, Why{Reason: "its parent is being deleted"})
 	return s.eachChild(ctx, s.pool, []uuid.UUID{id}, func(some []runBelow) error {
 		some = slices.DeleteFunc(some, func(r runBelow) bool { return r.marked || !r.over() })
@@ -330,7 +335,7 @@ const (
 
 // eachChild calls f with the children that belong to the parents, some at a time: however many there are, no statement
 // reads many.
-func (s *Store) eachChild(ctx context.Context, db pg.DB, parents []uuid.UUID,
+func (s Deletions) eachChild(ctx context.Context, db pg.DB, parents []uuid.UUID,
 	f func(some []runBelow) error,
 ) (err error) {
 	type parent struct{ id, after uuid.UUID } // after: the last child that was read
@@ -390,7 +395,7 @@ func readChild(row pgx.CollectableRow) (c childRow, err error) {
 
 // family returns the run and all below it that belong to it, without a lock. A run comes after its parent. The first
 // one has no status. It returns errManyBelow if they are more than most.
-func (s *Store) family(ctx context.Context, db pg.DB, id uuid.UUID, most int) (runs []runBelow, err error) {
+func (s Deletions) family(ctx context.Context, db pg.DB, id uuid.UUID, most int) (runs []runBelow, err error) {
 	runs = []runBelow{{id: id}}
 	for level := runs; len(level) > 0 && err == nil; {
 		var next []runBelow
@@ -411,7 +416,7 @@ func (s *Store) family(ctx context.Context, db pg.DB, id uuid.UUID, most int) (r
 // children after locking them: see cancelAll.
 //
 // It returns errManyBelow, and locks none, if they are more than most.
-func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int) (runs []runBelow, err error) {
+func (s Deletions) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int) (runs []runBelow, err error) {
 	for range 10 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			family, err := s.family(ctx, tx, id, most)
@@ -443,7 +448,7 @@ func (s *Store) lockBelow(ctx context.Context, tx pgx.Tx, id uuid.UUID, most int
 }
 
 // deletable returns why the first of the runs cannot be deleted with the others; nil if it can.
-func (s *Store) deletable(ctx context.Context, tx pgx.Tx, runs []runBelow) error {
+func (s Deletions) deletable(ctx context.Context, tx pgx.Tx, runs []runBelow) error {
 	for i, r := range runs {
 		switch {
 		case r.over():
@@ -469,7 +474,7 @@ SELECT e.run_id, e.event = 'DELETED' FROM kagzi.run_events e WHERE e.run_id = AN
 
 // writeDeletions writes the events of a deletion: one for the first run, and one for each run that goes with it. An
 // earlier try, or another call, may have written some for runs that are marked.
-func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, runs []runBelow) error {
+func (s Deletions) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, runs []runBelow) error {
 	recorded := map[uuid.UUID]bool{}
 	if slices.ContainsFunc(runs, func(r runBelow) bool { return r.marked }) {
 		err := pg.Ask(ctx, tx, recordedDeletions, []any{s.namespace, array(idsOf(runs))}, func(rows pgx.Rows) error {
@@ -507,7 +512,7 @@ func (s *Store) writeDeletions(ctx context.Context, tx pgx.Tx, first RunEvent, r
 
 // deleteMarked deletes runs that are marked, some at a time, parents before their children. If they have many rows, it
 // first deletes the rows of each. It waits for a coordinator that does the same.
-func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
+func (s Deletions) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
 	for chunk := range slices.Chunk(ids, deletedRuns) {
 		var done bool
 		for !done {
@@ -527,7 +532,7 @@ func (s *Store) deleteMarked(ctx context.Context, ids []uuid.UUID) error {
 }
 
 // deleteFew deletes runs that are marked, unless they have many rows.
-func (s *Store) deleteFew(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (done bool, err error) {
+func (s Deletions) deleteFew(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (done bool, err error) {
 	var rows int64
 	b := &pgx.Batch{}
 	b.Queue(lockRuns, s.namespace, array(ids))
@@ -543,7 +548,7 @@ func (s *Store) deleteFew(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) (done
 }
 
 // deleteRows deletes the rows of runs that are marked, in portions.
-func (s *Store) deleteRows(ctx context.Context, ids []uuid.UUID) error {
+func (s Deletions) deleteRows(ctx context.Context, ids []uuid.UUID) error {
 	for _, id := range ids {
 		for more := 1; more > 0; {
 			err := pg.Again(ctx, func(ctx context.Context) (err error) {
@@ -566,18 +571,18 @@ WHERE q.run_id > $2 AND q.namespace_id = $1 AND q.waiting_on = '` +
 ORDER BY q.run_id
 LIMIT $3`
 
-// MarkedRuns returns the runs that are being deleted in several transactions, by ID: up to n with IDs after the one
+// Marked returns the runs that are being deleted in several transactions, by ID: up to n with IDs after the one
 // given.
-func (s *Store) MarkedRuns(ctx context.Context, after uuid.UUID, n int) (ids []uuid.UUID, err error) {
+func (s Deletions) Marked(ctx context.Context, after uuid.UUID, n int) (ids []uuid.UUID, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, markedRuns, []any{s.namespace, after, n}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 	})
 	return ids, pg.Wrap("find runs that are being deleted", err)
 }
 
-// FinishDeletions deletes runs that MarkedRuns has returned. It does not wait for others that delete them, too: it
+// Finish deletes runs that Marked has returned. It does not wait for others that delete them, too: it
 // leaves runs that they have locked, and returns an error that is Locked if they have locked rows of a run.
-func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
+func (s Deletions) Finish(ctx context.Context, ids []uuid.UUID) error {
 	err := s.withFree(ctx, ids, func(_ context.Context, _ pgx.Tx, free []uuid.UUID) error {
 		ids = free
 		return nil
@@ -601,7 +606,7 @@ func (s *Store) FinishDeletions(ctx context.Context, ids []uuid.UUID) error {
 }
 
 // withFree calls f in a transaction that has locked those of the runs that no other has locked.
-func (s *Store) withFree(ctx context.Context, ids []uuid.UUID,
+func (s Deletions) withFree(ctx context.Context, ids []uuid.UUID,
 	f func(ctx context.Context, tx pgx.Tx, free []uuid.UUID) error,
 ) error {
 	err := pg.Do(ctx, func(ctx context.Context) error {
@@ -623,8 +628,8 @@ WHERE e.external_id = $2 AND e.namespace_id = $1 AND e.event = 'DELETED'
 ORDER BY e.occurred_at DESC
 LIMIT 1`
 
-// FindDeleted returns the run with this external ID that was deleted last.
-func (s *Store) FindDeleted(ctx context.Context, externalID string) (id uuid.UUID, err error) {
+// Find returns the run with this external ID that was deleted last.
+func (s Deletions) Find(ctx context.Context, externalID string) (id uuid.UUID, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) (err error) {
 		id, err = pg.AskOne[uuid.UUID](ctx, s.pool, findDeleted, s.namespace, externalID)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -651,8 +656,8 @@ WITH locked AS MATERIALIZED (
 )
 SELECT count(*) FROM deleted`
 
-// PruneDeletions deletes up to limit events of deletions that are older than keep, and returns how many it has deleted.
-func (s *Store) PruneDeletions(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
+// PruneEvents deletes up to limit events of deletions that are older than keep, and returns how many it has deleted.
+func (s Deletions) PruneEvents(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		n, err = pg.AskOne[int64](ctx, s.pool, pruneDeletions, s.namespace, pg.Micros(keep), limit)
 		return err

@@ -24,7 +24,7 @@ func TestDeleteMeetsRetention(t *testing.T) {
 	lockRow(t, tx, parent)
 	exec(t, tx, deleteRuns, s.namespace, []uuid.UUID{parent})
 	meetsLock(t, s, func(ctx context.Context) {
-		wantError(t, second(s.Delete(ctx, nil, parent, Why{"why", "who"}, false)), ErrRunNotFound)
+		wantError(t, second(s.Deletions.Delete(ctx, nil, parent, Why{"why", "who"}, false)), ErrRunNotFound)
 	}, func() { commit(t, tx) })
 	if left := rowsOf(t, s, child); left != "1 3 1 1" {
 		t.Errorf("left of the child %s", left)
@@ -46,10 +46,11 @@ func TestDeleteMeetsDelete(t *testing.T) {
 	var deleting sync.WaitGroup
 	ctx := context.WithoutCancel(t.Context())
 	// waits for tx, in the middle of the steps
-	deleting.Go(func() { wantError(t, s.deleteRows(ctx, []uuid.UUID{id}), nil) })
+	deleting.Go(func() { wantError(t, s.Deletions.deleteRows(ctx, []uuid.UUID{id}), nil) })
 	waitForWaiter(t, s)
 	deleting.Go(func() {
-		if err := second(s.Delete(ctx, nil, id, Why{}, false)); err != nil && !errors.Is(err, ErrRunNotFound) {
+		if err := second(s.Deletions.Delete(ctx, nil, id, Why{}, false)); err != nil &&
+			!errors.Is(err, ErrRunNotFound) {
 			t.Error(err)
 		}
 	})
@@ -78,13 +79,13 @@ func TestPruneStepsBesideAnother(t *testing.T) {
 	tx := begin(t, s)
 	exec(t, tx, pruneSteps, s.namespace, id, 4)
 	meetsLock(t, s, func(ctx context.Context) {
-		if n, err := s.pruneSteps(ctx, pg.Patient, id, 4); n == 0 || err != nil {
+		if n, err := s.Deletions.pruneSteps(ctx, pg.Patient, id, 4); n == 0 || err != nil {
 			t.Errorf("%d rows, %v; left %s", n, err, rowsOf(t, s, id))
 		}
 	}, func() { commit(t, tx) })
 	for n := 1; n > 0; {
 		var err error
-		if n, err = s.pruneSteps(t.Context(), pg.Patient, id, 4); err != nil {
+		if n, err = s.Deletions.pruneSteps(t.Context(), pg.Patient, id, 4); err != nil {
 			t.Fatal(err)
 		}
 	}

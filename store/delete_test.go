@@ -19,7 +19,7 @@ import (
 
 func mustDelete(t *testing.T, s *Store, id uuid.UUID) []uuid.UUID {
 	t.Helper()
-	ids, err := s.Delete(t.Context(), nil, id, Why{"why", "who"}, false)
+	ids, err := s.Deletions.Delete(t.Context(), nil, id, Why{"why", "who"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func mustDelete(t *testing.T, s *Store, id uuid.UUID) []uuid.UUID {
 // deletionOf returns the event that a deleted run has left, and fails if that is not all that is left.
 func deletionOf(t *testing.T, s *Store, id uuid.UUID) RunEvent {
 	t.Helper()
-	events, err := s.RunEvents(t.Context(), id)
+	events, err := s.Runs.Events(t.Context(), id)
 	if left := rowsOf(t, s, id); err != nil || left != "0 0 0 1" || len(events) != 1 ||
 		events[0].Event != EventDeleted {
 		t.Fatalf("left %s, events %+v, %v", left, events, err)
@@ -63,16 +63,16 @@ func TestDelete(t *testing.T) {
 		}
 		deletionOf(t, s, grandchild)
 		for _, id := range []uuid.UUID{detached, stranger} {
-			if _, err := s.Run(t.Context(), id); err != nil {
+			if _, err := s.Runs.Get(t.Context(), id); err != nil {
 				t.Errorf("another run: %v", err)
 			}
 		}
-		if id, err := s.FindDeleted(t.Context(), "order-42"); err != nil || id != parent {
+		if id, err := s.Deletions.Find(t.Context(), "order-42"); err != nil || id != parent {
 			t.Errorf("found %v, %v", id, err)
 		}
-		wantError(t, second(s.FindDeleted(t.Context(), "order-43")), ErrRunNotFound)
-		wantError(t, second(New(s.pool, "other").FindDeleted(t.Context(), "order-42")), ErrRunNotFound)
-		wantError(t, second(s.Delete(t.Context(), nil, parent, Why{}, false)), ErrRunNotFound)
+		wantError(t, second(s.Deletions.Find(t.Context(), "order-43")), ErrRunNotFound)
+		wantError(t, second(New(s.pool, "other").Deletions.Find(t.Context(), "order-42")), ErrRunNotFound)
+		wantError(t, second(s.Deletions.Delete(t.Context(), nil, parent, Why{}, false)), ErrRunNotFound)
 		mustDelete(t, s, detached) // its parent does not need it any more
 	})
 
@@ -82,7 +82,7 @@ func TestDelete(t *testing.T) {
 		parent := old(t, s, Failed, time.Hour)
 		child := old(t, s, Completed, time.Hour, withParent(parent))
 		active := start(t, s, newRun(withParent(child)))[0]
-		try := func(id uuid.UUID) error { return second(s.Delete(t.Context(), nil, id, Why{}, false)) }
+		try := func(id uuid.UUID) error { return second(s.Deletions.Delete(t.Context(), nil, id, Why{}, false)) }
 		wantError(t, try(active), ErrRunActive)
 		if e, ok := errors.AsType[*ActiveBelow](try(parent)); !ok || e.RunID != active {
 			t.Errorf("%+v", e)
@@ -91,8 +91,9 @@ func TestDelete(t *testing.T) {
 		if e, ok := errors.AsType[*NeededRun](try(child)); !ok || e.Parent != parent {
 			t.Errorf("%+v", e)
 		}
-		wantError(t, second(New(s.pool, "other").Delete(t.Context(), nil, parent, Why{}, false)), ErrRunNotFound)
-		if ids, err := s.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 3 {
+		wantError(t, second(New(s.pool, "other").Deletions.Delete(t.Context(), nil, parent, Why{}, false)),
+			ErrRunNotFound)
+		if ids, err := s.Deletions.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 3 {
 			t.Errorf("a dry run: %v, %v", ids, err)
 		}
 		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 3 {
@@ -111,11 +112,12 @@ func TestDelete(t *testing.T) {
 		e := finish(r)
 		e.Status, e.ErrorKind, e.Error, e.Output = Failed, "kind", "error", nil
 		flush(t, s, &Flush{Finishes: []*Finish{e}})
-		if e, ok := errors.AsType[*NeededRun](second(s.Delete(t.Context(), nil, r.RunID, Why{}, false))); !ok ||
+		if e, ok := errors.AsType[*NeededRun](second(s.Deletions.Delete(t.Context(), nil, r.RunID, Why{},
+			false))); !ok ||
 			e.Consumer != "c" {
 			t.Errorf("%+v: the consumer would not learn that its run has failed", e)
 		}
-		if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
+		if err := s.Consumers.Delete(t.Context(), nil, "c", Why{}); err != nil {
 			t.Fatal(err)
 		}
 		mustDelete(t, s, r.RunID)
@@ -126,7 +128,7 @@ func TestDelete(t *testing.T) {
 		s := open(t)
 		id := withRows(t, s, old(t, s, Failed, time.Hour), deletedRows+10)
 		tx := begin(t, s)
-		if _, err := s.Delete(t.Context(), tx, id, Why{}, false); err != nil {
+		if _, err := s.Deletions.Delete(t.Context(), tx, id, Why{}, false); err != nil {
 			t.Fatal(err)
 		}
 		if n := one[int](t, tx, `SELECT count(*) FROM kagzi.step_runs`); n > 0 {
@@ -145,18 +147,18 @@ func TestDeleteMeetsResume(t *testing.T) {
 	s := open(t)
 	a, b := old(t, s, Failed, time.Hour), old(t, s, Failed, time.Hour)
 	tx := begin(t, s)
-	if _, err := s.Resume(t.Context(), tx, a, Why{}); err != nil {
+	if _, err := s.Runs.Resume(t.Context(), tx, a, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	meetsLock(t, s, func(ctx context.Context) {
-		wantError(t, second(s.Delete(ctx, nil, a, Why{}, false)), ErrRunActive)
+		wantError(t, second(s.Deletions.Delete(ctx, nil, a, Why{}, false)), ErrRunActive)
 	}, func() { commit(t, tx) })
 	tx = begin(t, s)
-	if _, err := s.Delete(t.Context(), tx, b, Why{}, false); err != nil {
+	if _, err := s.Deletions.Delete(t.Context(), tx, b, Why{}, false); err != nil {
 		t.Fatal(err)
 	}
 	meetsLock(t, s, func(ctx context.Context) {
-		wantError(t, second(s.Resume(ctx, nil, b, Why{})), ErrRunNotFound)
+		wantError(t, second(s.Runs.Resume(ctx, nil, b, Why{})), ErrRunNotFound)
 	}, func() { commit(t, tx) })
 }
 
@@ -179,7 +181,8 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 		child := old(t, s, Completed, time.Hour, withParent(id))
 		ctx, cancel := context.WithCancel(t.Context())
 		dies := func(ids []uuid.UUID) error { cancel(); return ctx.Err() }
-		if _, err := s.deleteUntil(ctx, nil, id, Why{"why", "who"}, false, dies); !errors.Is(err, context.Canceled) {
+		if _, err := s.Deletions.deleteUntil(ctx, nil, id, Why{"why", "who"}, false, dies); !errors.Is(err,
+			context.Canceled) {
 			t.Fatal(err)
 		}
 		if row := readRow(t, s.pool, id); row.WaitingOn == nil || *row.WaitingOn != clause.BeingDeleted {
@@ -188,10 +191,10 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 		if left := rowsOf(t, s, id); left != "1 5000 1 2" {
 			t.Errorf("left %s", left)
 		}
-		wantError(t, second(s.Resume(t.Context(), nil, id, Why{})), ErrRunNotFound)
+		wantError(t, second(s.Runs.Resume(t.Context(), nil, id, Why{})), ErrRunNotFound)
 		switch what {
 		case "AnotherCall":
-			if _, err := s.Delete(t.Context(), nil, id, Why{"another", "somebody"}, false); err != nil {
+			if _, err := s.Deletions.Delete(t.Context(), nil, id, Why{"another", "somebody"}, false); err != nil {
 				t.Fatal(err)
 			}
 		case "Coordinator":
@@ -202,7 +205,7 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 			finishDeletions(t, s, id, child) // another coordinator has found them, too
 		default:
 			for more := 1; more > 0; {
-				more, _ = s.PruneSteps(t.Context(), id, deletedRows)
+				more, _ = s.Deletions.PruneSteps(t.Context(), id, deletedRows)
 			}
 			for range 2 { // parents first
 				prune(t, s, Retention{Completed: 40 * day, Failed: 40 * day}, deletedRows, id, child)
@@ -217,7 +220,7 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 
 func markedOf(t *testing.T, s *Store) []uuid.UUID {
 	t.Helper()
-	ids, err := s.MarkedRuns(t.Context(), uuid.Nil, 10)
+	ids, err := s.Deletions.Marked(t.Context(), uuid.Nil, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +229,7 @@ func markedOf(t *testing.T, s *Store) []uuid.UUID {
 
 func finishDeletions(t *testing.T, s *Store, ids ...uuid.UUID) {
 	t.Helper()
-	if err := s.FinishDeletions(t.Context(), ids); err != nil {
+	if err := s.Deletions.Finish(t.Context(), ids); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -248,7 +251,7 @@ func TestMarkedRuns(t *testing.T) {
 		t.Errorf("marked %v, want %v", got, ids)
 	}
 	for i, after := range []uuid.UUID{uuid.Nil, ids[0]} {
-		if got, err := s.MarkedRuns(t.Context(), after, 1); err != nil || !slices.Equal(got, ids[i:i+1]) {
+		if got, err := s.Deletions.Marked(t.Context(), after, 1); err != nil || !slices.Equal(got, ids[i:i+1]) {
 			t.Errorf("page %d: %v, %v", i, got, err)
 		}
 	}
@@ -274,14 +277,14 @@ func TestDeleteMeetsCoordinator(t *testing.T) {
 	s := open(t)
 	id := withRows(t, s, old(t, s, Failed, time.Hour), 2*deletedRows)
 	child := old(t, s, Completed, time.Hour, withParent(id))
-	_, err := s.deleteUntil(t.Context(), nil, id, Why{"why", "who"}, false, func(ids []uuid.UUID) error {
+	_, err := s.Deletions.deleteUntil(t.Context(), nil, id, Why{"why", "who"}, false, func(ids []uuid.UUID) error {
 		tx := begin(t, s) // the coordinator's, which has deleted some
 		exec(t, tx, `DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id < 'step-3'`, id)
-		if err := s.FinishDeletions(t.Context(), ids); !pg.Locked(err) {
+		if err := s.Deletions.Finish(t.Context(), ids); !pg.Locked(err) {
 			t.Errorf("error %v, want that another one works on it", err)
 		}
 		var err error
-		meetsLock(t, s, func(ctx context.Context) { err = s.deleteMarked(ctx, ids) }, func() {
+		meetsLock(t, s, func(ctx context.Context) { err = s.Deletions.deleteMarked(ctx, ids) }, func() {
 			exec(t, tx, `SELECT pg_sleep(0.8)`) // so long does a portion take on a slow server
 			commit(t, tx)
 		})
@@ -338,7 +341,7 @@ func TestDeleteReadsALargeFamilyInPortions(t *testing.T) {
 		return parent
 	}
 	parent := family()
-	if ids, err := s.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 5+childrenRead+
+	if ids, err := s.Deletions.Delete(t.Context(), nil, parent, Why{}, true); err != nil || len(ids) != 5+childrenRead+
 		childrenRead/3+1 {
 		t.Fatalf("a dry run finds %d runs: %v", len(ids), err)
 	}
@@ -394,16 +397,17 @@ func TestFinishDeletionOfALargeFamily(t *testing.T) {
 	active, below := ids[len(ids)-1], ids[len(ids)-2]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()
 		WHERE run_id <> $1 AND run_id <> $2`, active, parent)
-	_, err := s.Delete(t.Context(), nil, parent, Why{}, false)
+	_, err := s.Deletions.Delete(t.Context(), nil, parent, Why{}, false)
 	if e, ok := errors.AsType[*ActiveBelow](err); !ok || e.RunID != active || len(markedOf(t, s)) > 0 {
 		t.Fatalf("error %v, and %v are marked", err, markedOf(t, s))
 	}
-	if marked, err := s.mark(t.Context(), newEvent(parent, EventDeleted, Why{}), []uuid.UUID{parent}); err != nil ||
+	if marked, err := s.Deletions.mark(t.Context(), newEvent(parent, EventDeleted, Why{}),
+		[]uuid.UUID{parent}); err != nil ||
 		!slices.Equal(marked, []uuid.UUID{parent}) {
 		t.Fatalf("marked %v, error %v", marked, err)
 	}
 	for marked := markedOf(t, s); len(marked) > 0; marked = markedOf(t, s) {
-		if err := s.FinishDeletions(t.Context(), marked); err != nil {
+		if err := s.Deletions.Finish(t.Context(), marked); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -447,10 +451,10 @@ func TestPruneDeletions(t *testing.T) {
 	mustDelete(t, s, b)
 	withRows(t, s, old(t, s, Failed, time.Hour), 1)
 	exec(t, s.pool, `UPDATE kagzi.run_events SET occurred_at = now() - interval '3 hours' WHERE event <> 'DELETED'`)
-	if n, err := New(s.pool, "other").PruneDeletions(t.Context(), time.Minute, 10); n != 0 || err != nil {
+	if n, err := New(s.pool, "other").Deletions.PruneEvents(t.Context(), time.Minute, 10); n != 0 || err != nil {
 		t.Errorf("pruned %d of another namespace, %v", n, err)
 	}
-	if n, err := s.PruneDeletions(t.Context(), time.Hour, 10); n != 1 || err != nil {
+	if n, err := s.Deletions.PruneEvents(t.Context(), time.Hour, 10); n != 1 || err != nil {
 		t.Errorf("pruned %d, %v", n, err)
 	}
 	deletionOf(t, s, b)

@@ -11,6 +11,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Ends ends runs whose workers do not end them: cancelled ones, late ones, those that compensate.
+type Ends struct{ *conn }
+
 // An ending says how a run ends if its worker does not end it.
 type ending struct {
 	run    uuid.UUID
@@ -167,7 +170,7 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 
 // end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and
 // expired that the leases of those that are RUNNING have expired.
-func (s *Store) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
+func (s Ends) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
 	grace time.Duration,
 ) (*CancelledRuns, error) {
 	out := &CancelledRuns{}

@@ -87,7 +87,7 @@ type eventPart struct {
 //
 // Each step is a transaction of its own. One that empties a partition and then waits for publishers would wait for
 // those who wait for that partition.
-func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) error {
+func (s Topics) RotateEvents(ctx context.Context, keep, pending time.Duration) error {
 	held := map[int16]bool{} // partitions that were found to have pending events
 	step := func(f func(context.Context, pgx.Tx, []eventPart) error) error {
 		return pg.Do(ctx, func(ctx context.Context) error {
@@ -124,7 +124,7 @@ func (s *Store) RotateEvents(ctx context.Context, keep, pending time.Duration) e
 
 // removeOldPart empties one partition whose events are too old, if there is one without pending events. It adds those
 // with pending events to held.
-func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart,
+func (s Topics) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart,
 	held map[int16]bool,
 ) (did bool, err error) {
 	for _, p := range parts {
@@ -150,7 +150,7 @@ func (s *Store) removeOldPart(ctx context.Context, tx pgx.Tx, parts []eventPart,
 type PartHolder struct{ Namespace, Consumer, Topic string }
 
 // partHolder returns a consumer for which the partition is kept, nil if there is none.
-func (s *Store) partHolder(ctx context.Context, db pg.DB, part int16) (*PartHolder, error) {
+func (s Topics) partHolder(ctx context.Context, db pg.DB, part int16) (*PartHolder, error) {
 	var h PartHolder
 	err := pg.AskRow(ctx, db, partHolder, []any{part}, &h.Namespace, &h.Consumer, &h.Topic)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -161,7 +161,7 @@ func (s *Store) partHolder(ctx context.Context, db pg.DB, part int16) (*PartHold
 
 // openNextPart opens another partition if it is time, and there is one without events. Otherwise the one that is open
 // has to do.
-func (s *Store) openNextPart(ctx context.Context, tx pgx.Tx, parts []eventPart) error {
+func (s Topics) openNextPart(ctx context.Context, tx pgx.Tx, parts []eventPart) error {
 	if len(parts) == 0 {
 		return pg.Ask(ctx, tx, openFirstPart, nil, nil)
 	}

@@ -8,7 +8,7 @@ import (
 
 func rotatePending(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 600*time.Hour); err != nil {
+	if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 600*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -66,7 +66,7 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 		}, false},
 		{"Deleted", func(t *testing.T, s *Store) {
 			subscribe(t, s, consumerOf("c", "a"))
-			if err := s.DeleteConsumer(t.Context(), nil, "c", Why{}); err != nil {
+			if err := s.Consumers.Delete(t.Context(), nil, "c", Why{}); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
@@ -86,21 +86,21 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 		{"OfAnotherNamespace", func(t *testing.T, s *Store) {
 			other := New(s.pool, "other")
 			subscribe(t, other, consumerOf("c", "a"))
-			if err := other.RotateEvents(t.Context(), time.Hour, 100*time.Hour); err != nil {
+			if err := other.Topics.RotateEvents(t.Context(), time.Hour, 100*time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
 		{"OfAnotherNamespaceThatKeepsForLess", func(t *testing.T, s *Store) {
 			other := New(s.pool, "other")
 			subscribe(t, other, consumerOf("c", "a"))
-			if err := other.RotateEvents(t.Context(), time.Hour, 2*time.Hour); err != nil {
+			if err := other.Topics.RotateEvents(t.Context(), time.Hour, 2*time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
 		{"OfADeadNamespace", func(t *testing.T, s *Store) {
 			other := New(s.pool, "other")
 			subscribe(t, other, consumerOf("c", "a"))
-			if err := other.RotateEvents(t.Context(), time.Hour, 100*time.Hour); err != nil {
+			if err := other.Topics.RotateEvents(t.Context(), time.Hour, 100*time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			exec(t, s.pool, `UPDATE kagzi.event_keepers SET told_at = told_at - interval '31 days'

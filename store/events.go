@@ -62,7 +62,7 @@ ON CONFLICT DO NOTHING`
 
 // writeEvents writes the events of a caller's change in tx, its transaction, and to the audit log. Events that exist
 // stay.
-func (s *Store) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
+func (s *conn) writeEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	b := &pgx.Batch{}
 	b.Queue(insertEvents, eventColumns.args(s.namespace, events)...)
 	b.Queue(insertAudit, auditColumns.args(s.namespace, audited(events))...)
@@ -83,7 +83,7 @@ func audited(events []RunEvent) (entries []AuditEntry) {
 }
 
 // writeOwnEvents is writeEvents for a change that no caller asked for: it is not in the audit log.
-func (s *Store) writeOwnEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
+func (s *conn) writeOwnEvents(ctx context.Context, tx pgx.Tx, events ...RunEvent) error {
 	return pg.Ask(ctx, tx, insertEvents, eventColumns.args(s.namespace, events), nil)
 }
 
@@ -103,7 +103,7 @@ const eventExists = `
 SELECT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = $2 AND e.event_id = $3 AND e.namespace_id = $1)`
 
 // hasEvent reports whether the event exists: if so, an earlier try of its verb, whose answer was lost, took effect.
-func (s *Store) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
+func (s *conn) hasEvent(ctx context.Context, tx pgx.Tx, e RunEvent) (bool, error) {
 	return pg.AskOne[bool](ctx, tx, eventExists, s.namespace, e.RunID, e.ID)
 }
 
@@ -115,8 +115,8 @@ FROM kagzi.run_events e
 WHERE e.run_id = $2 AND e.namespace_id = $1
 ORDER BY e.occurred_at, e.event_id`
 
-// RunEvents returns the events of a run, oldest first.
-func (s *Store) RunEvents(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
+// Events returns the events of a run, oldest first.
+func (s Runs) Events(ctx context.Context, run uuid.UUID) (events []RunEvent, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, runEvents, []any{s.namespace, run},
 			pg.Collect(&events, func(row pgx.CollectableRow) (e RunEvent, err error) {

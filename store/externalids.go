@@ -121,7 +121,7 @@ CROSS JOIN LATERAL (
 ) r`
 
 // holders returns the runs that sql finds for the external IDs, by external ID.
-func (s *Store) holders(ctx context.Context, db pg.DB, sql string, externals []string) (map[string]*holder, error) {
+func (s *conn) holders(ctx context.Context, db pg.DB, sql string, externals []string) (map[string]*holder, error) {
 	found := make(map[string]*holder, len(externals))
 	err := pg.Ask(ctx, db, sql, []any{s.namespace, externals}, func(rows pgx.Rows) error {
 		for rows.Next() {

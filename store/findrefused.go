@@ -55,7 +55,7 @@ const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_ke
 // about single rows. It claims parts of what the claim may take, smaller and smaller ones, and takes nothing: each of
 // these transactions is rolled back. If ctx ends, or a transaction fails otherwise, FindRefused returns what it has
 // found.
-func (s *Store) FindRefused(ctx context.Context, req ClaimRequest, err error) map[Claimable]error {
+func (s Claims) FindRefused(ctx context.Context, req ClaimRequest, err error) map[Claimable]error {
 	found := map[Claimable]error{}
 	if !refusesRow(err) {
 		return found
@@ -108,7 +108,7 @@ func refusesRow(err error) bool {
 }
 
 // try sends the claim as a trial.
-func (s *Store) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim, err error) {
+func (s Claims) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim, err error) {
 	if ctx.Err() != nil {
 		return Claim{}, ctx.Err()
 	}
@@ -125,7 +125,7 @@ func (s *Store) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim
 }
 
 // claimables returns the runs that a claim may take after it has locked the keys, and the consumers of these keys.
-func (s *Store) claimables(ctx context.Context, req ClaimRequest,
+func (s Claims) claimables(ctx context.Context, req ClaimRequest,
 	keys *lockedKeys,
 ) (runs []uuid.UUID, consumers []string, err error) {
 	types, priorities, versions, _ := req.pairs()

@@ -24,7 +24,7 @@ const (
 )
 
 // findWorker returns the worker's status.
-func (s *Store) findWorker(ctx context.Context, db pg.DB, id uuid.UUID) (status string, err error) {
+func (s Workers) findWorker(ctx context.Context, db pg.DB, id uuid.UUID) (status string, err error) {
 	status, err = pg.AskOne[string](ctx, db, clause.FindWorker, s.namespace, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrWorkerNotFound
@@ -37,7 +37,7 @@ SELECT coalesce(e.detail, '') FROM kagzi.worker_events e WHERE e.worker_id = $2 
 	AND e.event = 'LOST'`
 
 // WhyLost returns the logged reason for which the worker was declared dead; "" if there is none or it cannot be read.
-func (s *Store) WhyLost(ctx context.Context, db pg.DB, id uuid.UUID) (reason string) {
+func (s Workers) WhyLost(ctx context.Context, db pg.DB, id uuid.UUID) (reason string) {
 	reason, _ = pg.AskOne[string](ctx, db, whyLost, s.namespace, id)
 	return reason
 }
@@ -61,7 +61,7 @@ RETURNING worker_id`
 
 // Drain asks the worker to drain, in a transaction of its own, or in tx. It leaves a worker that is draining or
 // OFFLINE.
-func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
+func (s Workers) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
 	return pg.Wrap("drain worker", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := s.findWorker(ctx, tx, id); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (s *Store) Drain(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) err
 }
 
 // DrainQueue asks all workers of the queue to drain, and returns those that had not been asked before.
-func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why) (asked []uuid.UUID, err error) {
+func (s Workers) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why) (asked []uuid.UUID, err error) {
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		var online []uuid.UUID
 		err := pg.Ask(ctx, tx, onlineWorkers, []any{s.namespace, queue}, pg.Collect(&online, pgx.RowTo[uuid.UUID]))
@@ -92,7 +92,7 @@ func (s *Store) DrainQueue(ctx context.Context, tx pgx.Tx, queue string, why Why
 
 // requestDrain asks workers to drain, and returns those that had not been asked before: so a repetition finds none.
 // queue is the one with all of whose workers they drain; empty: a worker drains alone.
-func (s *Store) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids []uuid.UUID,
+func (s Workers) requestDrain(ctx context.Context, tx pgx.Tx, queue string, ids []uuid.UUID,
 	why Why,
 ) (asked []uuid.UUID, err error) {
 	events := make([]uuid.UUID, len(ids))
@@ -131,7 +131,7 @@ WHERE w.worker_id = $2 AND w.namespace_id = $1 AND w.status <> 'OFFLINE'`
 
 // ForceOffline declares the worker OFFLINE and makes its runs due at once, in transactions of its own, or in tx. If the
 // worker is OFFLINE already, ForceOffline makes the runs due that it still holds.
-func (s *Store) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string,
+func (s Workers) ForceOffline(ctx context.Context, tx pgx.Tx, id uuid.UUID, detail string,
 	why Why,
 ) (lost LostWorker, err error) {
 	event, entry := uuid.New(), NewEntry(ActionForced, OnWorker, id.String(), why)
@@ -193,9 +193,9 @@ WITH locked AS MATERIALIZED (
 )
 SELECT count(*) FROM deleted`
 
-// PruneWorkers deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns
+// Prune deletes up to limit workers that have been OFFLINE for longer than keep, with their logs, and returns
 // how many it deleted. Fewer than limit means that none are left.
-func (s *Store) PruneWorkers(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
+func (s Workers) Prune(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		n, err = pg.AskOne[int64](ctx, s.pool, pruneWorkers, s.namespace, pg.Micros(keep), limit)
 		return err

@@ -13,22 +13,24 @@ func TestDrainLeavesTheRowAlone(t *testing.T) {
 	s := open(t)
 	w := register(t, s)
 	tx := begin(t, s)
-	if err := s.Drain(t.Context(), tx, w.ID, Why{}); err != nil {
+	if err := s.Workers.Drain(t.Context(), tx, w.ID, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	// While the transaction is open, the worker can send heartbeats and end.
 	s2 := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["lock_timeout"] = "1s"
 	}), "test")
-	if p, err := s2.Heartbeat(t.Context(), s2.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil ||
+	if p, err := s2.Workers.Heartbeat(t.Context(), s2.pool,
+		Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil ||
 		p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if err := s2.DrainingWorker(t.Context(), s2.pool, w.ID); err != nil {
+	if err := s2.Workers.Draining(t.Context(), s2.pool, w.ID); err != nil {
 		t.Error(err)
 	}
 	commit(t, tx)
-	if p, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues}); err != nil ||
+	if p, err := s.Workers.Heartbeat(t.Context(), s.pool,
+		Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues}); err != nil ||
 		!p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -44,7 +46,7 @@ func TestPruneWorkers(t *testing.T) {
 		register(t, s)
 	}
 	other := New(s.pool, "other")
-	if err := other.RegisterWorker(t.Context(), s.pool, worker()); err != nil {
+	if err := other.Workers.Register(t.Context(), s.pool, worker()); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, s.pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now() - interval '8 days'
@@ -52,7 +54,7 @@ func TestPruneWorkers(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.workers SET stopped_at = now() - interval '6 days' WHERE worker_id = $1`, young.ID)
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now() WHERE worker_id = $1`, held.ID)
 	for i, want := range []int64{3, 2, 0} {
-		if n, err := s.PruneWorkers(t.Context(), week, 3); err != nil || n != want {
+		if n, err := s.Workers.Prune(t.Context(), week, 3); err != nil || n != want {
 			t.Errorf("call %d: %d, %v; want %d", i, n, err, want)
 		}
 	}

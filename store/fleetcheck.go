@@ -57,7 +57,7 @@ func (b *backends) hasEnded(w *connectedWorker) bool {
 }
 
 // CheckFleet returns the workers that have lost their connection.
-func (s *Store) CheckFleet(ctx context.Context) (f FleetCheck, err error) {
+func (s Workers) CheckFleet(ctx context.Context) (f FleetCheck, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		var workers []connectedWorker
 		server := backends{start: map[int32]*time.Time{}}
@@ -131,7 +131,7 @@ WHERE EXISTS (
 
 // BusyQueues returns the queues that have runs for a live worker which are due within soon. The search passes the dead
 // entries that an old snapshot keeps in the index, so it may take at most the time most.
-func (s *Store) BusyQueues(ctx context.Context, soon, most time.Duration) (busy []string, err error) {
+func (s Workers) BusyQueues(ctx context.Context, soon, most time.Duration) (busy []string, err error) {
 	b := &pgx.Batch{}
 	b.Queue(busyQueues, s.namespace, pg.Micros(soon))
 	err = pg.Do(ctx, func(ctx context.Context) error {

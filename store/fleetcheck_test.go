@@ -18,7 +18,7 @@ func TestBusyQueues(t *testing.T) {
 	add := func(s *Store, queue, typ string, priority int, delay string) {
 		t.Helper()
 		id := uuid.New()
-		if _, err := s.Start(t.Context(), nil,
+		if _, err := s.Starts.Start(t.Context(), nil,
 			[]NewRun{{RunID: id, Queue: queue, Type: typ, Priority: priority}}); err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestBusyQueues(t *testing.T) {
 	} {
 		w := worker()
 		w.Queues, w.Types, w.LeftQueues = queues, []string{"a", "b"}, []string{"left"}
-		if err := s.RegisterWorker(t.Context(), db.Pool, w); err != nil {
+		if err := s.Workers.Register(t.Context(), db.Pool, w); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestBusyQueues(t *testing.T) {
 	add(s, "unserved", "a", 3, "0")
 	add(s, "left", "a", 3, "0")
 	add(s, "second", "a", 3, "0")
-	busy, err := s.BusyQueues(t.Context(), 10*time.Second, time.Second)
+	busy, err := s.Workers.BusyQueues(t.Context(), 10*time.Second, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestBusyQueues(t *testing.T) {
 	if !slices.Equal(busy, []string{"due", "second", "soon"}) {
 		t.Errorf("busy %v", busy)
 	}
-	if fleet, err := s.CheckFleet(t.Context()); err != nil || fleet.Workers != 7 || fleet.Watched != 0 {
+	if fleet, err := s.Workers.CheckFleet(t.Context()); err != nil || fleet.Workers != 7 || fleet.Watched != 0 {
 		t.Errorf("fleet %+v, %v", fleet, err)
 	}
 }

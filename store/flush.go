@@ -11,6 +11,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Records writes what executions have done: steps, ends, sleeps, messages that were read.
+type Records struct{ *conn }
+
 // A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages
 // that they set aside, then suspensions, then ends of runs.
 type Flush struct {
@@ -29,7 +32,7 @@ type Flush struct {
 // Flush sends f in one transaction and sets the Outcome of every write. After an error no outcome is known. The caller
 // may then flush the same writes again: every statement is fenced by the lease, and a write that is found in the tables
 // counts as done.
-func (s *Store) Flush(ctx context.Context, f *Flush) error {
+func (s Records) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := pg.Do(ctx, func(ctx context.Context) error {
 		f.reset()
@@ -54,7 +57,7 @@ func (s *Store) Flush(ctx context.Context, f *Flush) error {
 // ID of the application: an open transaction may have inserted one with that ID, and the insert would wait for its end.
 // All other keys belong to one run. The ends of runs whose consumer another transaction has locked are left out, too.
 // The writes that it leaves out are Busy, or Unfounded.
-func (s *Store) flushFree(ctx context.Context, f *Flush) error {
+func (s Records) flushFree(ctx context.Context, f *Flush) error {
 	return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
 		free, err := s.lockFree(ctx, tx, f.everyRun())
 		if err != nil {
@@ -81,7 +84,7 @@ func (s *Store) flushFree(ctx context.Context, f *Flush) error {
 }
 
 // send locks the runs given and sends the statements of f, all in one round trip.
-func (s *Store) send(ctx context.Context, db pg.DB, f *Flush, lock []uuid.UUID) error {
+func (s Records) send(ctx context.Context, db pg.DB, f *Flush, lock []uuid.UUID) error {
 	b := &pgx.Batch{}
 	var reads []func(pgx.Rows) error
 	queue := func(read func(pgx.Rows) error, sql string, args ...any) {
@@ -284,7 +287,7 @@ CROSS JOIN LATERAL (SELECT FROM kagzi.consumers x WHERE x.consumer = given.consu
 WHERE (SELECT count(*) FROM locked WHERE locked.consumer = given.consumer) = 0`
 
 // heldConsumers locks the consumers whose runs complete, and returns those that another transaction has locked.
-func (s *Store) heldConsumers(ctx context.Context, tx pgx.Tx, finishes []*Finish) (held []string, err error) {
+func (s Records) heldConsumers(ctx context.Context, tx pgx.Tx, finishes []*Finish) (held []string, err error) {
 	ends, _ := consumerEnds(finishes)
 	if len(ends) == 0 {
 		return nil, nil

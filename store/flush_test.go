@@ -54,7 +54,7 @@ func TestSuspend(t *testing.T) {
 		for _, r := range claim(t, s, req).Runs {
 			due[r.RunID] = r.DueAt
 		}
-		found, err := s.ResolveClaim(t.Context(), req)
+		found, err := s.Claims.Resolve(t.Context(), req)
 		if err != nil || len(found.Runs) != 5 {
 			t.Fatalf("found %d, %v", len(found.Runs), err)
 		}
@@ -164,7 +164,7 @@ func TestFinish(t *testing.T) {
 		rs := running(t, s, 2)
 		failed := &Finish{RunID: rs[1].RunID, Lease: rs[1].Lease, Status: Failed, ErrorKind: "kind", Error: "text"}
 		flush(t, s, &Flush{Finishes: []*Finish{finish(rs[0]), failed}})
-		ended, missing, err := s.Ended(t.Context(), []uuid.UUID{rs[0].RunID, rs[1].RunID, uuid.New()}, 0)
+		ended, missing, err := s.Runs.Ended(t.Context(), []uuid.UUID{rs[0].RunID, rs[1].RunID, uuid.New()}, 0)
 		if err != nil || len(ended) != 2 || len(missing) != 1 {
 			t.Fatal(ended, missing, err)
 		}
@@ -324,7 +324,7 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 		suspension.Status, suspension.Failed, suspension.Forget = Pending, true, []string{"step"}
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			err = s.Flush(ctx, &Flush{Suspensions: []*Suspension{suspension}})
+			err = s.Records.Flush(ctx, &Flush{Suspensions: []*Suspension{suspension}})
 		}, func() { lockRow(t, onRun, r.RunID) })
 		if pg.Locked(err) { // the second try was sooner
 			rollback(t, onRun)
@@ -388,7 +388,7 @@ func TestFlushesCrosswise(t *testing.T) {
 					f.Finishes = append(f.Finishes, finish(byParent[parents[1-i][k].RunID][n]))
 				}
 				for range 100 {
-					if err := s.Flush(t.Context(), f); err != nil {
+					if err := s.Records.Flush(t.Context(), f); err != nil {
 						t.Error(err)
 						return
 					}
@@ -465,7 +465,7 @@ func TestLocksComeInOneOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, f := range []*Flush{own, other} {
 			wg.Go(func() {
-				if err := s.Flush(t.Context(), f); err != nil {
+				if err := s.Records.Flush(t.Context(), f); err != nil {
 					t.Error(err)
 				}
 			})
@@ -488,7 +488,7 @@ func TestARefusedItem(t *testing.T) {
 		Records:  []*Record{record(rs[0], "step", "x"), record(rs[1], "step", "poison")},
 		Finishes: []*Finish{finish(rs[2])},
 	}
-	if err := s.Flush(t.Context(), f); !pg.Refused(err) || pg.Unavailable(err) || pg.Repeatable(err) {
+	if err := s.Records.Flush(t.Context(), f); !pg.Refused(err) || pg.Unavailable(err) || pg.Repeatable(err) {
 		t.Fatalf("error %v, want one that says refused", err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n > 0 ||
@@ -496,7 +496,7 @@ func TestARefusedItem(t *testing.T) {
 		t.Error("a part of a refused flush is there")
 	}
 	for _, r := range f.Records {
-		err := s.Flush(t.Context(), &Flush{Records: []*Record{r}})
+		err := s.Records.Flush(t.Context(), &Flush{Records: []*Record{r}})
 		if poison := string(r.Output) == "poison"; pg.Refused(err) != poison {
 			t.Errorf("%s alone: %v", r.Output, err)
 		}
@@ -514,10 +514,10 @@ func TestADDLBetweenCalls(t *testing.T) {
 		f := &Flush{Records: []*Record{record(r, "step", "x")}}
 		flush(t, s, f)
 		wantOutcome(t, "record", f.Records[0].Outcome, Done)
-		if _, err := s.Run(t.Context(), r.RunID); err != nil {
+		if _, err := s.Runs.Get(t.Context(), r.RunID); err != nil {
 			t.Error(err)
 		}
-		if h, err := s.History(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(h[r.RunID]) != 1 {
+		if h, err := s.Histories.Latest(t.Context(), []uuid.UUID{r.RunID}); err != nil || len(h[r.RunID]) != 1 {
 			t.Error(h, err)
 		}
 		e := finish(r)

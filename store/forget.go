@@ -96,7 +96,7 @@ WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT forgotten.step_id FROM for
 RETURNING s.step_id`
 
 // forget makes the run's next attempt forget the failures of the steps given.
-func (s *Store) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []string) error {
+func (s Runs) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []string) error {
 	if len(steps) == 0 {
 		return nil
 	}

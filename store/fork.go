@@ -38,7 +38,7 @@ const hasOutcome = `
 SELECT EXISTS (SELECT FROM kagzi.workflow_runs r WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.outcome IS NOT NULL)`
 
 // forkPoint finds when the step first began.
-func (s *Store) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
+func (s Runs) forkPoint(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string) (*forkPoint, error) {
 	if compensated, err := pg.AskOne[bool](ctx, tx, hasOutcome, s.namespace, run); err != nil || compensated {
 		return nil, errors.Join(err, ErrCompensated)
 	}
@@ -126,7 +126,7 @@ WHERE g.run_id = $2 AND g.namespace_id = $1
 ORDER BY g.name, g.sequence`
 
 // copyHistory copies the history that the old run had at the fork point to the run fork.
-func (s *Store) copyHistory(ctx context.Context, tx pgx.Tx, p *forkPoint, fork uuid.UUID, compensations bool) error {
+func (s Runs) copyHistory(ctx context.Context, tx pgx.Tx, p *forkPoint, fork uuid.UUID, compensations bool) error {
 	if err := pg.Ask(ctx, tx, copySteps, []any{
 		s.namespace, p.run, fork, p.step, p.at, p.runAttempt, compensations,
 		p.position,

@@ -29,7 +29,7 @@ func TestRecordsUnderOddSettings(t *testing.T) {
 				runs := running(t, s, 2)
 				bad, good := record(runs[0], "s", "bad"), record(runs[1], "s", "good")
 				bad.Status, bad.Error, bad.ErrorKind, bad.Output = Failed, text, "k", nil
-				if err := s.Flush(t.Context(), &Flush{Records: []*Record{bad, good}}); err != nil ||
+				if err := s.Records.Flush(t.Context(), &Flush{Records: []*Record{bad, good}}); err != nil ||
 					bad.Outcome != Done || good.Outcome != Done {
 					t.Fatalf("%q: %v, outcomes %d and %d", text, err, bad.Outcome, good.Outcome)
 				}
@@ -66,7 +66,7 @@ func TestFormatsOfACallersTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := read()
-	if _, err := s.Start(t.Context(), tx, []NewRun{newRun()}); err != nil {
+	if _, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun()}); err != nil {
 		t.Fatal(err)
 	}
 	if after := read(); after != before {
@@ -85,7 +85,7 @@ func TestClaimWithAnotherCodec(t *testing.T) {
 		}
 	}), "test")
 	started := start(t, s, newRun())
-	claim, err := s.Claim(t.Context(), request(1))
+	claim, err := s.Claims.Claim(t.Context(), request(1))
 	if err != nil || len(claim.Runs) != 1 || claim.Runs[0].RunID != started[0] {
 		t.Errorf("claimed %+v, %v", claim.Runs, err)
 	}

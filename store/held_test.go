@@ -23,7 +23,7 @@ import (
 func holding(t *testing.T, s *Store, id string) (end func(sql string)) {
 	t.Helper()
 	tx := begin(t, s)
-	if _, err := s.Start(t.Context(), tx, []NewRun{newRun(withID(id))}); err != nil {
+	if _, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun(withID(id))}); err != nil {
 		t.Fatal(err)
 	}
 	return func(sql string) { exec(t, tx, sql) }
@@ -45,7 +45,7 @@ func TestStartOfAHeldID(t *testing.T) {
 		var out []StartedRun
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { out, err = s.Start(context.WithoutCancel(t.Context()), nil, alone()) })
+		wg.Go(func() { out, err = s.Starts.Start(context.WithoutCancel(t.Context()), nil, alone()) })
 		exec(t, s.pool, `
 			DO $$ BEGIN
 				FOR i IN 1 .. 1200 LOOP
@@ -73,7 +73,7 @@ func TestStartOfAHeldID(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			meetsLock(t, s, func(context.Context) {
-				_, err := s.Start(ctx, nil, runs())
+				_, err := s.Starts.Start(ctx, nil, runs())
 				var h *HeldError
 				if !errors.As(err, &h) || h.Unknown || !errors.Is(err, context.Canceled) || !pg.Locked(err) ||
 					!strings.Contains(err.Error(), "nothing was started") {
@@ -96,7 +96,7 @@ func TestStartOfAHeldID(t *testing.T) {
 			defer end("ROLLBACK")
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // enough to meet the lock, on any machine
 			defer cancel()
-			_, err := s.Start(ctx, nil, runs())
+			_, err := s.Starts.Start(ctx, nil, runs())
 			if !errors.As(err, new(*HeldError)) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
@@ -130,11 +130,11 @@ func TestStartOfAHeldID(t *testing.T) {
 		defer end("ROLLBACK")
 		tx := begin(t, s)
 		exec(t, tx, `SET LOCAL lock_timeout = '10ms'`)
-		_, err := s.Start(t.Context(), tx, alone())
+		_, err := s.Starts.Start(t.Context(), tx, alone())
 		if !errors.As(err, new(*HeldError)) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("free"))}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun(withID("free"))}); err != nil {
 			t.Errorf("the transaction is broken: %v", err)
 		}
 	})
@@ -157,7 +157,7 @@ func TestStartsInDifferentOrders(t *testing.T) {
 			}
 			rand.Shuffle(n, func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
 			wg.Go(func() {
-				started, err := s.Start(t.Context(), nil, runs)
+				started, err := s.Starts.Start(t.Context(), nil, runs)
 				if err != nil {
 					t.Error(err)
 					return
@@ -189,14 +189,14 @@ func TestStartInChunks(t *testing.T) {
 	}
 	last := slices.IndexFunc(runs, func(r NewRun) bool { return r.ExternalID == "id-9999" })
 	taken := start(t, s, newRun(withID("id-9999"), withHash("other")))[0]
-	_, err := s.Start(t.Context(), nil, runs)
+	_, err := s.Starts.Start(t.Context(), nil, runs)
 	wantError(t, err, ErrIDConflict)
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 		t.Errorf("%d runs after a conflict in the last chunk, want the first alone", n)
 	}
 	mustCancel(t, s, taken, "")
 	taken = start(t, s, newRun(withID("id-9999")))[0]
-	started, err := s.Start(t.Context(), nil, runs)
+	started, err := s.Starts.Start(t.Context(), nil, runs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Histories reads what an execution needs of its run.
+type Histories struct{ *conn }
+
 // A StepRow is the record of one attempt of a step.
 type StepRow struct {
 	RunID        uuid.UUID
@@ -20,7 +23,7 @@ type StepRow struct {
 	RunAttempt   int // the run's attempt; zero if a fork copied the row and the old run keeps the compensation
 	Status       string
 	Kind         string
-	// of a FUNCTION, only in a Record to write and from StepAttempts; of a SIGNAL, the headers of its message as JSON
+	// of a FUNCTION, only in a Record to write and from Attempts; of a SIGNAL, the headers of its message as JSON
 	Input      []byte
 	Output     []byte
 	ErrorKind  string
@@ -38,9 +41,9 @@ type StepRow struct {
 	// attempt ended. Zero means that no attempt has forgotten it.
 	ForgottenBy int
 
-	WrittenBy uuid.UUID // the worker that wrote the row last; only from StepAttempts
+	WrittenBy uuid.UUID // the worker that wrote the row last; only from Attempts
 
-	Child *ChildRun // of a RUNNING CHILD_WORKFLOW, from StepAttempts; nil if that run was deleted
+	Child *ChildRun // of a RUNNING CHILD_WORKFLOW, from Attempts; nil if that run was deleted
 }
 
 // A ChildRun is what became of a child whose end its parent has not recorded.
@@ -129,8 +132,8 @@ CROSS JOIN LATERAL (
 ) s
 WHERE s.bytes - s.size <= $3`
 
-// History returns the latest attempt of every step of the runs.
-func (s *Store) History(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]*StepRow, error) {
+// Latest returns the latest attempt of every step of the runs.
+func (s Histories) Latest(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID][]*StepRow, error) {
 	var out map[uuid.UUID][]*StepRow
 	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID][]*StepRow, len(runs))
@@ -176,15 +179,15 @@ LEFT JOIN LATERAL (
 WHERE s.run_id = $2 AND s.namespace_id = $1
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
-// StepPayloads say which payloads StepAttempts reads: All, or those of Steps. Without either it reads those that Kagzi
+// StepPayloads say which payloads Attempts reads: All, or those of Steps. Without either it reads those that Kagzi
 // itself needs.
 type StepPayloads struct {
 	All   bool
 	Steps []string
 }
 
-// StepAttempts returns every attempt of every step of a run, in the order of the run.
-func (s *Store) StepAttempts(ctx context.Context, run uuid.UUID, payloads StepPayloads) ([]*StepRow, error) {
+// Attempts returns every attempt of every step of a run, in the order of the run.
+func (s Histories) Attempts(ctx context.Context, run uuid.UUID, payloads StepPayloads) ([]*StepRow, error) {
 	var out []*StepRow
 	err := pg.Do(ctx, func(ctx context.Context) error {
 		out = nil

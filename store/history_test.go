@@ -54,7 +54,7 @@ func TestHistoryIsTheLatestAttemptOfEachStep(t *testing.T) {
 			fillSteps(t, s, runs[0].RunID, p.prefix, p.steps, p.attempts)
 		}
 		fillSteps(t, s, runs[1].RunID, "one", 1, 1)
-		got, err := s.History(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
+		got, err := s.Histories.Latest(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
 		if err != nil {
 			t.Fatal(err)
 		}

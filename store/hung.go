@@ -60,7 +60,7 @@ CROSS JOIN LATERAL (
 ) r`
 
 // DueAmong returns those of the runs that wait for a worker.
-func (s *Store) DueAmong(ctx context.Context, ids []uuid.UUID) (due []uuid.UUID, err error) {
+func (s Runs) DueAmong(ctx context.Context, ids []uuid.UUID) (due []uuid.UUID, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, dueAmong, []any{s.namespace, array(ids)}, pg.Collect(&due, pgx.RowTo[uuid.UUID]))
 	})

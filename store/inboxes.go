@@ -32,9 +32,9 @@ WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.inbox_full_at IS NULL AND r.fi
 // noteRefusal marks the run that has refused a message with err, if one has. The message was not stored, so the mark
 // is a change of its own. In a transaction of the caller it is a part of that: a rollback leaves no mark. An error is
 // dropped, because the next message that the run refuses marks it.
-func noteRefusal(ctx context.Context, s *Store, tx pgx.Tx, err error) {
+func (s *conn) noteRefusal(ctx context.Context, tx pgx.Tx, err error) {
 	if full, ok := errors.AsType[*fullInbox](err); ok {
-		_ = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		_ = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 			return pg.Ask(ctx, tx, noteFullInbox, []any{s.namespace, full.run}, nil)
 		})
 	}

@@ -25,7 +25,7 @@ func TestDamagedInput(t *testing.T) {
 		commit(t, tx)
 	}
 	readable(false)
-	if c, err := s.Claim(t.Context(), request(1)); err == nil {
+	if c, err := s.Claims.Claim(t.Context(), request(1)); err == nil {
 		t.Fatalf("claimed %+v: the test shows nothing", c)
 	}
 	without := request(1, func(r *ClaimRequest) { r.NoInputs = true })
@@ -47,15 +47,15 @@ func TestDamagedInput(t *testing.T) {
 	end := finish(take(without))
 	flush(t, s, &Flush{Finishes: []*Finish{end}})
 	wantOutcome(t, "finish", end.Outcome, Done)
-	if ended, _, err := s.Ended(t.Context(), []uuid.UUID{id}, time.Minute); err != nil || len(ended) != 1 ||
+	if ended, _, err := s.Runs.Ended(t.Context(), []uuid.UUID{id}, time.Minute); err != nil || len(ended) != 1 ||
 		string(ended[0].Output) != "output" {
 		t.Errorf("ended %+v, error %v", ended, err)
 	}
-	if _, err := s.Run(t.Context(), id); err == nil {
+	if _, err := s.Runs.Get(t.Context(), id); err == nil {
 		t.Error("the damaged input was read")
 	}
 	readable(true)
-	if run, err := s.Run(t.Context(), id); err != nil || len(run.Input) != 32_000 {
+	if run, err := s.Runs.Get(t.Context(), id); err != nil || len(run.Input) != 32_000 {
 		t.Errorf("%d bytes, error %v", len(run.Input), err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // earlier try may have been lost, then by external ID. Each of the three is a statement of its own, because the one
 // that inserts does not see commits that come after its snapshot. If none of them finds or inserts a run, the active
 // run has ended in between, and insert begins again.
-func (s *Store) insert(ctx context.Context, db pg.DB, runs []NewRun) ([]StartedRun, error) {
+func (s Starts) insert(ctx context.Context, db pg.DB, runs []NewRun) ([]StartedRun, error) {
 	var due []DueRun // consumers of the starts
 	out, err := s.insertAll(ctx, db, runs, &due)
 	if err == nil && due != nil {
@@ -28,7 +28,7 @@ func (s *Store) insert(ctx context.Context, db pg.DB, runs []NewRun) ([]StartedR
 	return out, err
 }
 
-func (s *Store) insertAll(ctx context.Context, db pg.DB, runs []NewRun, due *[]DueRun) ([]StartedRun, error) {
+func (s Starts) insertAll(ctx context.Context, db pg.DB, runs []NewRun, due *[]DueRun) ([]StartedRun, error) {
 	out := make([]StartedRun, len(runs))
 	todo := everyRun(runs)
 	for range 100 {
@@ -75,7 +75,7 @@ func mark(out []StartedRun, runs []NewRun, todo []int, done map[uuid.UUID]bool) 
 }
 
 // insertOnce inserts the runs of todo that do not exist yet. If db is no transaction, they must be one chunk.
-func (s *Store) insertOnce(ctx context.Context, db pg.DB, runs []NewRun, todo []int,
+func (s Starts) insertOnce(ctx context.Context, db pg.DB, runs []NewRun, todo []int,
 	due *[]DueRun,
 ) (map[uuid.UUID]bool, error) {
 	set := make(map[uuid.UUID]bool, len(todo))
@@ -113,7 +113,7 @@ CROSS JOIN LATERAL (
 	SELECT q.run_id FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 ) r`
 
-func (s *Store) existing(ctx context.Context, db pg.DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
+func (s Starts) existing(ctx context.Context, db pg.DB, runs []NewRun, todo []int) (set map[uuid.UUID]bool, err error) {
 	ids := make([]uuid.UUID, len(todo))
 	for k, i := range todo {
 		ids[k] = runs[i].RunID
@@ -127,7 +127,7 @@ func (s *Store) existing(ctx context.Context, db pg.DB, runs []NewRun, todo []in
 
 // adopt sets out to the active run that has the external ID, for each run of todo. It terminates the active runs that a
 // policy replaces, and returns the indexes of the runs that are still to be inserted.
-func (s *Store) adopt(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
+func (s Starts) adopt(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun, todo []int) ([]int, error) {
 	externals := make([]string, 0, len(todo))
 	for _, i := range todo {
 		externals = append(externals, runs[i].ExternalID)
@@ -219,7 +219,7 @@ func startChunks(runs []NewRun, todo []int) [][]int {
 
 // tellStarts adds to b, which inserts the runs, the publishing of their starts, and returns its reader; nothing if no
 // run tells.
-func (s *Store) tellStarts(b *pgx.Batch, runs []*NewRun, due *[]DueRun) []func(pgx.Rows) error {
+func (s Starts) tellStarts(b *pgx.Batch, runs []*NewRun, due *[]DueRun) []func(pgx.Rows) error {
 	var ids []uuid.UUID
 	for _, r := range runs {
 		if r.Tells {

@@ -73,7 +73,7 @@ SELECT now(), (
 // claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks
 // what the second counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the
 // server undoes would leave executions that no limit counts.
-func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
+func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
 	var locked lockedKeys
 	plain, keyed := req, req
 	plain.Limit = min(req.Keys.Plain, req.Limit)
@@ -89,7 +89,7 @@ func (s *Store) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		rows.Close()
 		return rows.Err()
 	}, locked.read}
-	state, start := s.consumersLook(req.consumers())
+	state, start := Consumers{s.conn}.consumersLook(req.consumers())
 	if req.Keys.Consumers {
 		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.Batch.QueuedQueries...),
 			append(firstReads, state.Reads...)
@@ -156,7 +156,7 @@ func (c *Claim) meetPause(handed []Key) error {
 }
 
 // nextKeysArgs returns the arguments of nextKeys.
-func (s *Store) nextKeysArgs(req ClaimRequest) []any {
+func (s Claims) nextKeysArgs(req ClaimRequest) []any {
 	var line time.Time
 	var change int64
 	if req.Keys != nil {

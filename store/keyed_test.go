@@ -110,16 +110,16 @@ func TestKeysOfALostWorker(t *testing.T) {
 	for name, lose := range map[string]func(*testing.T, *Store, uuid.UUID){
 		"DeclaredDead": func(t *testing.T, s *Store, id uuid.UUID) {
 			exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`)
-			silent, err := s.SilentWorkers(t.Context())
+			silent, err := s.Workers.Silent(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if lost, err := s.ReleaseUnresponsive(t.Context(), silent, "test"); err != nil || len(lost) != 1 {
+			if lost, err := s.Workers.ReleaseUnresponsive(t.Context(), silent, "test"); err != nil || len(lost) != 1 {
 				t.Fatalf("lost %+v, error %v", lost, err)
 			}
 		},
 		"ForcedOffline": func(t *testing.T, s *Store, id uuid.UUID) {
-			if _, err := s.ForceOffline(t.Context(), nil, id, "test", Why{}); err != nil {
+			if _, err := s.Workers.ForceOffline(t.Context(), nil, id, "test", Why{}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -135,7 +135,7 @@ func TestKeysOfALostWorker(t *testing.T) {
 			if want := []uuid.UUID{ids[0], ids[2]}; !slices.Equal(sorted(runIDs(first.Runs)), want) {
 				t.Fatalf("claimed %v of %v", runIDs(first.Runs), ids)
 			}
-			if err := s.RegisterWorker(t.Context(), s.pool, Worker{
+			if err := s.Workers.Register(t.Context(), s.pool, Worker{
 				ID: req.Worker, Queues: []string{"queue"},
 				Types: []string{"type"}, LeaseTimeout: time.Minute, StaleAfter: time.Minute,
 			}); err != nil {
@@ -175,7 +175,7 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 				got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
-			exec(t, other, claimsWithPauses.keys, s.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
+			exec(t, other, claimsWithPauses.keys, s.Claims.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
 			commit(t, other)
 			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 1 {
 				t.Fatalf("the other claim took %d of %v", n, ids)
@@ -195,7 +195,7 @@ func TestQueueFromWhichAnotherClaims(t *testing.T) {
 	start(t, s, newRun(), newRun())
 	other := begin(t, s)
 	exec(t, other, lockQueue, s.namespace, "queue")
-	if got, err := s.Claim(t.Context(), keyedRequest(10)); err == nil || len(got.Runs) > 0 {
+	if got, err := s.Claims.Claim(t.Context(), keyedRequest(10)); err == nil || len(got.Runs) > 0 {
 		t.Errorf("claimed %+v, error %v", got, err)
 	}
 	rollback(t, other)

@@ -71,7 +71,7 @@ type KeyCursor struct{ scope, key string }
 
 // PruneKeys deletes idle keys among the n keys after the cursor. It returns how many it has deleted, and the next
 // cursor, a zero one once it has read all.
-func (s *Store) PruneKeys(ctx context.Context, after KeyCursor, n int) (deleted int, next KeyCursor, err error) {
+func (s Limits) PruneKeys(ctx context.Context, after KeyCursor, n int) (deleted int, next KeyCursor, err error) {
 	read := 0
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}

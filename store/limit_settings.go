@@ -84,9 +84,9 @@ WITH clock AS MATERIALIZED (
 )
 SELECT woken.run_id, woken.task_queue, woken.workflow_type, woken.version, woken.running FROM woken`
 
-// SetLimit creates or changes a limit. It returns the runs that become due earlier. After a lost answer it may return
+// Set creates or changes a limit. It returns the runs that become due earlier. After a lost answer it may return
 // none: their workers find them by looking at the table.
-func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Signalled, err error) {
+func (s Limits) Set(ctx context.Context, l StepLimit, why Why) (woken []Signalled, err error) {
 	id := newID()
 	err = pg.Again(ctx, func(ctx context.Context) error {
 		woken = nil
@@ -125,7 +125,7 @@ func (s *Store) SetLimit(ctx context.Context, l StepLimit, why Why) (woken []Sig
 }
 
 // replaceLimit stores the limit, and returns the one that was there.
-func (s *Store) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uuid.UUID,
+func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uuid.UUID,
 	why Why,
 ) (old StepLimit, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
@@ -175,9 +175,9 @@ WITH places AS (
 )
 DELETE FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
-// DeleteLimit deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was
+// Delete deletes a limit that no step of an active run waits for or has a slot of. It reports whether there was
 // such a limit, and whether it is in use.
-func (s *Store) DeleteLimit(ctx context.Context, name string, why Why) (found, used bool, err error) {
+func (s Limits) Delete(ctx context.Context, name string, why Why) (found, used bool, err error) {
 	entry := NewEntry(EventDeleted, OnLimit, name, why)
 	tried := false // an earlier try has deleted it, and its answer may have been lost
 	err = pg.Again(ctx, func(ctx context.Context) error {
@@ -229,9 +229,9 @@ CROSS JOIN LATERAL (
 WHERE c.limit_name > '' AND c.namespace_id = $1
 ORDER BY c.limit_name`
 
-// WaitingLimits returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more.
-// A coordinator has to serve them if the worker has died that should have: see ServeLimit.
-func (s *Store) WaitingLimits(ctx context.Context) (names []string, err error) {
+// Waiting returns the limits for whose slots steps wait, or that have a slot of a run that is not there any more.
+// A coordinator has to serve them if the worker has died that should have: see Serve.
+func (s Limits) Waiting(ctx context.Context) (names []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, stalledLimits, []any{s.namespace}, pg.Collect(&names, pgx.RowTo[string]))
 	})

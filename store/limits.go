@@ -11,6 +11,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Limits keeps the limits of steps, queues and keys.
+type Limits struct{ *conn }
+
 // A Place is a step of a run that this worker holds, in the line of a limit.
 type Place struct {
 	RunID uuid.UUID
@@ -35,7 +38,7 @@ type LimitAnswer struct {
 	Lost    bool      // the run is not held under this lease any more
 }
 
-// A LimitResult is the result of ServeLimit.
+// A LimitResult is the result of Serve.
 type LimitResult struct {
 	Slots   int           // how many the limit has; zero: any number
 	Late    time.Duration // how late a step may begin with its token; zero: the limit has no tokens
@@ -343,10 +346,10 @@ const comesUnpaused = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at
 const serveLimitUnpaused = `
 WITH ` + asksOfLimit + comesUnpaused + ` END` + answersOfLimit
 
-// ServeLimit takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
+// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
 // ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it
 // has, unless the limit has no slots and the step had not waited. Then a repetition takes another token.
-func (s *Store) ServeLimit(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
+func (s Limits) Serve(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		out = LimitResult{Missing: true}
 		b := &pgx.Batch{}

@@ -18,7 +18,7 @@ func askLimit(t *testing.T, s *Store, limit string, runs ...*ClaimedRun) []Limit
 
 func serve(t *testing.T, s *Store, limit string, req LimitRequest) LimitResult {
 	t.Helper()
-	out, err := s.ServeLimit(t.Context(), limit, req)
+	out, err := s.Limits.Serve(t.Context(), limit, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func placesOf(runs ...*ClaimedRun) (places []Place) {
 func setLimit(t *testing.T, s *Store, l StepLimit) []Signalled {
 	t.Helper()
 	l.Burst = max(l.Burst, 1)
-	woken, err := s.SetLimit(t.Context(), l, Why{})
+	woken, err := s.Limits.Set(t.Context(), l, Why{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestSlotOfARunThatWasCancelled(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
 	runs := running(t, s, 2)
 	askLimit(t, s, "api", runs[0])
-	if _, err := s.Cancel(t.Context(), nil, runs[0].RunID, Why{}, 0); err != nil {
+	if _, err := s.Runs.Cancel(t.Context(), nil, runs[0].RunID, Why{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := askLimit(t, s, "api", runs[1]); got[0].Granted {
@@ -281,7 +281,7 @@ func TestSlotOfARunThatWasDeleted(t *testing.T) {
 			runs := running(t, s, 4)
 			askLimit(t, s, "api", runs[:3]...) // the third one waits
 			for _, r := range runs[:3] {
-				if _, err := s.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
+				if _, err := s.Runs.Terminate(t.Context(), nil, r.RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 				switch by {
@@ -307,7 +307,7 @@ func TestSlotOfARunThatWasDeleted(t *testing.T) {
 				t.Error("the slot is not free although the step has returned")
 			}
 			serve(t, s, "api", LimitRequest{Leaves: placesOf(runs[3])})
-			if names, err := s.WaitingLimits(t.Context()); err != nil || len(names) != 1 {
+			if names, err := s.Limits.Waiting(t.Context()); err != nil || len(names) != 1 {
 				t.Errorf("limits to serve: %v, %v", names, err)
 			}
 			exec(t, s.pool, `UPDATE kagzi.limit_places SET due_at = due_at - interval '10 s'`) // ten seconds pass
@@ -328,7 +328,7 @@ func TestSlotThatASuspendedRunGot(t *testing.T) {
 	runs := running(t, s, 1)
 	waiting := func(want string) {
 		t.Helper()
-		names, err := s.WaitingLimits(t.Context())
+		names, err := s.Limits.Waiting(t.Context())
 		if got := fmt.Sprint(names); err != nil || got != want {
 			t.Errorf("limits to serve: %s, %v, want %s", got, err, want)
 		}
@@ -353,7 +353,7 @@ func TestCancelledRunsInTheLineOfALimit(t *testing.T) {
 	runs := running(t, s, 6)
 	askLimit(t, s, "api", runs[:5]...)
 	for _, r := range runs[1:5] {
-		if _, err := s.Cancel(t.Context(), nil, r.RunID, Why{}, 0); err != nil {
+		if _, err := s.Runs.Cancel(t.Context(), nil, r.RunID, Why{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -592,7 +592,7 @@ func TestRaceForSlotsOfALimit(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", MaxRunning: slots})
 	patiently := func(req LimitRequest) LimitResult { // as a session does
 		for {
-			if out, err := s.ServeLimit(t.Context(), "api", req); err == nil {
+			if out, err := s.Limits.Serve(t.Context(), "api", req); err == nil {
 				return out
 			} else if !pg.Locked(err) {
 				t.Error(err)

@@ -41,7 +41,7 @@ CROSS JOIN LATERAL (
 // Load reads the latest attempt of every step of the runs, as History does, the inboxes of the woken runs, and the
 // inputs that req names, in one round trip. The caller must have read the wake-ups in an earlier statement. The end of
 // ctx ends the call and costs the connection. That is harmless, because Load writes nothing.
-func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
+func (s Histories) Load(ctx context.Context, req LoadRequest) (out Loaded, err error) {
 	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
 	defer cancel()
 	for range pg.MaxTries {
@@ -55,7 +55,7 @@ func (s *Store) Load(ctx context.Context, req LoadRequest) (out Loaded, err erro
 	return out, nil
 }
 
-func (s *Store) load(ctx context.Context, req LoadRequest) (Loaded, error) {
+func (s Histories) load(ctx context.Context, req LoadRequest) (Loaded, error) {
 	out := Loaded{
 		Steps: make(map[uuid.UUID][]*StepRow, len(req.Runs)), Inbox: make(map[uuid.UUID]*Inbox, len(req.Woken)),
 		Inputs: map[uuid.UUID][]byte{}, More: map[uuid.UUID]bool{},
@@ -116,9 +116,9 @@ SELECT (
 	)) FROM kagzi.workflow_runs q WHERE q.run_id = $2 AND q.namespace_id = $1
 ), 0)`
 
-// LoadSize returns roughly how many bytes Load would read of a run without a limit, apart from its page of messages. It
+// Size returns roughly how many bytes Load would read of a run without a limit, apart from its page of messages. It
 // reads only sizes.
-func (s *Store) LoadSize(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
+func (s Histories) Size(ctx context.Context, run uuid.UUID, timeout time.Duration) (size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	size, err = pg.AskOne[int64](ctx, s.pool, loadSize, s.namespace, run)
@@ -137,7 +137,7 @@ SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace
 		AND k.status = 'RUNNING')`
 
 // CrashLoopEvidence returns whether a run has recorded anything since the time given. It does not read results.
-func (s *Store) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time,
+func (s Histories) CrashLoopEvidence(ctx context.Context, run uuid.UUID, since time.Time,
 	timeout time.Duration,
 ) (out CrashLoopEvidence, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -21,11 +21,11 @@ func TestLoadBringsAsMuchAsIsAskedFor(t *testing.T) {
 			records = append(records, record(r, "b", big), record(r, "c", "small"))
 		}
 	}
-	if err := s.Flush(t.Context(), &Flush{Records: records}); err != nil {
+	if err := s.Records.Flush(t.Context(), &Flush{Records: records}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := s.Signal(t.Context(), nil, Message{
+		if _, err := s.Messages.Send(t.Context(), nil, Message{
 			RunID: runs[2].RunID, Name: "s", ID: uuid.NewString(),
 			Payload: []byte(big),
 		}); err != nil {
@@ -42,7 +42,8 @@ func TestLoadBringsAsMuchAsIsAskedFor(t *testing.T) {
 	}{
 		{NoLimit, nil}, {300_000, nil}, {150_000, nil}, {1000, []int{1}}, {1, []int{0, 1, 2, 3}},
 	} {
-		got, err := s.Load(t.Context(), LoadRequest{Runs: ids, Woken: ids, Most: test.most, Timeout: time.Minute})
+		got, err := s.Histories.Load(t.Context(),
+			LoadRequest{Runs: ids, Woken: ids, Most: test.most, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +71,7 @@ func TestLoadBringsAsMuchAsIsAskedFor(t *testing.T) {
 			t.Errorf("%d steps of a run that has more, want those before it has", len(got.Steps[ids[1]]))
 		}
 	}
-	size, err := s.LoadSize(t.Context(), ids[2], time.Minute)
+	size, err := s.Histories.Size(t.Context(), ids[2], time.Minute)
 	if err != nil || size > 10_000 {
 		t.Errorf("size %d, %v; messages do not count, because a page of them is read", size, err)
 	}
@@ -85,18 +86,18 @@ func TestLoadBoundsChildrensResults(t *testing.T) {
 	start := record(parent, "child", "")
 	start.Status, start.Kind, start.ChildRunID = Running, KindChild, child
 	start.Start = &NewRun{Queue: "queue", Type: "type", Priority: 3}
-	if err := s.Flush(t.Context(), &Flush{Records: []*Record{start}}); err != nil {
+	if err := s.Records.Flush(t.Context(), &Flush{Records: []*Record{start}}); err != nil {
 		t.Fatal(err)
 	}
 	c := claim(t, s, request(1)).Runs[0]
 	end := finish(c)
 	end.Output = []byte(strings.Repeat("x", 100_000))
-	if err := s.Flush(t.Context(), &Flush{Finishes: []*Finish{end}}); err != nil || end.Outcome != Done {
+	if err := s.Records.Flush(t.Context(), &Flush{Finishes: []*Finish{end}}); err != nil || end.Outcome != Done {
 		t.Fatal(err, end.Outcome)
 	}
 	ids := []uuid.UUID{parent.RunID}
 	for most, more := range map[int64]bool{NoLimit: false, 50_000: true} {
-		got, err := s.Load(t.Context(), LoadRequest{Runs: ids, Woken: ids, Most: most, Timeout: time.Minute})
+		got, err := s.Histories.Load(t.Context(), LoadRequest{Runs: ids, Woken: ids, Most: most, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestLoadBoundsChildrensResults(t *testing.T) {
 			t.Errorf("up to %d bytes: more %t, %d ends", most, got.More[ids[0]], n)
 		}
 	}
-	size, err := s.LoadSize(t.Context(), parent.RunID, time.Minute)
+	size, err := s.Histories.Size(t.Context(), parent.RunID, time.Minute)
 	if err != nil || size < 100_000 {
 		t.Errorf("size %d, %v; want that of the result", size, err)
 	}

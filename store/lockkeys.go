@@ -167,7 +167,7 @@ WITH keys AS MATERIALIZED (
 SELECT count(*) FROM keys`
 
 // LeaveChanges lets other workers look at keys of which this one has given up slots.
-func (s *Store) LeaveChanges(ctx context.Context, queue string, handed []Key) error {
+func (s Claims) LeaveChanges(ctx context.Context, queue string, handed []Key) error {
 	scopes, keys := keyArrays(handed, queue)
 	if keys == nil {
 		return nil

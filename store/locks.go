@@ -31,7 +31,7 @@ CROSS JOIN LATERAL (
 
 // lockFree locks the runs that no other transaction has locked. It returns these, and those that do not exist: a parent
 // that was deleted cannot be locked, and never comes back.
-func (s *Store) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
+func (s *conn) lockFree(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) ([]uuid.UUID, error) {
 	var free, missing []uuid.UUID
 	b := &pgx.Batch{}
 	b.Queue(lockFreeRuns, s.namespace, array(ids))
@@ -51,6 +51,6 @@ ORDER BY r.run_id
 FOR UPDATE`
 
 // lock locks the run and its parent until the end of tx.
-func (s *Store) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+func (s *conn) lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return pg.Ask(ctx, tx, lockForChange, []any{s.namespace, id}, nil)
 }

@@ -72,7 +72,7 @@ func TestLostUpdateOfARunThatGoesOn(t *testing.T) {
 			betweenTries(t, proxy, func(ctx context.Context) {
 				u := dueAfter(0)
 				u.Queue, u.Priority, u.SetMetadata, u.Metadata = "other", 1, true, []byte(`{"a": "1"}`)
-				due, err := s.Update(ctx, nil, id, u, Why{Actor: "who"})
+				due, err := s.Runs.Update(ctx, nil, id, u, Why{Actor: "who"})
 				if err != nil || len(due) != 1 || due[0].Queue != "other" {
 					t.Errorf("to be told %+v, %v", due, err)
 				}
@@ -83,7 +83,7 @@ func TestLostUpdateOfARunThatGoesOn(t *testing.T) {
 			if now := one[string](t, direct.pool, row); now != after {
 				t.Errorf("the second try has changed\n%s to\n%s", after, now)
 			}
-			events, err := direct.RunEvents(t.Context(), id)
+			events, err := direct.Runs.Events(t.Context(), id)
 			if err != nil || len(events) == 0 || events[0].Actor != "who" || len(events[0].Changes) != 4 {
 				t.Fatalf("events %+v, %v", events, err)
 			}
@@ -104,7 +104,7 @@ func TestLostDeleteThatOthersFinish(t *testing.T) {
 		"OnlyTheParent": func(t *testing.T, s *Store, ids []uuid.UUID) { finishDeletions(t, s, ids[0]) },
 		"AnotherCall":   func(t *testing.T, s *Store, ids []uuid.UUID) { mustDelete(t, s, ids[0]) },
 		"NobodyMayResumeIt": func(t *testing.T, s *Store, ids []uuid.UUID) {
-			wantError(t, second(s.Resume(t.Context(), nil, ids[0], Why{})), ErrRunNotFound)
+			wantError(t, second(s.Runs.Resume(t.Context(), nil, ids[0], Why{})), ErrRunNotFound)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestLostDeleteThatOthersFinish(t *testing.T) {
 			parent := withRows(t, direct, old(t, direct, Failed, time.Hour), deletedRows+1)
 			child := old(t, direct, Completed, time.Hour, withParent(parent))
 			betweenTries(t, proxy, func(ctx context.Context) {
-				ids, err := s.Delete(ctx, nil, parent, Why{"why", "first"}, false)
+				ids, err := s.Deletions.Delete(ctx, nil, parent, Why{"why", "first"}, false)
 				if err != nil || !slices.Equal(ids, []uuid.UUID{parent, child}) {
 					t.Errorf("deleted %v, %v", ids, err)
 				}
@@ -141,11 +141,11 @@ func TestLostDeleteOfARunThatIsGone(t *testing.T) {
 	defer again.Release()
 	got := make(chan error, 1)
 	go func() {
-		got <- second(s.Delete(context.WithoutCancel(t.Context()), nil, id, Why{"why", "first"}, false))
+		got <- second(s.Deletions.Delete(context.WithoutCancel(t.Context()), nil, id, Why{"why", "first"}, false))
 	}()
 	happened(t, drop)
 	happened(t, again)
-	if _, err := direct.Delete(t.Context(), nil, id, Why{"why", "second"}, false); err != nil {
+	if _, err := direct.Deletions.Delete(t.Context(), nil, id, Why{"why", "second"}, false); err != nil {
 		t.Error(err)
 	}
 	again.Release()

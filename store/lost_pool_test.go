@@ -20,12 +20,12 @@ func TestPoolOfFaultyConnections(t *testing.T) {
 	const size = 4 * pg.MaxTries
 	db := dbtest.Database(t)
 	for name, call := range map[string]func(s *Store) error{
-		"Start": func(s *Store) error { _, err := s.Start(t.Context(), nil, many(1)); return err },
+		"Start": func(s *Store) error { _, err := s.Starts.Start(t.Context(), nil, many(1)); return err },
 		"Publish": func(s *Store) error {
-			_, err := s.Publish(t.Context(), nil, []*NewEvent{{Topic: "t", ID: "e"}})
+			_, err := s.Topics.Publish(t.Context(), nil, []*NewEvent{{Topic: "t", ID: "e"}})
 			return err
 		},
-		"Pause": func(s *Store) error { _, err := s.Pause(t.Context(), nil, Pause{Queue: "queue"}); return err },
+		"Pause": func(s *Store) error { _, err := s.Pauses.Pause(t.Context(), nil, Pause{Queue: "queue"}); return err },
 	} {
 		// pool returns a pool of that many connections, each prepared by begin.
 		pool := func(t *testing.T, begin func(*pgx.Conn)) *pgxpool.Pool {

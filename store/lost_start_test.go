@@ -40,7 +40,7 @@ func TestLostStartWithAPolicy(t *testing.T) {
 				}
 				run := newRun(withID("id"), change)
 				drop := lose(proxy, match)
-				out, err := s.Start(t.Context(), nil, []NewRun{run})
+				out, err := s.Starts.Start(t.Context(), nil, []NewRun{run})
 				happened(t, drop)
 				if err != nil || out[0].RunID != run.RunID || out[0].Existed || out[0].Replaced != old {
 					t.Errorf("%s, %s: %+v, %v; want %v in the place of %v", name, part, out, err, run.RunID, old)
@@ -77,13 +77,13 @@ func TestLostStartOfARunThatEnds(t *testing.T) {
 					inserts++
 					ctx := context.WithoutCancel(t.Context())
 					var c Claim
-					if c, failed = direct.Claim(ctx, request(1)); len(c.Runs) == 1 {
-						failed = direct.Flush(ctx, &Flush{Finishes: []*Finish{finish(c.Runs[0])}})
+					if c, failed = direct.Claims.Claim(ctx, request(1)); len(c.Runs) == 1 {
+						failed = direct.Records.Flush(ctx, &Flush{Finishes: []*Finish{finish(c.Runs[0])}})
 					}
 				}
 				return false
 			})
-			out, err := s.Start(t.Context(), nil, []NewRun{run})
+			out, err := s.Starts.Start(t.Context(), nil, []NewRun{run})
 			happened(t, drop)
 			proxy.Disarm()
 			if err != nil || failed != nil || out[0] != (StartedRun{RunID: run.RunID}) {
@@ -111,7 +111,7 @@ func TestLostStart(t *testing.T) {
 				part = "commit"
 			}
 			drop := lose(proxy, part)
-			started, err := s.Start(t.Context(), nil, runs)
+			started, err := s.Starts.Start(t.Context(), nil, runs)
 			happened(t, drop)
 			if err != nil {
 				t.Fatalf("%s: %v: a start checks by itself", name, err)
@@ -126,7 +126,7 @@ func TestLostStart(t *testing.T) {
 			}
 			// A caller that starts anew, with a new run ID, finds the run by its external ID.
 			if name == "ByExternalID" {
-				again, err := s.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
+				again, err := s.Starts.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
 				if err != nil || again[0].RunID != runs[0].RunID || !again[0].Existed {
 					t.Errorf("%s: again %+v, error %v", name, again, err)
 				}

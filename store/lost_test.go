@@ -68,10 +68,10 @@ func TestLostClaim(t *testing.T) {
 			newRun(withDelay(time.Hour)))[:2]
 		req := request(5)
 		drop := lose(proxy, "FOR UPDATE SKIP LOCKED")
-		_, err := s.Claim(t.Context(), req)
+		_, err := s.Claims.Claim(t.Context(), req)
 		wantAway(t, err)
 		happened(t, drop)
-		found, err := s.ResolveClaim(t.Context(), req)
+		found, err := s.Claims.Resolve(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestLostClaim(t *testing.T) {
 		if again := claim(t, direct, request(5)); len(again.Runs) > 0 {
 			t.Error("claimed twice")
 		}
-		if found, err := s.ResolveClaim(t.Context(), request(5)); err != nil || len(found.Runs) > 0 {
+		if found, err := s.Claims.Resolve(t.Context(), request(5)); err != nil || len(found.Runs) > 0 {
 			t.Errorf("found %v under another lease, error %v", found.Runs, err)
 		}
 	})
@@ -126,7 +126,7 @@ func TestLostFlush(t *testing.T) {
 			Finishes:    []*Finish{finish(child)},
 		}
 		drop := lose(proxy, "INSERT INTO kagzi.step_runs")
-		wantAway(t, s.Flush(t.Context(), f))
+		wantAway(t, s.Records.Flush(t.Context(), f))
 		happened(t, drop)
 		if got := readRow(t, direct.pool, child.RunID).Status == Completed; got != done {
 			t.Fatalf("the server did it: %t, want %t", got, done)
@@ -163,7 +163,7 @@ func TestLostFlush(t *testing.T) {
 				Completed: "output = u.output",
 				Failed:    "u.status, u.output",
 			}[e.Status])
-			wantAway(t, s.Flush(t.Context(), &Flush{Finishes: []*Finish{e}}))
+			wantAway(t, s.Records.Flush(t.Context(), &Flush{Finishes: []*Finish{e}}))
 			happened(t, drop)
 			flush(t, s, &Flush{Finishes: []*Finish{e}})
 			wantOutcome(t, "finish", e.Outcome, Done)
@@ -191,9 +191,9 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		s, direct, proxy := losing(t)
 		w := worker()
 		drop := lose(proxy, "INSERT INTO kagzi.worker_events")
-		wantAway(t, s.RegisterWorker(t.Context(), s.pool, w))
+		wantAway(t, s.Workers.Register(t.Context(), s.pool, w))
 		happened(t, drop)
-		if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 			t.Fatal(err)
 		}
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.worker_events`); n < 1 || n > 2 {
@@ -204,15 +204,15 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 			Counts: Counts{Completed: 2, Failed: 3},
 		}
 		drop = lose(proxy, "SET heartbeat_at")
-		_, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
+		_, err := s.Workers.Heartbeat(t.Context(), s.pool, heartbeat)
 		wantAway(t, err)
 		happened(t, drop)
-		if _, err := s.Heartbeat(t.Context(), s.pool, heartbeat); err != nil {
+		if _, err := s.Workers.Heartbeat(t.Context(), s.pool, heartbeat); err != nil {
 			t.Error(err)
 		}
 		r := running(t, direct, 1)[0]
 		drop = lose(proxy, "clock_timestamp() + $4")
-		_, err = s.ExtendLeases(t.Context(), s.pool, []HeldRun{held(r)}, time.Hour, nil)
+		_, err = s.Leases.Extend(t.Context(), s.pool, []HeldRun{held(r)}, time.Hour, nil)
 		wantAway(t, err)
 		happened(t, drop)
 		if got := readRow(t, direct.pool, r.RunID).In > 3000; got != done {
@@ -226,13 +226,13 @@ func TestLostHeartbeatAndExtension(t *testing.T) {
 		exec(t, direct.pool, `UPDATE kagzi.workflow_runs SET locked_by = $1, available_at = now() + interval '10 s'`,
 			w.ID)
 		drop = lose(proxy, "commit")
-		_, err = s.ReleaseLost(t.Context())
+		_, err = s.Workers.ReleaseLost(t.Context())
 		wantAway(t, err)
 		happened(t, drop)
 		// until the server has noticed, its locks are there
 		exec(t, direct.pool, `SELECT FROM kagzi.workers FOR UPDATE`)
 		exec(t, direct.pool, `UPDATE kagzi.workers SET release_at = release_at - interval '1 hour'`)
-		lost, err := s.ReleaseLost(t.Context())
+		lost, err := s.Workers.ReleaseLost(t.Context())
 		if err != nil || len(lost) != 1 {
 			t.Errorf("lost %+v, error %v", lost, err)
 		}
@@ -258,7 +258,7 @@ func TestLostCancelAndResume(t *testing.T) {
 				t.Errorf("row %+v", row)
 			}
 			drop = lose(proxy, part2(part))
-			resumed, err := s.Resume(t.Context(), nil, ids[0], Why{})
+			resumed, err := s.Runs.Resume(t.Context(), nil, ids[0], Why{})
 			if err != nil || resumed != (Resumed{Queue: "queue"}) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
@@ -290,10 +290,10 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]func(*Store, context.Context, *ClaimedRun) error{
 		"Cancel": func(s *Store, ctx context.Context, r *ClaimedRun) error {
-			return cancelled(s.Cancel(ctx, nil, r.RunID, Why{}, 0))
+			return cancelled(s.Runs.Cancel(ctx, nil, r.RunID, Why{}, 0))
 		},
 		"Terminate": func(s *Store, ctx context.Context, r *ClaimedRun) error {
-			return cancelled(s.Terminate(ctx, nil, r.RunID, Why{}))
+			return cancelled(s.Runs.Terminate(ctx, nil, r.RunID, Why{}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestLostCancelOfARunThatCompletes(t *testing.T) {
 						happened(t, drop)
 						f := &Flush{Finishes: []*Finish{finish(r)}}
 						for f.Finishes[0].Outcome != Done { // until the server has noticed, the run is locked
-							if err := direct.Flush(t.Context(), f); err != nil {
+							if err := direct.Records.Flush(t.Context(), f); err != nil {
 								t.Error(err)
 								break
 							}
@@ -340,14 +340,14 @@ func TestLostStepTx(t *testing.T) {
 				if _, err := tx.Exec(t.Context(), `INSERT INTO ledger VALUES (1)`); err != nil {
 					return err
 				}
-				_, err := s.RecordIn(t.Context(), tx, nil, record(r, "step", "x"))
+				_, err := s.Records.WriteIn(t.Context(), tx, nil, record(r, "step", "x"))
 				return err
 			})
 		}
 		drop := lose(proxy, "commit")
 		wantAway(t, work())
 		happened(t, drop)
-		row, holds, err := s.StepResult(t.Context(), held(r), "step", 1)
+		row, holds, err := s.Records.StepResult(t.Context(), held(r), "step", 1)
 		if err != nil || !holds || (row != nil) != done {
 			t.Fatalf("found %+v, holds %t, error %v; the server did it: %t", row, holds, err, done)
 		}

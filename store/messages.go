@@ -12,6 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Messages stores signals and reads the inboxes of runs.
+type Messages struct{ *conn }
+
 // A Message is a signal to store.
 type Message struct {
 	RunID   uuid.UUID
@@ -127,10 +130,10 @@ CROSS JOIN LATERAL (
 	OFFSET 0
 ) r`
 
-// Signal stores a message for an active run and wakes the run. If the run has a message with this ID already, nothing
-// changes. Signal is a transaction of its own, or a part of tx, which survives its errors. It returns ErrRunNotFound,
+// Send stores a message for an active run and wakes the run. If the run has a message with this ID already, nothing
+// changes. Send is a transaction of its own, or a part of tx, which survives its errors. It returns ErrRunNotFound,
 // ErrRunFinished and ErrInboxFull.
-func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
+func (s Messages) Send(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
 	switch {
 	case m.Why != Why{}:
 		out, err = s.signalWith(ctx, tx, m)
@@ -142,15 +145,15 @@ func (s *Store) Signal(ctx context.Context, tx pgx.Tx, m Message) (out Signalled
 			return err
 		})
 	}
-	noteRefusal(ctx, s, tx, err)
+	s.noteRefusal(ctx, tx, err)
 	return out, pg.Wrap("signal", err)
 }
 
-// signalWith is Signal that writes an event, if the run does not have the message yet.
-func (s *Store) signalWith(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
+// signalWith is Send that writes an event, if the run does not have the message yet.
+func (s Messages) signalWith(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
 	event := newEvent(m.RunID, EventSignalled, m.Why)
 	event.Changes = []Changed{{"signal", "", m.Name}}
-	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		stored := false
 		out, stored, err = s.signal(ctx, tx, m)
 		if err != nil || !stored {
@@ -162,7 +165,7 @@ func (s *Store) signalWith(ctx context.Context, tx pgx.Tx, m Message) (out Signa
 }
 
 // signal reports whether it has stored the message: the run may have it already.
-func (s *Store) signal(ctx context.Context, db pg.DB, m Message) (out Signalled, stored bool, err error) {
+func (s Messages) signal(ctx context.Context, db pg.DB, m Message) (out Signalled, stored bool, err error) {
 	for range 10 { // a run that was over may be resumed between two statements
 		got, err := s.storeMessages(ctx, db, []Message{m})
 		if err != nil {
@@ -190,7 +193,7 @@ func (s *Store) signal(ctx context.Context, db pg.DB, m Message) (out Signalled,
 }
 
 // storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.
-func (s *Store) storeMessages(ctx context.Context, db pg.DB, messages []Message) (map[uuid.UUID]Signalled, error) {
+func (s Messages) storeMessages(ctx context.Context, db pg.DB, messages []Message) (map[uuid.UUID]Signalled, error) {
 	_, inTx := db.(pgx.Tx)
 	runs := make([]uuid.UUID, len(messages))
 	for i, m := range messages {
@@ -223,7 +226,9 @@ type messageState struct {
 // full reports whether the run cannot take the messages that it does not have.
 func (f messageState) full() bool { return f.unread+f.missing > MostUnread }
 
-func (s *Store) resolveMessages(ctx context.Context, db pg.DB, messages []Message) (map[uuid.UUID]messageState, error) {
+func (s Messages) resolveMessages(ctx context.Context, db pg.DB,
+	messages []Message,
+) (map[uuid.UUID]messageState, error) {
 	runs, ids := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 	for i, m := range messages {
 		runs[i], ids[i] = m.RunID, m.ID
@@ -254,7 +259,7 @@ CROSS JOIN LATERAL (
 ) r`
 
 // Sent reports whether any run has a message with this ID. It reads in tx unless tx is nil.
-func (s *Store) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
+func (s Messages) Sent(ctx context.Context, tx pgx.Tx, id string) (sent bool, err error) {
 	read := func(ctx context.Context, db pg.DB) error {
 		return pg.Ask(ctx, db, messageRuns, []any{s.namespace, []string{id}}, func(rows pgx.Rows) error {
 			sent = rows.Next()

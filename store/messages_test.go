@@ -21,7 +21,7 @@ func messageTo(run uuid.UUID, id string) Message {
 
 func send(t *testing.T, s *Store, m Message) Signalled {
 	t.Helper()
-	g, err := s.Signal(t.Context(), nil, m)
+	g, err := s.Messages.Send(t.Context(), nil, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,14 +104,14 @@ func TestSignal(t *testing.T) {
 			wg.Go(func() {
 				for i := range 10 {
 					// each twice
-					if _, err := s.Signal(t.Context(), nil, messageTo(id, fmt.Sprint(g, i/2))); err != nil {
+					if _, err := s.Messages.Send(t.Context(), nil, messageTo(id, fmt.Sprint(g, i/2))); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
 		wg.Wait()
-		inbox, err := s.Inbox(t.Context(), []uuid.UUID{id})
+		inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,12 +135,12 @@ func TestSignal(t *testing.T) {
 		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
 			t.Errorf("found %+v", g)
 		}
-		if _, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "2")); !errors.Is(err, ErrRunFinished) {
+		if _, err := s.Messages.Send(t.Context(), nil, messageTo(r.RunID, "2")); !errors.Is(err, ErrRunFinished) {
 			t.Errorf("error %v", err)
 		}
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+clause.BeingDeleted+`'`)
 		for _, id := range []string{"1", "2"} {
-			if _, err := s.Signal(t.Context(), nil, messageTo(r.RunID, id)); !errors.Is(err, ErrRunNotFound) {
+			if _, err := s.Messages.Send(t.Context(), nil, messageTo(r.RunID, id)); !errors.Is(err, ErrRunNotFound) {
 				t.Errorf("of a run that is being deleted: %v", err)
 			}
 		}
@@ -152,12 +152,12 @@ func TestSignal(t *testing.T) {
 		s := open(t)
 		r := running(t, s, 1)[0]
 		tx := begin(t, s)
-		if _, err := s.Signal(t.Context(), tx, messageTo(r.RunID, "1")); err != nil {
+		if _, err := s.Messages.Send(t.Context(), tx, messageTo(r.RunID, "1")); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "1"))
+			_, err := s.Messages.Send(t.Context(), nil, messageTo(r.RunID, "1"))
 			done <- err
 		}()
 		awaitLock(t, s)
@@ -203,7 +203,7 @@ func TestTakenOnce(t *testing.T) {
 	if other.Sequence != 1 {
 		t.Errorf("the record that stands has message %d", other.Sequence)
 	}
-	inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
+	inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{r.RunID})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestFullInboxIsNoted(t *testing.T) {
 	run := start(t, s, newRun(withID("id")))[0]
 	since := func() time.Time {
 		t.Helper()
-		r, err := s.Run(t.Context(), run)
+		r, err := s.Runs.Get(t.Context(), run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +239,7 @@ func TestFullInboxIsNoted(t *testing.T) {
 		t.Helper()
 		m := messageTo(run, id)
 		m.Why = why
-		if _, err := s.Signal(t.Context(), tx, m); !errors.Is(err, ErrInboxFull) {
+		if _, err := s.Messages.Send(t.Context(), tx, m); !errors.Is(err, ErrInboxFull) {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestFullInboxIsNoted(t *testing.T) {
 	}
 	empty()
 	again := newRun(withID("id"), func(r *NewRun) { r.Messages = []Message{messageTo(uuid.Nil, "4")} })
-	if _, err := s.Start(t.Context(), nil, []NewRun{again}); !errors.Is(err, ErrInboxFull) || since().IsZero() {
+	if _, err := s.Starts.Start(t.Context(), nil, []NewRun{again}); !errors.Is(err, ErrInboxFull) || since().IsZero() {
 		t.Errorf("not marked by a start: %v", err)
 	}
 }
@@ -297,15 +297,15 @@ func TestStartWithAMessageThatIsThere(t *testing.T) {
 		run := start(t, s, newRun(withID("id")))[0]
 		send(t, s, messageTo(run, "1"))
 		fillInbox(t, s, run, MostUnread-1)
-		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); !errors.Is(err, ErrInboxFull) {
+		if _, err := s.Starts.Start(t.Context(), nil, []NewRun{both()}); !errors.Is(err, ErrInboxFull) {
 			t.Errorf("error %v, want ErrInboxFull: message 2 is not stored", err)
 		}
 		exec(t, s.pool, `DELETE FROM kagzi.signals WHERE signal_id = 'other1'`)
 		// it takes one more, which is all that it lacks
-		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), nil, []NewRun{both()}); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Start(t.Context(), nil, []NewRun{both()}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), nil, []NewRun{both()}); err != nil {
 			t.Errorf("it is full, and has both: %v", err)
 		}
 	})
@@ -318,7 +318,7 @@ func TestStartWithAMessageThatIsThere(t *testing.T) {
 		flush(t, s, &Flush{Finishes: []*Finish{finish(claim(t, s, request(1)).Runs[0])}})
 		again := both()
 		err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
-			started, err := s.startAll(t.Context(), tx, []NewRun{again}, true)
+			started, err := s.Starts.startAll(t.Context(), tx, []NewRun{again}, true)
 			if err == nil && (started[0].RunID != again.RunID || started[0].Existed) {
 				t.Errorf("started %+v, want a new run", started)
 			}
@@ -340,7 +340,7 @@ func TestLostSignal(t *testing.T) {
 		s, direct, proxy := losing(t)
 		r := running(t, direct, 1)[0]
 		drop := lose(proxy, "INSERT INTO kagzi.signals")
-		g, err := s.Signal(t.Context(), nil, messageTo(r.RunID, "1"))
+		g, err := s.Messages.Send(t.Context(), nil, messageTo(r.RunID, "1"))
 		happened(t, drop)
 		if err != nil || !g.Running {
 			t.Errorf("found %+v, %v", g, err)
@@ -371,7 +371,7 @@ func TestLostSignallingStart(t *testing.T) {
 				})
 				plain := newRun()
 				drop := lose(proxy, "commit")
-				started, err := s.Start(t.Context(), nil, []NewRun{plain, withMessages})
+				started, err := s.Starts.Start(t.Context(), nil, []NewRun{plain, withMessages})
 				happened(t, drop)
 				if err != nil {
 					t.Fatal(err)
@@ -400,7 +400,7 @@ func TestLostSignallingStart(t *testing.T) {
 		flush(t, s, &Flush{Finishes: []*Finish{finish(claim(t, s, request(1)).Runs[0])}})
 		r.RunID = uuid.New() // a start of its own, but for the message
 		err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
-			again, err := s.startAll(t.Context(), tx, []NewRun{r}, true)
+			again, err := s.Starts.startAll(t.Context(), tx, []NewRun{r}, true)
 			if err == nil && (again[0].RunID != begun || !again[0].Existed) {
 				t.Errorf("started %+v, want %s", again, begun)
 			}

@@ -102,7 +102,7 @@ FROM given
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // copyMetadata gives a fork the changes of metadata that its history has.
-func (s *Store) copyMetadata(ctx context.Context, tx pgx.Tx, fork uuid.UUID) error {
+func (s Runs) copyMetadata(ctx context.Context, tx pgx.Tx, fork uuid.UUID) error {
 	var outputs [][]byte
 	err := pg.Ask(ctx, tx, recordedMetadata, []any{s.namespace, fork}, pg.Collect(&outputs, pgx.RowTo[[]byte]))
 	if err != nil || outputs == nil {

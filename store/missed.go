@@ -34,7 +34,7 @@ const missedTimeout = time.Minute
 // Missed returns the pairs with runs that are due and that the claim would leave out because of its Since, and for each
 // when the first of these became due. Unlike a claim without Since, it locks nothing, so other claims can go on
 // meanwhile. The end of ctx ends the call and costs the connection.
-func (s *Store) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Time, error) {
+func (s Claims) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, missedTimeout)
 	defer cancel()
 	missed := map[Pair]time.Time{}
@@ -50,7 +50,7 @@ func (s *Store) Missed(ctx context.Context, req ClaimRequest) (map[Pair]time.Tim
 	return missed, pg.Wrap("find runs that claims missed", err)
 }
 
-func (s *Store) missedArgs(req ClaimRequest) []any {
+func (s Claims) missedArgs(req ClaimRequest) []any {
 	types, priorities, versions, _ := req.pairs()
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, req.sinces(types, priorities),

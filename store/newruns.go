@@ -44,7 +44,7 @@ type NewRun struct {
 	Window *Window // the start may share a run with others; nil: it does not
 }
 
-// A NewClaim is the claim of a run that is inserted as claimed: only StartTogether takes one. The run is due now, has
+// A NewClaim is the claim of a run that is inserted as claimed: only Starts.Together takes one. The run is due now, has
 // no parent and no messages.
 type NewClaim struct {
 	Worker uuid.UUID

@@ -32,7 +32,7 @@ var ErrRunEnding = errors.New("run is about to end")
 // PauseRun keeps the run from being claimed, and tells the worker that executes it to stop at the next step. It does
 // nothing to a run that is paused already. It returns ErrRunFinished if the run is over, and ErrRunEnding if it is
 // about to end.
-func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
+func (s Pauses) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) error {
 	event := newEvent(id, EventPaused, why)
 	return pg.Wrap("pause", s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
@@ -59,7 +59,7 @@ func (s *Store) PauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) 
 }
 
 // stateForPause returns whether a run is over, or about to end. It returns ErrRunNotFound.
-func (s *Store) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (over, ending bool, err error) {
+func (s Pauses) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (over, ending bool, err error) {
 	err = pg.AskRow(ctx, tx, stateForPause, []any{s.namespace, id}, &over, &ending)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrRunNotFound
@@ -102,7 +102,7 @@ WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_que
 // UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that
 // of its key. It returns ErrRunFinished if the run is over, and ErrRunNotFound if there is none. It locks pauses before
 // runs, because a transaction may release many runs.
-func (s *Store) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
+func (s Pauses) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := pg.Ask(ctx, tx, noteRelease, []any{s.namespace, id}, nil); err != nil {

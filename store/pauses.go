@@ -12,6 +12,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Pauses pauses runs, queues, workflows and keys.
+type Pauses struct{ *conn }
+
 // What is paused now, for the queue $2.
 const pausesNow = clause.PausesOfRuns + `, paused AS MATERIALIZED (
 	SELECT count(*) > 0 AS some,
@@ -78,7 +81,7 @@ FOR UPDATE`
 
 // Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are
 // to stop.
-func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
+func (s Pauses) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
 	id := newID()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		workers = nil
@@ -108,7 +111,7 @@ func (s *Store) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.U
 }
 
 // pauseEntry returns what a pause changes; nil if nothing.
-func (s *Store) pauseEntry(ctx context.Context, tx pgx.Tx, p Pause) (*AuditEntry, error) {
+func (s Pauses) pauseEntry(ctx context.Context, tx pgx.Tx, p Pause) (*AuditEntry, error) {
 	entry := p.entry(EventPaused)
 	var before Pause
 	var passes bool
@@ -169,7 +172,7 @@ type Unpaused struct {
 // such pause. The reason and the actor of p are those of this change.
 //
 // It locks the pause before it looks for the keys whose claims the pause has stopped: see claimKeys.
-func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (out Unpaused, err error) {
+func (s Pauses) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (out Unpaused, err error) {
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	id := newID()
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
@@ -201,7 +204,7 @@ func (s *Store) Unpause(ctx context.Context, tx pgx.Tx, p Pause, percent int) (o
 }
 
 // endPause deletes or loosens a pause, and writes the entry with this ID. did is false if there is none.
-func (s *Store) endPause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause, percent int) (did bool, err error) {
+func (s Pauses) endPause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause, percent int) (did bool, err error) {
 	entry := p.entry(EventUnpaused)
 	entry.ID = id
 	var before Pause

@@ -38,7 +38,7 @@ func TestPausedKeyOfAHolder(t *testing.T) {
 				}
 				req := keyedRequest(10)
 				req.Since = map[Pair]time.Time{{"type", 3}: time.Now().Add(time.Hour)}
-				if missed, err := s.Missed(t.Context(), req); err != nil || len(missed) != 0 {
+				if missed, err := s.Claims.Missed(t.Context(), req); err != nil || len(missed) != 0 {
 					t.Errorf("missed %v, %v", missed, err)
 				}
 				unpause(t, s, c.pause, 0)
@@ -84,10 +84,10 @@ func TestReleasedRunOfAPausedKey(t *testing.T) {
 			start(t, s, newRun(ofKey("a")))
 			r := claim(t, s, keyedRequest(1)).Runs[0]
 			pause(t, s, c.pause)
-			if _, err := s.UnpauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
+			if _, err := s.Pauses.UnpauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
 				t.Fatal(err)
 			}
-			states, err := s.HeldStates(t.Context(), s.pool, []HeldRun{{r.RunID, r.Lease}}, nil)
+			states, err := s.Leases.HeldStates(t.Context(), s.pool, []HeldRun{{r.RunID, r.Lease}}, nil)
 			if err != nil || states[0].Paused != c.parks {
 				t.Errorf("%+v, %v; want paused %v", states, err, c.parks)
 			}

@@ -10,14 +10,14 @@ import (
 
 func pause(t *testing.T, s *Store, p Pause) {
 	t.Helper()
-	if _, err := s.Pause(t.Context(), nil, p); err != nil {
+	if _, err := s.Pauses.Pause(t.Context(), nil, p); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func unpause(t *testing.T, s *Store, p Pause, percent int) {
 	t.Helper()
-	if _, err := s.Unpause(t.Context(), nil, p, percent); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, p, percent); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,7 +109,7 @@ func TestEndOfAPausedRun(t *testing.T) {
 	start(t, s, newRun(), newRun())
 	runs := claim(t, s, request(2)).Runs
 	for i, status := range []string{Completed, Failed} {
-		if err := s.PauseRun(t.Context(), nil, runs[i].RunID, Why{}); err != nil {
+		if err := s.Pauses.PauseRun(t.Context(), nil, runs[i].RunID, Why{}); err != nil {
 			t.Fatal(err)
 		}
 		f := finish(runs[i])

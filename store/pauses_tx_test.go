@@ -23,7 +23,7 @@ func TestPausesInACallersTransaction(t *testing.T) {
 			ids := start(t, s, newRun(), newRun(ofKey("a")), newRun(), newRun(ofKey("a")))
 			tx := begin(t, s)
 			for _, id := range ids[:2] {
-				if err := s.PauseRun(t.Context(), tx, id, Why{}); err != nil {
+				if err := s.Pauses.PauseRun(t.Context(), tx, id, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -38,13 +38,13 @@ func TestPausesInACallersTransaction(t *testing.T) {
 
 			ids = start(t, s, newRun(), newRun(ofKey("b")), newRun(), newRun(ofKey("b")))
 			for _, id := range ids[:2] {
-				if err := s.PauseRun(t.Context(), nil, id, Why{}); err != nil {
+				if err := s.Pauses.PauseRun(t.Context(), nil, id, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			tx = begin(t, s)
 			for _, id := range ids[:2] {
-				if err := second(s.UnpauseRun(t.Context(), tx, id, Why{})); err != nil {
+				if err := second(s.Pauses.UnpauseRun(t.Context(), tx, id, Why{})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -68,15 +68,15 @@ func TestReleasesDoNotDeadlock(t *testing.T) {
 	pause(t, s, Pause{})
 	pause(t, s, Pause{Queue: "queue"})
 	tx := begin(t, s)
-	if err := second(s.UnpauseRun(t.Context(), tx, ids[0], Why{})); err != nil {
+	if err := second(s.Pauses.UnpauseRun(t.Context(), tx, ids[0], Why{})); err != nil {
 		t.Fatal(err)
 	}
 	meetsLock(t, s, func(ctx context.Context) {
-		if err := second(s.UnpauseRun(ctx, nil, ids[1], Why{})); err != nil {
+		if err := second(s.Pauses.UnpauseRun(ctx, nil, ids[1], Why{})); err != nil {
 			t.Error(err)
 		}
 	}, func() {
-		if err := second(s.UnpauseRun(t.Context(), tx, ids[1], Why{})); err != nil {
+		if err := second(s.Pauses.UnpauseRun(t.Context(), tx, ids[1], Why{})); err != nil {
 			t.Error(err)
 		}
 		exec(t, tx, "COMMIT")
@@ -97,7 +97,7 @@ func TestReleaseOfARunThatIsOver(t *testing.T) {
 	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 	pause(t, s, Pause{})
 	tx := begin(t, s)
-	wantError(t, second(s.UnpauseRun(t.Context(), tx, r.RunID, Why{})), ErrRunFinished)
+	wantError(t, second(s.Pauses.UnpauseRun(t.Context(), tx, r.RunID, Why{})), ErrRunFinished)
 	exec(t, tx, "COMMIT")
 	if one[bool](t, s.pool, `SELECT bool_or(releases) FROM kagzi.pauses`) {
 		t.Error("claims would read every run")
@@ -113,13 +113,13 @@ func TestLostParking(t *testing.T) {
 		ids := start(t, direct, newRun(ofKey("a")), newRun(ofKey("a")), newRun(inGroup("g")), newRun(inGroup("g")))
 		var parks []*Suspension
 		for _, r := range claim(t, direct, keyedRequest(9)).Runs {
-			if err := direct.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
+			if err := direct.Pauses.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
 				t.Fatal(err)
 			}
 			parks = append(parks, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"})
 		}
 		drop := lose(proxy, "UPDATE kagzi.workflow_runs")
-		err := s.Flush(t.Context(), &Flush{Suspensions: parks})
+		err := s.Records.Flush(t.Context(), &Flush{Suspensions: parks})
 		wantAway(t, err)
 		happened(t, drop)
 		if got := statusOf(t, direct, ids[0]) == Pending; got != done {
@@ -135,7 +135,7 @@ func TestLostParking(t *testing.T) {
 			t.Errorf("claimed %v of %v: a parked run keeps its slot only if it holds it until its end", got, ids)
 		}
 		for _, id := range []uuid.UUID{ids[0], ids[2]} {
-			if err := second(direct.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
+			if err := second(direct.Pauses.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -165,11 +165,11 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 			var ids []uuid.UUID
 			for _, r := range claim(t, s, req).Runs {
 				ids = append(ids, r.RunID)
-				if err := s.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
+				if err := s.Pauses.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := s.RegisterWorker(t.Context(), s.pool, Worker{
+			if err := s.Workers.Register(t.Context(), s.pool, Worker{
 				ID: req.Worker, Queues: []string{"queue"},
 				Types: []string{"type"}, LeaseTimeout: time.Hour, StaleAfter: time.Minute,
 			}); err != nil {
@@ -177,8 +177,8 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 			}
 			die := func() {
 				exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`)
-				silent, err := s.SilentWorkers(t.Context())
-				lost, e := s.ReleaseUnresponsive(t.Context(), silent, "test")
+				silent, err := s.Workers.Silent(t.Context())
+				lost, e := s.Workers.ReleaseUnresponsive(t.Context(), silent, "test")
 				if err = errors.Join(err, e); err != nil || len(lost) != 1 {
 					t.Fatalf("lost %+v, %v", lost, err)
 				}
@@ -190,7 +190,7 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 				t.Errorf("claimed %v while they are paused", runIDs(got.Runs))
 			}
 			for _, id := range ids {
-				if err := second(s.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
+				if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, Why{})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -215,9 +215,9 @@ func TestUnpauseWaitsForClaims(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
 			VALUES ('queue', 'a', $1, now())`, s.namespace)
-		exec(t, tx, claimsWithPauses.keys, s.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+		exec(t, tx, claimsWithPauses.keys, s.Claims.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
 		meetsLock(t, s, func(ctx context.Context) {
-			if err := second(s.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {
+			if err := second(s.Pauses.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {
 				t.Error(err)
 			}
 		}, func() { exec(t, tx, "COMMIT") })

@@ -278,34 +278,40 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
 	return []planned{
 		{
-			"claimRunsUnpaused", claimsUnpaused.runs, s.claimArgs(req),
+			"claimRunsUnpaused", claimsUnpaused.runs, s.Claims.claimArgs(req),
 			withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		},
-		{"claimLimitedUnpaused", claimsUnpaused.limited, s.claimArgs(req), withKey(limited, pauses)},
-		{"claimKeysUnpaused", claimsUnpaused.keys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
+		{"claimLimitedUnpaused", claimsUnpaused.limited, s.Claims.claimArgs(req), withKey(limited, pauses)},
+		{"claimKeysUnpaused", claimsUnpaused.keys, s.Claims.keyedArgs(req, queues, names), withKey(keyed, pauses)},
 		{
-			"claimRunsWithout", claimsWithout.runs, append(s.claimArgs(req), runs),
+			"claimRunsWithout", claimsWithout.runs, append(s.Claims.claimArgs(req), runs),
 			withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		},
-		{"claimLimitedWithout", claimsWithout.limited, append(s.claimArgs(req), runs), withKey(limited, pauses)},
-		{"claimKeysWithout", claimsWithout.keys, append(s.keyedArgs(req, queues, names), runs), withKey(keyed, pauses)},
+		{"claimLimitedWithout", claimsWithout.limited, append(s.Claims.claimArgs(req), runs), withKey(limited, pauses)},
 		{
-			"onlyRuns", claimsOnly.runs, append(s.claimArgs(req), runs),
+			"claimKeysWithout", claimsWithout.keys, append(s.Claims.keyedArgs(req, queues, names), runs),
+			withKey(keyed, pauses),
+		},
+		{
+			"onlyRuns", claimsOnly.runs, append(s.Claims.claimArgs(req), runs),
 			withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		},
-		{"onlyRunsLimited", claimsOnly.limited, append(s.claimArgs(req), runs), withKey(limited, pauses)},
-		{"onlyRunsOfKeys", claimsOnly.keys, append(s.keyedArgs(req, queues, names), runs), withKey(keyed, pauses)},
+		{"onlyRunsLimited", claimsOnly.limited, append(s.Claims.claimArgs(req), runs), withKey(limited, pauses)},
+		{
+			"onlyRunsOfKeys", claimsOnly.keys, append(s.Claims.keyedArgs(req, queues, names), runs),
+			withKey(keyed, pauses),
+		},
 		{
 			"dueRuns", dueRuns,
 			[]any{s.namespace, "queue", typeNames, priorities, versions, 10, runs, queues, names},
 			withKey(keyed, both),
 		},
 		{
-			"claimRuns", claimsWithPauses.runs, s.claimArgs(req),
+			"claimRuns", claimsWithPauses.runs, s.Claims.claimArgs(req),
 			withKey(withKey(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		},
-		{"claimLimited", claimsWithPauses.limited, s.claimArgs(req), withKey(limited, pauses)},
-		{"claimKeys", claimsWithPauses.keys, s.keyedArgs(req, queues, names), withKey(keyed, pauses)},
+		{"claimLimited", claimsWithPauses.limited, s.Claims.claimArgs(req), withKey(limited, pauses)},
+		{"claimKeys", claimsWithPauses.keys, s.Claims.keyedArgs(req, queues, names), withKey(keyed, pauses)},
 		{"fullKeys", fullKeys, []any{s.namespace, queues, names, runs}, keyed},
 		{
 			"oldestOfKeys", oldestOfKeys,
@@ -333,7 +339,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 		{"markSettled", markSettled, []any{s.namespace, "queue", int64(5)}, keyed},
 		{"deleteQueue", deleteQueue, []any{s.namespace, "queue"}, keyed},
 		{"pruneKeys", pruneKeys, []any{s.namespace, "", "", 1000}, states},
-		{"missedRuns", missedRuns, s.missedArgs(req), withKey(both, pauses)},
+		{"missedRuns", missedRuns, s.Claims.missedArgs(req), withKey(both, pauses)},
 		{"runsOfClaim", runsOfClaim, []any{
 			s.namespace, "queue", typeNames, priorities, array(leasesOf(lease)),
 			pg.Micros(time.Minute),
@@ -736,7 +742,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []planned {
 			withKey(map[string][]string{namesIndex: {"name", "namespace_id"}}, schedules),
 		},
 		{"firedRuns", firedRuns, []any{s.namespace, runs}, byKey},
-		{"updateTemplate", updateTemplate, s.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}), bySchedule},
+		{
+			"updateTemplate", updateTemplate, s.Schedules.templateArgs(&Template{ID: ids[0], Spec: []byte("{}")}),
+			bySchedule,
+		},
 		{"deleteTemplate", deleteTemplate, []any{s.namespace, ids[0]}, bySchedule},
 		{
 			"expiredRuns", expiredRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...),

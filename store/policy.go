@@ -35,7 +35,7 @@ func byPolicy(runs []NewRun) bool {
 // external ID. The check comes after the insert: from then on no other run can become active under the ID, so none can
 // end. A check before the insert would miss a run that ends in between. A run that the start has replaced does not
 // count as ended.
-func (s *Store) refuseEnded(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
+func (s Starts) refuseEnded(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
 	inserted map[uuid.UUID]bool,
 ) error {
 	var externals []string
@@ -66,11 +66,11 @@ func (s *Store) refuseEnded(ctx context.Context, db pg.DB, out []StartedRun, run
 
 // replace terminates the runs, with all below them, and returns those that it ended: others may have ended by
 // themselves.
-func (s *Store) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*CancelledRuns, error) {
+func (s Starts) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*CancelledRuns, error) {
 	ids := make([]uuid.UUID, len(held))
 	for i, h := range held {
 		ids[i] = h.id
 	}
-	return s.cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated +
+	return Ends{s.conn}.cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated +
 		": a start with its ID has replaced it"})
 }

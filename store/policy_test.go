@@ -122,7 +122,7 @@ func TestPolicies(t *testing.T) {
 							tx = begin(t, s)
 							runs = append(runs, newRun())
 						}
-						out, err := s.Start(t.Context(), tx, runs)
+						out, err := s.Starts.Start(t.Context(), tx, runs)
 						if tx != nil {
 							exec(t, tx, `SELECT 1`) // whatever came of it, the transaction goes on
 							commit(t, tx)
@@ -170,7 +170,7 @@ func TestReplace(t *testing.T) {
 		}} {
 			r := running(t, s, 1, withID(fmt.Sprint(i)))[0]
 			end(r)
-			out, err := s.Start(t.Context(), nil,
+			out, err := s.Starts.Start(t.Context(), nil,
 				[]NewRun{newRun(withID(fmt.Sprint(i)), ifActive(ReplaceActive), withDelay(time.Hour))})
 			if err != nil || out[0].Replaced != r.RunID {
 				t.Fatalf("%+v, %v", out, err)
@@ -188,7 +188,7 @@ func TestReplace(t *testing.T) {
 		start(t, s, newRun(withID("a"), withParent(parents[0].RunID)),
 			newRun(withID("b"), withParent(parents[0].RunID)), newRun(withID("c"), withParent(parents[1].RunID)))
 		flush(t, s, &Flush{Suspensions: []*Suspension{sleep(parents[0], -1), sleep(parents[1], -1)}})
-		if _, err := s.Start(t.Context(), nil, []NewRun{
+		if _, err := s.Starts.Start(t.Context(), nil, []NewRun{
 			newRun(withID("c"), ifActive(ReplaceActive)), newRun(withID("a"), ifActive(ReplaceActive)),
 			newRun(withID("b"), ifActive(ReplaceActive)), newRun(withID("free"), ifActive(ReplaceActive)),
 		}); err != nil {
@@ -206,7 +206,7 @@ func TestReplace(t *testing.T) {
 		s := open(t)
 		old := start(t, s, newRun(withID("id")), newRun(withID("taken")))
 		tx := begin(t, s)
-		_, err := s.Start(t.Context(), tx, []NewRun{
+		_, err := s.Starts.Start(t.Context(), tx, []NewRun{
 			newRun(withID("id"), ifActive(ReplaceActive)),
 			newRun(withID("taken"), ifActive(RejectActive)),
 		})
@@ -214,7 +214,8 @@ func TestReplace(t *testing.T) {
 		if row := readRow(t, tx, old[0]); row.Status != Pending {
 			t.Errorf("row %+v: a start that was refused leaves nothing", row)
 		}
-		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil ||
+		if out, err := s.Starts.Start(t.Context(), tx,
+			[]NewRun{newRun(withID("id"), ifActive(ReplaceActive))}); err != nil ||
 			out[0].Replaced != old[0] {
 			t.Errorf("%+v, %v", out, err)
 		}
@@ -235,7 +236,7 @@ func TestReplace(t *testing.T) {
 			var out []StartedRun
 			var err error
 			meetsLock(t, s, func(ctx context.Context) {
-				out, err = s.Start(ctx, nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive),
+				out, err = s.Starts.Start(ctx, nil, []NewRun{newRun(withID("id"+policy), ifActive(ReplaceActive),
 					ifEnded(policy), withDelay(time.Hour))})
 			}, func() {
 				endAs(t, tx, r.RunID, Completed)
@@ -269,7 +270,7 @@ func TestReplace(t *testing.T) {
 					Records:  []*Record{record(parents[0], "a", "x"), record(parents[1], "a", "x")},
 					Finishes: []*Finish{finish(children[0]), finish(children[1])},
 				}
-				if err := s.Flush(t.Context(), f); err != nil {
+				if err := s.Records.Flush(t.Context(), f); err != nil {
 					t.Error(err)
 				}
 			})
@@ -278,7 +279,7 @@ func TestReplace(t *testing.T) {
 				for child := range 3 {
 					runs = append(runs, newRun(id(2-child), ifActive(ReplaceActive), withDelay(time.Hour)))
 				}
-				if _, err := s.Start(t.Context(), nil, runs); err != nil {
+				if _, err := s.Starts.Start(t.Context(), nil, runs); err != nil {
 					t.Error(err)
 				}
 			})
@@ -307,7 +308,7 @@ func TestReplace(t *testing.T) {
 				if i%4 == 0 {
 					runs = []NewRun{newRun(withID("b"), ifActive(ReplaceActive)), runs[0], newRun()}
 				}
-				out, err := s.Start(context.WithoutCancel(t.Context()), nil, runs)
+				out, err := s.Starts.Start(context.WithoutCancel(t.Context()), nil, runs)
 				if err != nil {
 					t.Error(err)
 					return
@@ -353,7 +354,7 @@ func TestIfEndedMeetsAFinish(t *testing.T) {
 		var out []StartedRun
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			out, err = s.Start(ctx, nil, []NewRun{newRun(withID(id), ifEnded(test.policy))})
+			out, err = s.Starts.Start(ctx, nil, []NewRun{newRun(withID(id), ifEnded(test.policy))})
 		}, func() { exec(t, tx, test.end) })
 		if got := outcome(out, err); got != test.want {
 			t.Errorf("%+v: %s", test, got)
@@ -371,7 +372,7 @@ func TestIfEndedRaces(t *testing.T) {
 		for range 16 {
 			wg.Go(func() {
 				for range 4 {
-					out, err := s.Start(context.WithoutCancel(t.Context()), nil,
+					out, err := s.Starts.Start(context.WithoutCancel(t.Context()), nil,
 						[]NewRun{newRun(withID(id), ifEnded(RejectEnded))})
 					switch got := outcome(out, err); got {
 					case "new":
@@ -402,16 +403,16 @@ func TestIfEndedInAStricterTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := withID(string(level))
-		_, err = s.Start(t.Context(), tx, []NewRun{newRun(id, ifEnded(RejectEnded))})
+		_, err = s.Starts.Start(t.Context(), tx, []NewRun{newRun(id, ifEnded(RejectEnded))})
 		if refused := err != nil &&
 			strings.Contains(err.Error(), "READ COMMITTED"); refused != (level != pgx.ReadCommitted) {
 			t.Errorf("at %s: %v", level, err)
 		}
-		_, err = s.Start(t.Context(), tx, []NewRun{newRun(id, ifActive(ReplaceActive))})
+		_, err = s.Starts.Start(t.Context(), tx, []NewRun{newRun(id, ifActive(ReplaceActive))})
 		if refused := errors.Is(err, pg.ErrIsolation); refused != (level != pgx.ReadCommitted) {
 			t.Errorf("at %s: %v", level, err)
 		}
-		if _, err = s.Start(t.Context(), tx, []NewRun{newRun(id)}); err != nil {
+		if _, err = s.Starts.Start(t.Context(), tx, []NewRun{newRun(id)}); err != nil {
 			t.Errorf("at %s: %v", level, err)
 		}
 		commit(t, tx)

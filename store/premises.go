@@ -178,7 +178,7 @@ func (f *Flush) premises() []check {
 }
 
 // missing returns the runs of which a row is missing.
-func (s *Store) missing(ctx context.Context, tx pgx.Tx, checks []check) (map[uuid.UUID]bool, error) {
+func (s *conn) missing(ctx context.Context, tx pgx.Tx, checks []check) (map[uuid.UUID]bool, error) {
 	runs := map[uuid.UUID]bool{}
 	if len(checks) == 0 {
 		return runs, nil

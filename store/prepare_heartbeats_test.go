@@ -43,7 +43,7 @@ func TestPrepareHeartbeats(t *testing.T) {
 	t.Run("ReadOnly", func(t *testing.T) {
 		conn := dbtest.Connect(t, db.DSN)
 		exec(t, conn, `SET default_transaction_read_only = on`)
-		if b, err := s.PrepareHeartbeats(t.Context(), conn); err != nil || b.PID == 0 {
+		if b, err := s.Workers.PrepareHeartbeats(t.Context(), conn); err != nil || b.PID == 0 {
 			t.Errorf("backend %+v, error %v", b, err)
 		}
 		exec(t, conn, `SET default_transaction_read_only = off`)
@@ -57,19 +57,19 @@ func TestPrepareHeartbeats(t *testing.T) {
 func beat(t *testing.T, s *Store, conn *pgx.Conn, w Worker) {
 	t.Helper()
 	held := []HeldRun{{uuid.New(), uuid.New()}}
-	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{
+	if _, err := s.Workers.Heartbeat(t.Context(), conn, Heartbeat{
 		Number: w.Number + 1, Worker: w.ID, Queues: w.Queues,
 		Backend: w.Backend,
 	}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Worker: uuid.New()}); err == nil {
+	if _, err := s.Workers.Heartbeat(t.Context(), conn, Heartbeat{Worker: uuid.New()}); err == nil {
 		t.Error("a worker that is not registered sends heartbeats")
 	}
-	if _, err := s.HeldStates(t.Context(), conn, held, nil); err != nil {
+	if _, err := s.Leases.HeldStates(t.Context(), conn, held, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.ExtendLeases(t.Context(), conn, held, time.Minute, nil); err != nil {
+	if _, err := s.Leases.Extend(t.Context(), conn, held, time.Minute, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,7 +18,7 @@ func TestProgressUnderItsLease(t *testing.T) {
 	}
 	stored := func(r *ClaimedRun) (p StoredProgress) {
 		t.Helper()
-		row, err := s.Run(t.Context(), r.RunID)
+		row, err := s.Runs.Get(t.Context(), r.RunID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestProgressUnderItsLease(t *testing.T) {
 	}
 	busy.Fraction = nil
 	flush(t, s, &Flush{Progress: []*Progress{busy}})
-	if row, err := s.Run(t.Context(), other.RunID); err != nil || row.Progress != nil {
+	if row, err := s.Runs.Get(t.Context(), other.RunID); err != nil || row.Progress != nil {
 		t.Errorf("taken back: %s, %v", row.Progress, err)
 	}
 }

@@ -69,7 +69,7 @@ FOR UPDATE`
 
 // SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the
 // queue's row, so it is no part of a caller's transaction.
-func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
+func (s Limits) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 	settle := false
 	entry := NewEntry(EventUpdated, OnQueue, q.Queue, why)
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
@@ -106,7 +106,7 @@ func (s *Store) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
 
 // auditLimits reads the limits that are there, calls compare, which adds the changes to the entry, and writes the entry
 // if there are some.
-func (s *Store) auditLimits(ctx context.Context, tx pgx.Tx, before string, args []any, entry *AuditEntry, dest []any,
+func (s Limits) auditLimits(ctx context.Context, tx pgx.Tx, before string, args []any, entry *AuditEntry, dest []any,
 	compare func(),
 ) error {
 	entry.Changes = nil
@@ -153,7 +153,7 @@ WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1
 FOR UPDATE`
 
 // SetKey sets a key's own limits. It waits for no longer than a claim of the key takes.
-func (s *Store) SetKey(ctx context.Context, queue, key string, k KeyLimits, why Why) error {
+func (s Limits) SetKey(ctx context.Context, queue, key string, k KeyLimits, why Why) error {
 	entry := NewEntry(EventUpdated, OnKey, key, why)
 	entry.Queue = queue
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
@@ -284,7 +284,7 @@ const (
 // Settle makes what claims have done before the limits of the queue were changed as if they had known the new ones:
 // runs that workers execute count, tokens come by the new rate, and claims look again at each key that has waiting
 // runs. It may be repeated at any time.
-func (s *Store) Settle(ctx context.Context, queue string) error {
+func (s Limits) Settle(ctx context.Context, queue string) error {
 	var types []string
 	err := pg.Do(ctx, func(ctx context.Context) error {
 		types = nil
@@ -320,7 +320,7 @@ func (s *Store) Settle(ctx context.Context, queue string) error {
 
 // eachKey sends the statement for all keys of the scope, batch by batch. If an answer is lost, it sends the batch
 // again.
-func (s *Store) eachKey(ctx context.Context, db pg.DB, statement, scope string) error {
+func (s Limits) eachKey(ctx context.Context, db pg.DB, statement, scope string) error {
 	after := ""
 	for n := settledKeys; n == settledKeys; {
 		send := func(ctx context.Context) error {
@@ -363,7 +363,7 @@ DELETE FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c
 
 // SettleQueues settles the queues whose limits were changed so long ago that all claims know them, and returns these
 // queues. It deletes the rows of those that have no limits any more.
-func (s *Store) SettleQueues(ctx context.Context) (settled []string, err error) {
+func (s Limits) SettleQueues(ctx context.Context) (settled []string, err error) {
 	type queue struct {
 		Name    string
 		Changed int64

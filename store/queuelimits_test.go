@@ -13,14 +13,14 @@ import (
 func mustSetQueue(t *testing.T, s *Store, q QueueLimits) {
 	t.Helper()
 	q.Queue = "queue"
-	if err := s.SetQueue(t.Context(), q, Why{}); err != nil {
+	if err := s.Limits.SetQueue(t.Context(), q, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustSetKey(t *testing.T, s *Store, key string, k KeyLimits) {
 	t.Helper()
-	if err := s.SetKey(t.Context(), "queue", key, k, Why{}); err != nil {
+	if err := s.Limits.SetKey(t.Context(), "queue", key, k, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -29,7 +29,7 @@ func mustSetKey(t *testing.T, s *Store, key string, k KeyLimits) {
 func settleAll(t *testing.T, s *Store) []string {
 	t.Helper()
 	exec(t, s.pool, `UPDATE kagzi.queues SET changed_at = changed_at - interval '1 hour' WHERE NOT settled`)
-	settled, err := s.SettleQueues(t.Context())
+	settled, err := s.Limits.SettleQueues(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestPrunedKeysHaveTheirBurst(t *testing.T) {
 		t.Helper()
 		exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval, available_at = 'infinity'`,
 			interval)
-		if _, _, err := s.PruneKeys(t.Context(), KeyCursor{}, 10); err != nil {
+		if _, _, err := s.Limits.PruneKeys(t.Context(), KeyCursor{}, 10); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestPruneKeys(t *testing.T) {
 		t.Helper()
 		var at KeyCursor
 		for {
-			d, next, err := s.PruneKeys(t.Context(), at, n)
+			d, next, err := s.Limits.PruneKeys(t.Context(), at, n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,13 +232,13 @@ func TestWhatAClaimMissedIsSettledLater(t *testing.T) {
 	register(t, s)
 	start(t, s, many(3)...)
 	tx := begin(t, s) // a claim that has begun before the change
-	exec(t, tx, claimsWithPauses.runs, s.claimArgs(request(3))...)
+	exec(t, tx, claimsWithPauses.runs, s.Claims.claimArgs(request(3))...)
 	mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
 	commit(t, tx)
 	if n := slotsHeld(t, s); n != 0 {
 		t.Fatalf("%d slots", n)
 	}
-	if settled, err := s.SettleQueues(t.Context()); err != nil || len(settled) > 0 {
+	if settled, err := s.Limits.SettleQueues(t.Context()); err != nil || len(settled) > 0 {
 		t.Errorf("settled %v at once, %v", settled, err)
 	}
 	if settled := settleAll(t, s); !slices.Equal(settled, []string{"queue"}) || slotsHeld(t, s) != 3 {

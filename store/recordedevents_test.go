@@ -51,7 +51,7 @@ func TestRecordsPublish(t *testing.T) {
 		wantEvents(t, s, "a", "2", "1", "4", "3", "5")
 		wantEvents(t, s, "b", "1")
 	}
-	if e, err := s.ReadEvents(t.Context(), "a", 0, 1); err != nil || e[0].Title != "title of 2" ||
+	if e, err := s.Topics.ReadEvents(t.Context(), "a", 0, 1); err != nil || e[0].Title != "title of 2" ||
 		string(e[0].Payload) != `"2"` {
 		t.Errorf("read %+v, %v", e, err)
 	}
@@ -94,7 +94,7 @@ func TestLostFlushOfEvents(t *testing.T) {
 		f := &Flush{Records: []*Record{publishing(running(t, direct, 1)[0], "a", 1,
 			&NewEvent{Topic: "a", ID: "derived"})}}
 		drop := lose(proxy, "INSERT INTO kagzi.events ")
-		wantAway(t, s.Flush(t.Context(), f))
+		wantAway(t, s.Records.Flush(t.Context(), f))
 		happened(t, drop)
 		if n := one[int](t, direct.pool, `SELECT count(*) FROM kagzi.events`); n != map[bool]int{true: 1}[done] {
 			t.Fatalf("INVALID: %d events", n)
@@ -156,7 +156,7 @@ func TestReadersWaitForAFlush(t *testing.T) {
 	s := open(t)
 	f := &Flush{Records: []*Record{publishing(running(t, s, 1)[0], "a", 1, named("a", "early")...)}}
 	tx := begin(t, s)
-	if err := s.send(t.Context(), tx, f, nil); err != nil {
+	if err := s.Records.send(t.Context(), tx, f, nil); err != nil {
 		t.Fatal(err)
 	}
 	publishes(t, s, named("a", "late")...)
@@ -177,7 +177,7 @@ func TestALeaseThatEndsMeanwhilePublishesNothing(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid() WHERE run_id = $1`, r.RunID)
 		meetsLock(t, s, func(ctx context.Context) {
-			if err := s.Flush(ctx, f); err != nil {
+			if err := s.Records.Flush(ctx, f); err != nil {
 				t.Error(err)
 			}
 		}, func() { commit(t, tx) })

@@ -37,7 +37,7 @@ func TestInputOfAStep(t *testing.T) {
 	compensation.Compensation.Input = []byte("the run's")
 	flush(t, s, &Flush{Records: []*Record{compensation}})
 
-	few, err := s.StepAttempts(t.Context(), r.RunID, StepPayloads{Steps: []string{"begun"}})
+	few, err := s.Histories.Attempts(t.Context(), r.RunID, StepPayloads{Steps: []string{"begun"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestInputOfAStep(t *testing.T) {
 			t.Errorf("of %s were read %q and %q", a.StepID, a.Input, a.Output)
 		}
 	}
-	attempts, err := s.StepAttempts(t.Context(), r.RunID, StepPayloads{All: true})
+	attempts, err := s.Histories.Attempts(t.Context(), r.RunID, StepPayloads{All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,15 +66,16 @@ func TestInputOfAStep(t *testing.T) {
 		}
 	}
 
-	histories, err := s.History(t.Context(), []uuid.UUID{r.RunID})
+	histories, err := s.Histories.Latest(t.Context(), []uuid.UUID{r.RunID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := s.Load(t.Context(), LoadRequest{Runs: []uuid.UUID{r.RunID}, Most: NoLimit, Timeout: time.Minute})
+	loaded, err := s.Histories.Load(t.Context(),
+		LoadRequest{Runs: []uuid.UUID{r.RunID}, Most: NoLimit, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row, _, err := s.StepResult(t.Context(), held(r), "begun", 2)
+	row, _, err := s.Records.StepResult(t.Context(), held(r), "begun", 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type UnresponsiveWorker struct {
 	ID          uuid.UUID
 	HeartbeatAt time.Time // the last heartbeat that was read: if the worker has sent another one since, it is alive
 	Backend     int32     // CheckFleet sets it: the process ID of the backend that has ended
-	// SilentWorkers sets it: no heartbeat for all of its StaleAfter, not only for two thirds of it
+	// Workers.Silent sets it: no heartbeat for all of its StaleAfter, not only for two thirds of it
 	Silent bool
 }
 
@@ -28,8 +28,8 @@ FROM kagzi.workers w
 WHERE w.namespace_id = $1 AND w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_after * 2 / 3
 ORDER BY w.worker_id`
 
-// SilentWorkers returns the workers that have sent no heartbeat for two thirds of their StaleAfter.
-func (s *Store) SilentWorkers(ctx context.Context) (silent []UnresponsiveWorker, err error) {
+// Silent returns the workers that have sent no heartbeat for two thirds of their StaleAfter.
+func (s Workers) Silent(ctx context.Context) (silent []UnresponsiveWorker, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		silent = nil
 		return pg.Ask(ctx, s.pool, silentWorkers, []any{s.namespace},
@@ -97,7 +97,7 @@ RETURNING ` + lostColumns
 
 // DeclareDead sets the worker OFFLINE, and returns it, for the caller to release its runs. It does nothing, and returns
 // nil, if the worker has sent a heartbeat since w was read, or if another transaction has locked its row.
-func (s *Store) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
+func (s Workers) DeclareDead(ctx context.Context, w UnresponsiveWorker, detail string) (lost *LostWorker, err error) {
 	event := uuid.New()
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
@@ -138,7 +138,7 @@ RETURNING ` + lostColumns
 
 // Unreleased returns up to n lost workers for the caller to release: none has released them yet, another transaction
 // had locked one of their runs, or they may have had a claim under way.
-func (s *Store) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
+func (s Workers) Unreleased(ctx context.Context, n int) (lost []LostWorker, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, unreleased, []any{s.namespace, pg.Micros(releaseLease), n}, pg.Collect(&lost,
 			readLost))
@@ -208,7 +208,7 @@ WHERE w.worker_id = times.worker_id AND w.namespace_id = $1 AND w.status = 'OFFL
 // Release makes due the runs that the lost worker holds, in order of run_id, in batches, each in a transaction of its
 // own. It waits for no lock. It leaves runs that others have locked, or that the database refuses to change, to a later
 // call, and writes to release_at when that is to happen.
-func (s *Store) Release(ctx context.Context, w *LostWorker) error {
+func (s Workers) Release(ctx context.Context, w *LostWorker) error {
 	err := s.releaseAll(ctx, s.pool, w)
 	if err == nil {
 		err = pg.Do(ctx, func(ctx context.Context) error { return s.setReleaseAt(ctx, s.pool, w.ID, w.Left > 0) })
@@ -218,12 +218,12 @@ func (s *Store) Release(ctx context.Context, w *LostWorker) error {
 
 // releaseAll releases the runs, and leaves changes of the keys of whose runs the worker may have ended one without
 // handing on the slot: it may end one until its late writes can commit no more.
-func (s *Store) releaseAll(ctx context.Context, db pg.DB, w *LostWorker) error {
+func (s Workers) releaseAll(ctx context.Context, db pg.DB, w *LostWorker) error {
 	err := s.releaseRuns(ctx, db, w)
 	if w.RecheckKeys {
 		for _, scope := range append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope) {
 			if err == nil {
-				err = s.eachKey(ctx, db, recheckKeys, scope)
+				err = Limits{s.conn}.eachKey(ctx, db, recheckKeys, scope)
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func (s *Store) releaseAll(ctx context.Context, db pg.DB, w *LostWorker) error {
 }
 
 // releaseRuns releases the runs in batches. Each batch is a transaction, or a part of db if that is one.
-func (s *Store) releaseRuns(ctx context.Context, db pg.DB, w *LostWorker) error {
+func (s Workers) releaseRuns(ctx context.Context, db pg.DB, w *LostWorker) error {
 	w.Released, w.Left, w.Refused = 0, 0, nil
 	var after uuid.UUID
 	for {
@@ -258,7 +258,7 @@ func (s *Store) releaseRuns(ctx context.Context, db pg.DB, w *LostWorker) error 
 }
 
 // makeDue makes runs of the lost worker due. A run that the database refuses to change does not hold up the others.
-func (s *Store) makeDue(ctx context.Context, db pg.DB, w *LostWorker, runs []uuid.UUID) error {
+func (s Workers) makeDue(ctx context.Context, db pg.DB, w *LostWorker, runs []uuid.UUID) error {
 	return Isolate(runs, func(some []uuid.UUID) error {
 		released := 0
 		err := pg.Do(ctx, func(ctx context.Context) error {
@@ -278,12 +278,12 @@ func (s *Store) makeDue(ctx context.Context, db pg.DB, w *LostWorker, runs []uui
 }
 
 // setReleaseAt writes when to look again for runs that the lost worker holds; left says that some were left.
-func (s *Store) setReleaseAt(ctx context.Context, db pg.DB, id uuid.UUID, left bool) error {
+func (s Workers) setReleaseAt(ctx context.Context, db pg.DB, id uuid.UUID, left bool) error {
 	return pg.Ask(ctx, db, setReleaseAt, []any{s.namespace, id, left, pg.Micros(LateClaims)}, nil)
 }
 
 // ReleaseUnresponsive declares each of the workers dead, and releases its runs.
-func (s *Store) ReleaseUnresponsive(ctx context.Context, suspects []UnresponsiveWorker,
+func (s Workers) ReleaseUnresponsive(ctx context.Context, suspects []UnresponsiveWorker,
 	detail string,
 ) (lost []LostWorker, err error) {
 	for _, suspect := range suspects {
@@ -307,7 +307,7 @@ const maxUnreleased = 100
 
 // ReleaseRemaining releases runs of lost workers that were left before. It returns the workers of which it released
 // runs, or of which the database refused to change one.
-func (s *Store) ReleaseRemaining(ctx context.Context) (freed []LostWorker, err error) {
+func (s Workers) ReleaseRemaining(ctx context.Context) (freed []LostWorker, err error) {
 	left, err := s.Unreleased(ctx, maxUnreleased)
 	for i := range left {
 		w := &left[i]

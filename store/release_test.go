@@ -35,7 +35,7 @@ func TestReleaseLostOneByOne(t *testing.T) {
 	}
 	exec(t, s.pool, `UPDATE kagzi.workers SET pid = 666 WHERE worker_id = (SELECT worker_id FROM kagzi.workers
 		ORDER BY 1 LIMIT 1)`)
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if !pg.Refused(err) || len(lost) != 2 || lost[0].Released != 1 || lost[1].Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
@@ -50,7 +50,7 @@ func TestReleaseInBatches(t *testing.T) {
 	s := open(t)
 	const n = 2*releaseBatch + 7
 	fellSilent(t, s, n)
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != n || lost[0].Left != 0 {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
@@ -74,18 +74,18 @@ func TestReleaseGoesOnAfterWhatIsRefused(t *testing.T) {
 	refused := func(w LostWorker) bool {
 		return pg.Code(w.Refused) == "XX001" && strings.Contains(w.Refused.Error(), rs[3].RunID.String())
 	}
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != n-1 || lost[0].Left != 1 || !refused(lost[0]) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
-	lost, err = s.ReleaseRemaining(t.Context())
+	lost, err = s.Workers.ReleaseRemaining(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 0 || lost[0].Left != 1 || !refused(lost[0]) {
 		t.Errorf("left %+v, error %v", lost, err)
 	}
 	exec(t, s.pool, `DROP TRIGGER damaged ON kagzi.workflow_runs`)
 	exec(t, s.pool, `UPDATE kagzi.workers SET release_at = now()`)
-	lost, err = s.ReleaseRemaining(t.Context())
+	lost, err = s.Workers.ReleaseRemaining(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].ID != w.ID || lost[0].Released != 1 || lost[0].Left != 0 ||
 		lost[0].Refused != nil {
 		t.Errorf("left %+v, error %v", lost, err)
@@ -100,7 +100,7 @@ func TestReleasePassesOverABatchOfLocks(t *testing.T) {
 	tx := begin(t, s)
 	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY 1
 		LIMIT $1) FOR UPDATE`, releaseBatch)
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 10 || lost[0].Left != releaseBatch {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
@@ -125,7 +125,7 @@ func TestReleaseComesAgain(t *testing.T) {
 		return one[float64](t, s.pool, `SELECT coalesce(extract(epoch FROM release_at - `+after+`), -1)::float8
 			FROM kagzi.workers`)
 	}
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 1 || lost[0].Left != 1 {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
@@ -133,25 +133,25 @@ func TestReleaseComesAgain(t *testing.T) {
 		t.Errorf("looked at again in %v s, want 1 at the most", got)
 	}
 	passes(2 * time.Second)
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
+	if lost, err = s.Workers.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	commit(t, tx)
 	passes(2 * time.Second)
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 ||
+	if lost, err = s.Workers.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || lost[0].Released != 1 ||
 		!readRow(t, s.pool, rs[0].RunID).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	if got := next("stopped_at"); math.Abs(got-LateClaims.Seconds()) > 0.001 {
 		t.Errorf("looked at again %v s after its end, want %v", got, LateClaims)
 	}
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
+	if lost, err = s.Workers.ReleaseLost(t.Context()); err != nil || len(lost) != 0 {
 		t.Errorf("looked at too soon: %+v, error %v", lost, err)
 	}
 	late := start(t, s, newRun(withPriority(1)))[0]
 	claim(t, s, request(1, func(r *ClaimRequest) { r.Worker = w.ID }))
 	passes(LateClaims)
-	if lost, err = s.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !readRow(t, s.pool, late).Due {
+	if lost, err = s.Workers.ReleaseLost(t.Context()); err != nil || len(lost) != 1 || !readRow(t, s.pool, late).Due {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
 	if got := next("now()"); got != -1 {
@@ -168,23 +168,24 @@ func TestBuryNeedsSilence(t *testing.T) {
 	s := open(t)
 	w := register(t, s)
 	silence(t, s, w.ID, time.Hour)
-	silent, err := s.SilentWorkers(t.Context())
+	silent, err := s.Workers.Silent(t.Context())
 	if err != nil || len(silent) != 1 {
 		t.Fatalf("silent %+v, error %v", silent, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil {
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool,
+		Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues}); err != nil {
 		t.Fatal(err)
 	}
-	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
+	if lost, err := s.Workers.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
 		t.Errorf("declared dead: %+v, error %v", lost, err)
 	}
 	silence(t, s, w.ID, time.Hour)
-	if silent, err = s.SilentWorkers(t.Context()); err != nil || len(silent) != 1 {
+	if silent, err = s.Workers.Silent(t.Context()); err != nil || len(silent) != 1 {
 		t.Fatalf("silent %+v, error %v", silent, err)
 	}
 	tx := begin(t, s)
 	exec(t, tx, `UPDATE kagzi.workers SET heartbeat_at = now()`)
-	if lost, err := s.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
+	if lost, err := s.Workers.DeclareDead(t.Context(), silent[0], ""); err != nil || lost != nil {
 		t.Errorf("a worker whose heartbeat is under way is declared dead: %+v, error %v", lost, err)
 	}
 	commit(t, tx)
@@ -199,10 +200,10 @@ func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 	conn := dbtest.Connect(t, dsn)
 	w := worker()
 	var err error
-	if w.Backend, err = s.PrepareHeartbeats(t.Context(), conn); err != nil || w.Backend.PID == 0 {
+	if w.Backend, err = s.Workers.PrepareHeartbeats(t.Context(), conn); err != nil || w.Backend.PID == 0 {
 		t.Fatalf("backend %+v, error %v", w.Backend, err)
 	}
-	if err := s.RegisterWorker(t.Context(), conn, w); err != nil {
+	if err := s.Workers.Register(t.Context(), conn, w); err != nil {
 		t.Fatal(err)
 	}
 	return w, conn
@@ -215,7 +216,7 @@ func terminate(t *testing.T, db pg.DB, pid int32) {
 
 func gone(t *testing.T, s *Store) (ids []uuid.UUID) {
 	t.Helper()
-	fleet, err := s.CheckFleet(t.Context())
+	fleet, err := s.Workers.CheckFleet(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,16 +249,16 @@ func TestGoneWorkers(t *testing.T) {
 	}
 	terminate(t, db.Pool, w.Backend.PID)
 	only("its connection is terminated")
-	if got, err := New(db.Pool, "other").CheckFleet(t.Context()); err != nil || len(got.Disconnected) != 0 {
+	if got, err := New(db.Pool, "other").Workers.CheckFleet(t.Context()); err != nil || len(got.Disconnected) != 0 {
 		t.Errorf("in another namespace: %v, %v", got, err)
 	}
 
 	conn := dbtest.Connect(t, db.DSN)
-	again, err := s.PrepareHeartbeats(t.Context(), conn)
+	again, err := s.Workers.PrepareHeartbeats(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := s.Heartbeat(t.Context(), conn, Heartbeat{
+	if p, err := s.Workers.Heartbeat(t.Context(), conn, Heartbeat{
 		Number: 2, Worker: w.ID, Queues: w.Queues,
 		Backend: again,
 	}); err != nil || !p.Own {
@@ -270,13 +271,14 @@ func TestGoneWorkers(t *testing.T) {
 	exec(t, db.Pool, `UPDATE kagzi.workers SET server_start = server_start - interval '1 second'
 		WHERE backend_pid IS NOT NULL`)
 	none("its server is not this one")
-	if p, err := s.Heartbeat(t.Context(), db.Pool, Heartbeat{
+	if p, err := s.Workers.Heartbeat(t.Context(), db.Pool, Heartbeat{
 		Number: 3, Worker: w.ID, Queues: w.Queues,
 		Backend: again,
 	}); err != nil || p.Own {
 		t.Errorf("a heartbeat over another connection than it says: %+v, %v", p, err)
 	}
-	if _, err := s.Heartbeat(t.Context(), conn, Heartbeat{Number: 4, Worker: w.ID, Queues: w.Queues}); err != nil {
+	if _, err := s.Workers.Heartbeat(t.Context(), conn,
+		Heartbeat{Number: 4, Worker: w.ID, Queues: w.Queues}); err != nil {
 		t.Error(err)
 	}
 	terminate(t, db.Pool, again.PID)
@@ -331,11 +333,11 @@ func TestGoneWorkersOfAnotherUser(t *testing.T) {
 	defer exec(t, db.Pool, `GRANT EXECUTE ON FUNCTION pg_stat_get_backend_idset TO PUBLIC`)
 	exec(t, db.Pool, `REVOKE SELECT ON pg_stat_activity FROM PUBLIC`)
 	defer exec(t, db.Pool, `GRANT SELECT ON pg_stat_activity TO PUBLIC`)
-	if _, err := other.CheckFleet(t.Context()); !Forbidden(err) {
+	if _, err := other.Workers.CheckFleet(t.Context()); !Forbidden(err) {
 		t.Errorf("error %v", err)
 	}
 	conn := dbtest.Connect(t, userDSN(t, db.DSN, role))
-	if b, err := other.PrepareHeartbeats(t.Context(), conn); err != nil || b != (Backend{}) {
+	if b, err := other.Workers.PrepareHeartbeats(t.Context(), conn); err != nil || b != (Backend{}) {
 		t.Errorf("backend %+v, error %v", b, err)
 	}
 }
@@ -351,8 +353,8 @@ func userDSN(t *testing.T, dsn, user string) string {
 }
 
 // ReleaseLost releases the runs of silent workers, as a coordinator does after it has waited long enough.
-func (s *Store) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
-	silent, err := s.SilentWorkers(ctx)
+func (s Workers) ReleaseLost(ctx context.Context) ([]LostWorker, error) {
+	silent, err := s.Silent(ctx)
 	if err != nil {
 		return nil, err
 	}

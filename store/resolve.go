@@ -66,7 +66,7 @@ var resolveColumns = columnsOf(resolveSteps,
 
 // resolve decides the outcome of writes that no statement has written. An earlier flush whose answer was lost may have
 // written them, or another process. Otherwise they are busy, or lost.
-func (s *Store) resolve(ctx context.Context, u undecided) error {
+func (s Records) resolve(ctx context.Context, u undecided) error {
 	runs := u.runs()
 	if len(runs) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (s *Store) resolve(ctx context.Context, u undecided) error {
 
 // StepResult returns the recorded result of an attempt, or of a later one, nil if there is none. It also returns
 // whether h still holds the run.
-func (s *Store) StepResult(ctx context.Context, h HeldRun, stepID string,
+func (s Records) StepResult(ctx context.Context, h HeldRun, stepID string,
 	attempt int,
 ) (row *StepRow, holds bool, err error) {
 	r := &Record{StepRow: StepRow{RunID: h.RunID, StepID: stepID, Attempt: attempt}, Lease: h.Lease}

@@ -87,7 +87,7 @@ SELECT inserted.task_queue, inserted.workflow_type, coalesce(inserted.version, 0
 // and has completed or is not its last one. The new one takes its place as the consumer's last run. A fork may also
 // return ErrStepNotFound and ErrCompensated. Restart is a transaction of its own, or a part of tx, which survives its
 // errors.
-func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
+func (s Runs) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	what := EventRestarted
 	if r.Step != "" {
 		what = EventForked
@@ -95,7 +95,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 	from, as := newEvent(r.Run, what, r.Why), newEvent(r.New, what, r.Why)
 	from.Other, as.Other, from.Step, as.Step, as.copied = r.New, r.Run, r.Step, r.Step, true
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
-	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if tried {
 			if done, err := s.hasEvent(ctx, tx, as); done || err != nil {
 				return err
@@ -113,7 +113,7 @@ func (s *Store) Restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 }
 
 // restart reads before it writes anything.
-func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
+func (s Runs) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	externalID, err := s.lockOver(ctx, tx, r.Run)
 	if err != nil {
 		return work, err
@@ -160,7 +160,7 @@ func (s *Store) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restart
 }
 
 // lockOver locks a run that is over until the end of tx, and returns its external ID.
-func (s *Store) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (externalID string, err error) {
+func (s Runs) lockOver(ctx context.Context, tx pgx.Tx, id uuid.UUID) (externalID string, err error) {
 	var status string
 	err = pg.Ask(ctx, tx, lockOver, []any{s.namespace, id}, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&status, &externalID}, func() error { return nil })
@@ -183,7 +183,7 @@ FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1 AND q.input_hash IS NULL`
 
 // hashInput computes the hash of the input for the new external ID, if the old run has no hash.
-func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
+func (s Runs) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 	if r.Replace {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (s *Store) hashInput(ctx context.Context, tx pgx.Tx, r *Restart) error {
 	return err
 }
 
-func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
+func (s Runs) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted, err error) {
 	args := []any{
 		s.namespace, r.Run, r.New, r.ExternalID, r.Version, r.Replace, r.Input, r.Step != "", r.InputHash,
 		string(r.Headers),
@@ -215,7 +215,7 @@ func (s *Store) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work R
 }
 
 // conflict returns an IDConflict that names the active run with the external ID, nil if there is none.
-func (s *Store) conflict(ctx context.Context, tx pgx.Tx, externalID string) error {
+func (s Runs) conflict(ctx context.Context, tx pgx.Tx, externalID string) error {
 	held, err := s.holders(ctx, tx, activeByExternalID, []string{externalID})
 	if h := held[externalID]; err == nil && h != nil {
 		err = &IDConflict{ExternalID: h.external, RunID: h.id, Type: h.typ}

@@ -41,7 +41,7 @@ func copied(t *testing.T, s *Store, id uuid.UUID) []string {
 func restart(t *testing.T, s *Store, r Restart) uuid.UUID {
 	t.Helper()
 	r.New = newID()
-	if _, err := s.Restart(t.Context(), nil, r); err != nil {
+	if _, err := s.Runs.Restart(t.Context(), nil, r); err != nil {
 		t.Fatal(err)
 	}
 	return r.New
@@ -58,7 +58,7 @@ func TestLostVerbs(t *testing.T) {
 		} {
 			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Why: Why{Reason: part}}
 			drop := lose(proxy, part)
-			work, err := s.Restart(t.Context(), nil, r)
+			work, err := s.Runs.Restart(t.Context(), nil, r)
 			if err != nil || work.Queue != "queue" || work.Type != "type" {
 				t.Fatalf("%s: %+v, error %v", part, work, err)
 			}
@@ -66,11 +66,11 @@ func TestLostVerbs(t *testing.T) {
 			if got := copied(t, direct, r.New); !slices.Equal(got, []string{"a 1 C a"}) {
 				t.Errorf("%s: copied %q", part, got)
 			}
-			if events, err := direct.RunEvents(t.Context(), r.New); err != nil || len(events) != 1 ||
+			if events, err := direct.Runs.Events(t.Context(), r.New); err != nil || len(events) != 1 ||
 				events[0].Other != old || events[0].Reason != part {
 				t.Errorf("%s: events %+v, error %v", part, events, err)
 			}
-			if events, err := direct.RunEvents(t.Context(), old); err != nil || len(events) != i+1 ||
+			if events, err := direct.Runs.Events(t.Context(), old); err != nil || len(events) != i+1 ||
 				events[i].Other != r.New || events[i].Step != "b" {
 				t.Errorf("%s: events %+v, error %v", part, events, err)
 			}
@@ -83,7 +83,7 @@ func TestLostVerbs(t *testing.T) {
 			"INSERT INTO kagzi.run_events",
 		} {
 			drop := lose(proxy, part)
-			if resumed, err := s.Resume(t.Context(), nil, old, Why{Reason: part}); err != nil ||
+			if resumed, err := s.Runs.Resume(t.Context(), nil, old, Why{Reason: part}); err != nil ||
 				resumed != (Resumed{Queue: "queue"}) {
 				t.Fatalf("resumed %+v, error %v", resumed, err)
 			}
@@ -116,10 +116,10 @@ func TestEvents(t *testing.T) {
 		t.Errorf("the event does not exist: %v", err)
 	}
 	commit(t, tx)
-	if events, err := s.RunEvents(t.Context(), id); err != nil || len(events) != 1 || events[0].At.IsZero() {
+	if events, err := s.Runs.Events(t.Context(), id); err != nil || len(events) != 1 || events[0].At.IsZero() {
 		t.Errorf("events %+v, error %v", events, err)
 	}
-	if events, err := New(s.pool, "other").RunEvents(t.Context(), id); err != nil || len(events) != 0 {
+	if events, err := New(s.pool, "other").Runs.Events(t.Context(), id); err != nil || len(events) != 0 {
 		t.Errorf("events %+v of another namespace, error %v", events, err)
 	}
 }
@@ -137,10 +137,10 @@ func TestRestart(t *testing.T) {
 			gone: ErrRunNotFound, template: ErrRunNotFound,
 			uuid.New(): ErrRunNotFound, running(t, s, 1)[0].RunID: ErrRunActive,
 		} {
-			_, err := s.Restart(t.Context(), nil, Restart{Run: id, New: newID()})
+			_, err := s.Runs.Restart(t.Context(), nil, Restart{Run: id, New: newID()})
 			wantError(t, err, want)
 		}
-		_, err := New(s.pool, "other").Restart(t.Context(), nil, Restart{Run: old, New: newID()})
+		_, err := New(s.pool, "other").Runs.Restart(t.Context(), nil, Restart{Run: old, New: newID()})
 		wantError(t, err, ErrRunNotFound)
 	})
 
@@ -150,13 +150,13 @@ func TestRestart(t *testing.T) {
 		s := open(t)
 		old := over(t, s, nil, withID("id"))
 		taking := begin(t, s)
-		if _, err := s.Start(t.Context(), taking, []NewRun{newRun(withID("id"))}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), taking, []NewRun{newRun(withID("id"))}); err != nil {
 			t.Fatal(err)
 		}
 		tx := begin(t, s)
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			_, err = s.Restart(ctx, tx, Restart{Run: old, New: newID()})
+			_, err = s.Runs.Restart(ctx, tx, Restart{Run: old, New: newID()})
 		}, func() { commit(t, taking) })
 		wantError(t, err, ErrIDConflict)
 		if n := one[int](t, tx, `SELECT 1`); n != 1 {
@@ -170,12 +170,12 @@ func TestRestart(t *testing.T) {
 		s := open(t)
 		old := over(t, s, nil)
 		tx := begin(t, s)
-		if _, err := s.Resume(t.Context(), tx, old, Why{}); err != nil {
+		if _, err := s.Runs.Resume(t.Context(), tx, old, Why{}); err != nil {
 			t.Fatal(err)
 		}
 		var err error
 		meetsLock(t, s, func(ctx context.Context) {
-			_, err = s.Restart(ctx, nil, Restart{Run: old, New: newID()})
+			_, err = s.Runs.Restart(ctx, nil, Restart{Run: old, New: newID()})
 		}, func() { commit(t, tx) })
 		wantError(t, err, ErrRunActive)
 	})
@@ -193,7 +193,7 @@ func TestRestart(t *testing.T) {
 				if i%2 == 0 {
 					r.Step = "b"
 				}
-				_, errs[i] = s.Restart(t.Context(), nil, r)
+				_, errs[i] = s.Runs.Restart(t.Context(), nil, r)
 			})
 		}
 		wg.Wait()
@@ -216,7 +216,7 @@ func TestRestart(t *testing.T) {
 		s := open(t)
 		old := withRows(t, s, old(t, s, Failed, 40*day), 2)
 		tx := begin(t, s)
-		if _, err := s.Restart(t.Context(), tx, Restart{Run: old, New: newID()}); err != nil {
+		if _, err := s.Runs.Restart(t.Context(), tx, Restart{Run: old, New: newID()}); err != nil {
 			t.Fatal(err)
 		}
 		if got := prune(t, s, keepDays, 100, old); got.Deleted != 0 {
@@ -373,7 +373,7 @@ func TestForkOfACompensatedRun(t *testing.T) {
 		return r
 	}
 	terminated := registered()
-	if err := cancelled(s.Terminate(t.Context(), nil, terminated.RunID, Why{})); err != nil {
+	if err := cancelled(s.Runs.Terminate(t.Context(), nil, terminated.RunID, Why{})); err != nil {
 		t.Fatal(err)
 	}
 	for with, want := range map[bool][]string{true: {"a#compensation 1 RUNNING undo a"}, false: nil} {
@@ -386,13 +386,13 @@ func TestForkOfACompensatedRun(t *testing.T) {
 	r := registered()
 	flush(t, s, &Flush{Finishes: []*Finish{failing(r)}})
 	for range 2 { // before they run, and while they do
-		_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "c"})
+		_, err := s.Runs.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "c"})
 		wantError(t, err, ErrRunActive)
 		compensate(t, s, r.RunID)
 	}
 	runCompensations(t, s)
 	wantEnded(t, s, r.RunID, "FAILED kind: broken")
-	_, err := s.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "c"})
+	_, err := s.Runs.Restart(t.Context(), nil, Restart{Run: r.RunID, New: newID(), Step: "c"})
 	wantError(t, err, ErrCompensated)
 	restart(t, s, Restart{Run: r.RunID}) // from the start it can
 }
@@ -418,7 +418,7 @@ func TestSafely(t *testing.T) {
 	}
 	for _, tx := range []pgx.Tx{tx, nil} {
 		if err := s.DryRun(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := s.Resume(ctx, tx, id, Why{})
+			_, err := s.Runs.Resume(ctx, tx, id, Why{})
 			return err
 		}); err != nil {
 			t.Error(err)

@@ -103,7 +103,7 @@ func (e *GroupHeld) Error() string {
 // takeSlots lets tx give the run the slots that it would hold until it ends, if it holds any: of its group, its key and
 // its queue. No other run gets them before tx ends. It returns a GroupHeld or a QueueFull if they are taken, and
 // ErrPlaceInTx as takePlace does.
-func (s *Store) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (holds bool, err error) {
+func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (holds bool, err error) {
 	var queue, key, scope string
 	if err := pg.AskRow(ctx, tx, slotOfRun, []any{s.namespace, id}, &queue, &key, &scope, &holds); err != nil {
 		return false, err
@@ -124,7 +124,7 @@ func (s *Store) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers 
 }
 
 // takeKey is takeSlots for a key of a queue.
-func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error {
+func (s Runs) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error {
 	if err := pg.Ask(ctx, tx, lockKey, []any{s.namespace, queue, key}, nil); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (s *Store) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error
 }
 
 // takeGroup is takeSlots for a group.
-func (s *Store) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
+func (s Runs) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
 	if err := pg.Ask(ctx, tx, lockKey, []any{s.namespace, groupScope, group}, nil); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ type Resumed struct {
 // continues with compensations while other runs have the slots that it would hold: of its group, or in a queue whose
 // runs hold theirs until they end. The new attempt forgets the failures of the steps given. Resume returns a NotFailed
 // if one of them has no failure.
-func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
+func (s Runs) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 	forget ...string,
 ) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
@@ -231,7 +231,7 @@ func (s *Store) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 }
 
 // resume returns pgx.ErrNoRows if the run cannot be resumed.
-func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (out Resumed, err error) {
+func (s Runs) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool) (out Resumed, err error) {
 	has, err := pg.AskOne[bool](ctx, tx, compensated, s.namespace, id)
 	if err != nil {
 		return out, err
@@ -240,7 +240,7 @@ func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers boo
 		out.Queue, err = pg.AskOne[string](ctx, tx, resumeRun, s.namespace, id)
 		return out, err
 	}
-	all, err := s.registrations(ctx, tx, id)
+	all, err := Ends{s.conn}.registrations(ctx, tx, id)
 	if err != nil {
 		return out, err
 	}
@@ -257,7 +257,7 @@ func (s *Store) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers boo
 	out.Ends = &CancelledRuns{}
 	err = pg.Ask(ctx, tx, retryCompensations, []any{s.namespace, id}, nil)
 	if err == nil {
-		err = s.compensateLocked(ctx, tx, id, out.Ends)
+		err = Ends{s.conn}.compensateLocked(ctx, tx, id, out.Ends)
 	}
 	return out, err
 }

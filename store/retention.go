@@ -61,7 +61,7 @@ SELECT now(), (SELECT count(*) FROM kagzi.workers w WHERE w.namespace_id = $1 AN
 // are ordered by the time at which the client made them. No run ends before it was made, so the ranges leave out the
 // IDs made within keep. They include IDs of the future: clients made them with a clock that is ahead, or without a
 // clock.
-func (s *Store) RetentionRanges(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
+func (s Deletions) RetentionRanges(ctx context.Context, keep time.Duration) (ranges []Range, workers int, err error) {
 	var now time.Time
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.AskRow(ctx, s.pool, beginWalk, []any{s.namespace}, pg.UTC(&now), &workers)
@@ -92,7 +92,7 @@ SELECT coalesce((
 // KeyStatistics returns the namespace's share of all runs, from 0 to 1, and IDs that divide the runs of all namespaces
 // into parts of about equal size. They are as recent as the table's last ANALYZE. Without one, the share is 1 and there
 // are no IDs.
-func (s *Store) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
+func (s Deletions) KeyStatistics(ctx context.Context) (share float64, bounds []uuid.UUID, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.AskRow(ctx, s.pool, keyStatistics, []any{s.namespace}, &share, &bounds)
 	})
@@ -118,11 +118,11 @@ FROM (
 ) w
 WHERE w.old OR w.number = w.visited`
 
-// ExpiredRuns visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at
+// Expired visits the next n runs of r. It returns those that are past their retention, and the rest of r, nil at
 // its end. The statement reads the key of all namespaces in the range, and gives up if another transaction has locked
-// the table. If it takes longer than most, ExpiredRuns returns ErrTooLong: r has too many runs, counting all
+// the table. If it takes longer than most, Expired returns ErrTooLong: r has too many runs, counting all
 // namespaces.
-func (s *Store) ExpiredRuns(ctx context.Context, keep Retention, r Range, n int,
+func (s Deletions) Expired(ctx context.Context, keep Retention, r Range, n int,
 	most time.Duration,
 ) (old []uuid.UUID, rest *Range, err error) {
 	args := append([]any{s.namespace, r.After, r.End}, append(keep.args(), n)...)
@@ -235,7 +235,7 @@ type Pruned struct {
 }
 
 // Prune deletes the runs past their retention, in one transaction of at most rows steps, signals and items.
-func (s *Store) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
+func (s Deletions) Prune(ctx context.Context, keep Retention, ids []uuid.UUID, rows int) (out Pruned, err error) {
 	args := append([]any{s.namespace, array(ids)}, append(keep.args(), rows)...)
 	err = s.prune(ctx, pg.Relaxed, pruneRuns, args, func(rows pgx.Rows) error {
 		out = Pruned{}
@@ -304,11 +304,11 @@ SELECT GREATEST((SELECT count(*) FROM steps) + (SELECT count(*) FROM messages),
 
 // PruneSteps deletes up to n steps and n signals of a run that Prune reported as long, and returns their number, zero
 // only if none remain. It does not wait for others that delete the run: then it returns an error that is Locked.
-func (s *Store) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
+func (s Deletions) PruneSteps(ctx context.Context, id uuid.UUID, n int) (deleted int, err error) {
 	return s.pruneSteps(ctx, pg.Relaxed, id, n)
 }
 
-func (s *Store) pruneSteps(ctx context.Context, mode pg.Mode, id uuid.UUID, n int) (deleted int, err error) {
+func (s Deletions) pruneSteps(ctx context.Context, mode pg.Mode, id uuid.UUID, n int) (deleted int, err error) {
 	err = s.prune(ctx, mode, pruneSteps, []any{s.namespace, id, n}, func(rows pgx.Rows) (err error) {
 		deleted, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 		return err
@@ -318,10 +318,35 @@ func (s *Store) pruneSteps(ctx context.Context, mode pg.Mode, id uuid.UUID, n in
 
 // prune sends one of the statements above, a transaction in one round trip. The commit does not wait for the disk: a
 // delete that a crash undoes is repeated.
-func (s *Store) prune(ctx context.Context, mode pg.Mode, sql string, args []any, read func(pgx.Rows) error) error {
+func (s Deletions) prune(ctx context.Context, mode pg.Mode, sql string, args []any, read func(pgx.Rows) error) error {
 	return pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		b.Queue(sql, args...)
 		return pg.Exchange(ctx, s.pool, mode, b, read)
 	})
+}
+
+const pruneAudit = `
+WITH locked AS MATERIALIZED (
+	SELECT a.entry_id
+	FROM kagzi.audit_log a
+	WHERE a.namespace_id = $1 AND a.namespace_id = $1 COLLATE "POSIX"
+		AND a.occurred_at < now() - $2::bigint * interval '1 microsecond'
+	ORDER BY a.occurred_at
+	LIMIT $3
+	FOR UPDATE SKIP LOCKED
+), deleted AS (
+	DELETE FROM kagzi.audit_log a WHERE a.entry_id = ANY (ARRAY (SELECT locked.entry_id FROM locked))
+		AND a.namespace_id = $1 RETURNING a.entry_id
+)
+SELECT count(*) FROM deleted`
+
+// PruneAudit deletes up to limit entries of the audit log that are older than keep, and returns how many it has
+// deleted.
+func (s Deletions) PruneAudit(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		n, err = pg.AskOne[int64](ctx, s.pool, pruneAudit, s.namespace, pg.Micros(keep), limit)
+		return err
+	})
+	return n, pg.Wrap("prune the audit log", err)
 }

@@ -78,7 +78,7 @@ func rowsOf(t *testing.T, s *Store, id uuid.UUID) string {
 
 func prune(t *testing.T, s *Store, keep Retention, rows int, ids ...uuid.UUID) Pruned {
 	t.Helper()
-	out, err := s.Prune(t.Context(), keep, ids, rows)
+	out, err := s.Deletions.Prune(t.Context(), keep, ids, rows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestRetention(t *testing.T) {
 			SET namespace_id = 'other';
 			INSERT INTO kagzi.`+table+` SELECT * FROM copy; DROP TABLE copy`)
 	}
-	got, left, err := s.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute)
+	got, left, err := s.Deletions.Expired(t.Context(), keepDays, everything, 1000, time.Minute)
 	slices.SortFunc(want, compareIDs)
 	if err != nil || left != nil || !slices.Equal(got, want) {
 		t.Errorf("found %d runs, want %d; left %v, error %v", len(got), len(want), left, err)
@@ -146,14 +146,14 @@ func TestWalk(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := register(t, s)
-	ranges, workers, err := s.RetentionRanges(t.Context(), 7*day)
+	ranges, workers, err := s.Deletions.RetentionRanges(t.Context(), 7*day)
 	if err != nil || workers != 1 || len(ranges) != 2 {
 		t.Fatalf("ranges %v, %d workers, error %v", ranges, workers, err)
 	}
-	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{}); err != nil {
+	if err := s.Workers.Stopped(t.Context(), s.pool, w.ID, Counts{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, workers, _ = s.RetentionRanges(t.Context(), 7*day); workers != 0 {
+	if _, workers, _ = s.Deletions.RetentionRanges(t.Context(), 7*day); workers != 0 {
 		t.Errorf("%d workers", workers)
 	}
 	named := func(text string) func(*NewRun) {
@@ -179,7 +179,7 @@ func TestWalk(t *testing.T) {
 		for _, r := range ranges {
 			for left := &r; left != nil; {
 				var found []uuid.UUID
-				if found, left, err = s.ExpiredRuns(t.Context(), keepDays, *left, n, time.Minute); err != nil {
+				if found, left, err = s.Deletions.Expired(t.Context(), keepDays, *left, n, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, found...)
@@ -197,7 +197,7 @@ func TestKeyStatistics(t *testing.T) {
 	s := open(t, dbtest.Unchecked())
 	check := func(namespace string, least, most float64) (bounds []uuid.UUID) {
 		t.Helper()
-		share, bounds, err := New(s.pool, namespace).KeyStatistics(t.Context())
+		share, bounds, err := New(s.pool, namespace).Deletions.KeyStatistics(t.Context())
 		if err != nil || share < least || share > most || !slices.IsSortedFunc(bounds, compareIDs) {
 			t.Errorf("share %v of %s, want one from %v to %v; bounds %v, error %v", share, namespace, least, most,
 				bounds, err)
@@ -233,16 +233,16 @@ func TestLookIsCutOff(t *testing.T) {
 	s := open(t, dbtest.Unchecked())
 	exec(t, s.pool, loadRuns, campaign.Size(100_000, 300_000))
 	other := New(s.pool, "other")
-	_, _, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
+	_, _, err := other.Deletions.Expired(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
 	wantError(t, err, ErrTooLong)
-	if _, left, err := other.ExpiredRuns(t.Context(), keepDays, everything, 1000, time.Minute); err != nil ||
+	if _, left, err := other.Deletions.Expired(t.Context(), keepDays, everything, 1000, time.Minute); err != nil ||
 		left != nil {
 		t.Errorf("left %v, error %v", left, err)
 	}
 	// A connection that has scanned before meets the lock in the scan, and not in its preparation.
 	one := New(poolWith(t, s.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 }), "test")
 	scan := func(most time.Duration) error {
-		_, _, err := one.ExpiredRuns(t.Context(), keepDays, everything, 1000, most)
+		_, _, err := one.Deletions.Expired(t.Context(), keepDays, everything, 1000, most)
 		return err
 	}
 	if err := scan(time.Minute); err != nil {
@@ -295,7 +295,7 @@ func TestPruneMeetsResume(t *testing.T) {
 	s := open(t)
 	a, b := withRows(t, s, old(t, s, Failed, 40*day), 2), withRows(t, s, old(t, s, Failed, 40*day), 2)
 	tx := begin(t, s)
-	if _, err := s.Resume(t.Context(), tx, a, Why{}); err != nil {
+	if _, err := s.Runs.Resume(t.Context(), tx, a, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := prune(t, s, keepDays, 100, a, b); got.Deleted != 1 {
@@ -305,7 +305,7 @@ func TestPruneMeetsResume(t *testing.T) {
 	if got := prune(t, s, keepDays, 100, a, b); got.Deleted != 0 || rowsOf(t, s, a) != "1 2 1 2" {
 		t.Errorf("pruned %+v after a resume", got)
 	}
-	_, err := s.Resume(t.Context(), nil, b, Why{})
+	_, err := s.Runs.Resume(t.Context(), nil, b, Why{})
 	wantError(t, err, ErrRunNotFound)
 }
 
@@ -325,7 +325,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 
 	id := long()
 	// One that was not marked keeps its steps.
-	if n, err := s.PruneSteps(t.Context(), id, 100); n != 0 || err != nil {
+	if n, err := s.Deletions.PruneSteps(t.Context(), id, 100); n != 0 || err != nil {
 		t.Errorf("deleted %d steps, error %v", n, err)
 	}
 	behind := short()
@@ -333,23 +333,23 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 		!slices.Equal(got.Left, []uuid.UUID{behind}) {
 		t.Errorf("pruned %+v", got)
 	}
-	if n, err := s.PruneSteps(t.Context(), id, 3); n != 4 || err != nil || rowsOf(t, s, id) != "1 7 0 1" {
+	if n, err := s.Deletions.PruneSteps(t.Context(), id, 3); n != 4 || err != nil || rowsOf(t, s, id) != "1 7 0 1" {
 		t.Errorf("deleted %d rows, error %v, left %s", n, err, rowsOf(t, s, id))
 	}
 	// The process dies here. The run cannot be resumed: it would execute the first steps again.
-	_, err := s.Resume(t.Context(), nil, id, Why{})
+	_, err := s.Runs.Resume(t.Context(), nil, id, Why{})
 	wantError(t, err, ErrRunNotFound)
-	wantError(t, cancelled(s.Cancel(t.Context(), nil, id, Why{}, 0)), ErrRunNotFound)
+	wantError(t, cancelled(s.Runs.Cancel(t.Context(), nil, id, Why{}, 0)), ErrRunNotFound)
 	if row := readRow(t, s.pool, id); row.Status != Failed || *row.WaitingOn != "deletion" {
 		t.Errorf("row %+v", row)
 	}
 	// Another process finds it, and goes on.
-	found, _, err := s.ExpiredRuns(t.Context(), keepDays, everything, 100, time.Minute)
+	found, _, err := s.Deletions.Expired(t.Context(), keepDays, everything, 100, time.Minute)
 	if err != nil || !slices.Contains(found, id) {
 		t.Errorf("found %v, error %v", found, err)
 	}
 	for _, want := range []int{3, 3, 1, 0} {
-		if n, err := s.PruneSteps(t.Context(), id, 3); n != want || err != nil {
+		if n, err := s.Deletions.PruneSteps(t.Context(), id, 3); n != want || err != nil {
 			t.Errorf("deleted %d steps, want %d, error %v", n, want, err)
 		}
 	}
@@ -375,7 +375,7 @@ func TestPruneElsewhere(t *testing.T) {
 	commit(t, tx)
 	tx = begin(t, s)
 	exec(t, tx, `LOCK kagzi.signals`)
-	if _, err := s.Prune(t.Context(), keepDays, []uuid.UUID{id}, 100); !pg.Locked(err) {
+	if _, err := s.Deletions.Prune(t.Context(), keepDays, []uuid.UUID{id}, 100); !pg.Locked(err) {
 		t.Errorf("error %v", err)
 	}
 	commit(t, tx)
@@ -408,7 +408,7 @@ func TestPruneIsAudited(t *testing.T) {
 		if len(p.Long) == 0 {
 			break
 		}
-		if _, err := s.PruneSteps(t.Context(), long.RunID, 10); err != nil {
+		if _, err := s.Deletions.PruneSteps(t.Context(), long.RunID, 10); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -45,13 +45,13 @@ WITH ` + lockTopics + `, events AS MATERIALIZED (
 ), ` + storeEvents
 
 // runEvents returns the arguments of publishRuns. A lease is that of the row, or the zero UUID.
-func (s *Store) runEvents(what bool, runs, leases []uuid.UUID) []any {
+func (s *conn) runEvents(what bool, runs, leases []uuid.UUID) []any {
 	return []any{s.namespace, []string{RunsTopic}, array(runs), array(leases), what}
 }
 
 // publishRuns publishes the starts or the ends of runs that tell, in the transaction that has written them. It returns
 // consumers, one of each queue.
-func (s *Store) publishRuns(ctx context.Context, tx pgx.Tx, what bool, runs ...uuid.UUID) (due []DueRun, err error) {
+func (s *conn) publishRuns(ctx context.Context, tx pgx.Tx, what bool, runs ...uuid.UUID) (due []DueRun, err error) {
 	err = pg.Ask(ctx, tx, publishRuns, s.runEvents(what, runs, make([]uuid.UUID, len(runs))), readSubscribers(&due))
 	return due, err
 }

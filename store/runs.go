@@ -13,6 +13,9 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
+// Runs finds runs, and changes those that an operator names.
+type Runs struct{ *conn }
+
 // ErrRunNotFound reports that the namespace has no such run.
 var ErrRunNotFound = errors.New("run not found")
 
@@ -62,8 +65,8 @@ SELECT ` + clause.RunColumns + `, ` + clause.StoredInput + `, r.output
 FROM kagzi.workflow_runs r
 WHERE r.run_id = $2 AND r.namespace_id = $1`
 
-// Run returns one run.
-func (s *Store) Run(ctx context.Context, id uuid.UUID) (*Run, error) {
+// Get returns one run.
+func (s Runs) Get(ctx context.Context, id uuid.UUID) (*Run, error) {
 	var out []*Run
 	err := pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, getRun, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
@@ -89,7 +92,7 @@ WHERE external_id = $2 AND namespace_id = $1 AND status IN ('COMPLETED', 'FAILED
 ORDER BY run_id DESC LIMIT 1`
 
 // Find returns the run ID behind an external ID: the active run's, else the newest one's.
-func (s *Store) Find(ctx context.Context, db pg.DB, externalID string) (uuid.UUID, error) {
+func (s Runs) Find(ctx context.Context, db pg.DB, externalID string) (uuid.UUID, error) {
 	if db == nil {
 		db = s.pool
 	}
@@ -168,7 +171,7 @@ WHERE r.there IS NULL`
 
 // Ended returns the runs among ids that are over, and those that do not exist. It takes at most the time given; zero
 // means the timeout of every call.
-func (s *Store) Ended(ctx context.Context, ids []uuid.UUID,
+func (s Runs) Ended(ctx context.Context, ids []uuid.UUID,
 	most time.Duration,
 ) (ended []Ended, missing []uuid.UUID, err error) {
 	mode := pg.Mode{

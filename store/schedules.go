@@ -13,6 +13,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Schedules keeps the templates of schedules, and fires them.
+type Schedules struct{ *conn }
+
 // ErrScheduleNotFound reports that the namespace has no such schedule.
 var ErrScheduleNotFound = errors.New("schedule not found")
 
@@ -47,7 +50,7 @@ type Template struct {
 	Now       time.Time // the database's time when the row was read
 	Active    bool      // a run of it is active; a queued run does not count, one that is being cancelled does
 	Queued    bool      // a run of it waits until no other one is active
-	Cancelled bool      // TickSchedule has cancelled its active runs, in the transaction in which the tick is decided
+	Cancelled bool      // Schedules.Tick has cancelled its active runs, in the transaction in which the tick is decided
 }
 
 // A Firing is the decision about a template that is due.
@@ -59,7 +62,7 @@ type Firing struct {
 	Problem  string          // why the template could not be fired; empty: it was
 	Pause    bool            // the template cannot be fired until it is repaired: it is paused
 	Headers  json.RawMessage // of the runs; nil: the template's
-	Replace  bool            // the tick is not decided: the active runs must be cancelled first, see TickSchedule
+	Replace  bool            // the tick is not decided: the active runs must be cancelled first, see Schedules.Tick
 }
 
 // A TickRun is a run to insert.
@@ -121,7 +124,7 @@ SELECT clock_timestamp(), (
 )`
 
 // NextDue returns the time until the next template is due; ok is false if none will be.
-func (s *Store) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
+func (s Schedules) NextDue(ctx context.Context) (left time.Duration, ok bool, err error) {
 	var now, next time.Time
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, nextTemplate, []any{s.namespace}, func(rows pgx.Rows) error {
@@ -158,7 +161,7 @@ type Decide func(now time.Time, due []*Template) []*Firing
 
 // FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that it
 // inserted, and the number of templates that it passed to decide: none if another coordinator is firing.
-func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, decided int, err error) {
+func (s Schedules) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, decided int, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		fired, decided = nil, 0
 		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
@@ -175,7 +178,7 @@ func (s *Store) FireDue(ctx context.Context, limit int, decide Decide) (fired []
 }
 
 // lockDue locks and returns templates that are due; none if another coordinator holds scheduleLock.
-func (s *Store) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Time, due []*Template, err error) {
+func (s Schedules) lockDue(ctx context.Context, tx pgx.Tx, limit int) (now time.Time, due []*Template, err error) {
 	var held bool
 	b := &pgx.Batch{}
 	b.Queue(scheduleLock, s.namespace)
@@ -282,7 +285,7 @@ var advanceColumns = columnsOf(advanceTemplates,
 )
 
 // fire writes the decisions, in the transaction that locked the templates. It returns the runs that it inserted.
-func (s *Store) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
+func (s Schedules) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
 	var runs []tickRun
 	for _, f := range firings {
 		for _, r := range f.Runs {
@@ -369,7 +372,7 @@ type QueuedRun struct {
 // ReleaseQueued makes due the queued runs whose schedules have no other active run, and returns them. blocking holds
 // the runs that the other queued runs wait for. It passes a run that the server does not release to alone, and releases
 // the others.
-func (s *Store) ReleaseQueued(ctx context.Context,
+func (s Schedules) ReleaseQueued(ctx context.Context,
 	alone func(QueuedRun, error),
 ) (released []FiredRun, blocking []uuid.UUID, err error) {
 	release := func(among any) (some []FiredRun, err error) {
@@ -408,11 +411,12 @@ FROM kagzi.workflow_runs r
 WHERE r.schedule_id = $2 AND r.namespace_id = $1 AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 
 // cancelFired cancels the active runs of a schedule, in the transaction that has locked it.
-func (s *Store) cancelFired(ctx context.Context, tx pgx.Tx, schedule uuid.UUID) (*CancelledRuns, error) {
+func (s Schedules) cancelFired(ctx context.Context, tx pgx.Tx, schedule uuid.UUID) (*CancelledRuns, error) {
 	var ids []uuid.UUID
 	err := pg.Ask(ctx, tx, activeFired, []any{s.namespace, schedule}, pg.Collect(&ids, pgx.RowTo[uuid.UUID]))
 	if err != nil || len(ids) == 0 {
 		return &CancelledRuns{}, err
 	}
-	return s.cancelAll(ctx, tx, ids, cancellation{text: wasCancelled + ": its schedule started the next run"})
+	return Ends{s.conn}.cancelAll(ctx, tx, ids,
+		cancellation{text: wasCancelled + ": its schedule started the next run"})
 }

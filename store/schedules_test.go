@@ -24,7 +24,7 @@ func saveTemplate(t *testing.T, s *Store, name string) *Template {
 // edit applies e to the schedule.
 func edit(t *testing.T, s *Store, tx pgx.Tx, id uuid.UUID, e *Edit) {
 	t.Helper()
-	if _, err := s.EditSchedule(t.Context(), tx, id, func(time.Time, *Template) (*Edit, error) {
+	if _, err := s.Schedules.Edit(t.Context(), tx, id, func(time.Time, *Template) (*Edit, error) {
 		return e, nil
 	}); err != nil {
 		t.Fatal(err)
@@ -43,14 +43,14 @@ func TestTemplate(t *testing.T) {
 	cursor := want.Cursor.UTC().Truncate(time.Microsecond)
 	want.Cursor = cursor.Add(-time.Hour)
 	edit(t, s, nil, want.ID, &Edit{Save: want})
-	got, err := s.Schedule(t.Context(), want.ID)
+	got, err := s.Schedules.Get(t.Context(), want.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !got.Cursor.Equal(cursor) || got.Now.IsZero() || got.CreatedAt.IsZero() || got.Size != 2 {
 		t.Errorf("read %+v", got)
 	}
-	listed, err := s.Schedules(t.Context(), "w", "", 10)
+	listed, err := s.Schedules.List(t.Context(), "w", "", 10)
 	if err != nil || len(listed) != 1 {
 		t.Fatalf("listed %v, error %v", listed, err)
 	}
@@ -62,7 +62,7 @@ func TestTemplate(t *testing.T) {
 		}
 	}
 	for after, n := range map[string]int{"r": 1, "s": 0} {
-		if listed, err := s.Schedules(t.Context(), "", after, 10); err != nil || len(listed) != n {
+		if listed, err := s.Schedules.List(t.Context(), "", after, 10); err != nil || len(listed) != n {
 			t.Errorf("after %s: %v, error %v", after, listed, err)
 		}
 	}

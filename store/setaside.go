@@ -87,9 +87,9 @@ SELECT coalesce(g.consumed_by, '')
 FROM kagzi.signals g
 WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1`
 
-// DropMessage removes a message that the run has not read: one that was set aside, or any, if no worker executes the
+// Drop removes a message that the run has not read: one that was set aside, or any, if no worker executes the
 // run. It returns ErrRunNotFound, ErrMessageNotFound and *MessageKept.
-func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) error {
+func (s Messages) Drop(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, why Why) error {
 	event := newEvent(run, EventMessageDropped, why)
 	err := s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		done, status, err := s.lockForMessage(ctx, tx, event)
@@ -106,13 +106,13 @@ func (s *Store) DropMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id st
 	return pg.Wrap("drop message", err)
 }
 
-// RedeliverMessage stores a message that was set aside as if its sender had sent it again: behind all others. It
-// returns the errors of DropMessage, ErrRunFinished and ErrInboxFull. A tx survives its errors.
-func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string,
+// Redeliver stores a message that was set aside as if its sender had sent it again: behind all others. It
+// returns the errors of Drop, ErrRunFinished and ErrInboxFull. A tx survives its errors.
+func (s Messages) Redeliver(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string,
 	why Why,
 ) (out Signalled, err error) {
 	event := newEvent(run, EventMessageRedelivered, why)
-	err = s.InSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		done, status, err := s.lockForMessage(ctx, tx, event)
 		if err != nil {
 			return err
@@ -145,7 +145,7 @@ func (s *Store) RedeliverMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, 
 
 // lockForMessage locks the run of the event, and returns its status. done says that an earlier try, whose answer was
 // lost, has written the event.
-func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (done bool, status string, err error) {
+func (s Messages) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (done bool, status string, err error) {
 	if err := pg.Ask(ctx, tx, lockRuns, []any{s.namespace, array([]uuid.UUID{event.RunID})}, nil); err != nil {
 		return false, "", err
 	}
@@ -158,7 +158,9 @@ func (s *Store) lockForMessage(ctx context.Context, tx pgx.Tx, event RunEvent) (
 
 // removeMessage deletes a message that was set aside, or, with unread, any that no step has read. It returns the
 // message.
-func (s *Store) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string, unread bool) (Message, error) {
+func (s Messages) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string,
+	unread bool,
+) (Message, error) {
 	m := Message{RunID: run, ID: id}
 	var headers *json.RawMessage
 	err := pg.AskRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers,

@@ -14,14 +14,15 @@ func TestPagesCountHeaders(t *testing.T) {
 	const n = 200
 	fillInbox(t, s, r.RunID, n)
 	exec(t, s.pool, `UPDATE kagzi.signals SET headers = jsonb_build_object('a', repeat('x', 16000))`)
-	inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
+	inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{r.RunID})
 	if in := inbox[r.RunID]; err != nil || len(in.Signals) != messagePage/16_211 || in.Rest != "other" {
 		t.Errorf("%d messages in the inbox, the rest from %q on, %v", len(in.Signals), in.Rest, err)
 	}
 	read := 0
 	for more, after := true, int64(0); more; {
 		var page []*Signal
-		if page, more, err = s.UnreadOfName(t.Context(), r.RunID, "other", after); err != nil || len(page) == 0 ||
+		if page, more, err = s.Messages.UnreadOfName(t.Context(), r.RunID, "other", after); err != nil ||
+			len(page) == 0 ||
 			len(page) > messagePage/16_000 {
 			t.Fatalf("%d messages in a page, %v", len(page), err)
 		}

@@ -133,7 +133,7 @@ CROSS JOIN LATERAL (
 
 // Inbox returns the inboxes of the runs, of the messages of each run a page. It reads the wake-ups in a statement
 // before the rest: Wakeups does not count a message that arrives in between, so the message is read again.
-func (s *Store) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
+func (s Messages) Inbox(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*Inbox, error) {
 	var out map[uuid.UUID]*Inbox
 	err := pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
 		out = make(map[uuid.UUID]*Inbox, len(runs))
@@ -195,7 +195,7 @@ func eachSignal(rows pgx.Rows, f func(g *Signal, over bool)) error {
 
 // UnreadOfName returns a page of the run's unread messages of a name, in the order of their sequence, behind the one
 // numbered after. more says that there are others behind them.
-func (s *Store) UnreadOfName(ctx context.Context, run uuid.UUID, name string,
+func (s Messages) UnreadOfName(ctx context.Context, run uuid.UUID, name string,
 	after int64,
 ) (page []*Signal, more bool, err error) {
 	err = pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {

@@ -10,6 +10,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Starts inserts runs.
+type Starts struct{ *conn }
+
 // Start inserts the runs, all or none. If an active run has the external ID of one, Start returns that run instead,
 // unless a policy says otherwise. It returns ErrIDConflict if that run has another workflow, or another input and the
 // start has no messages for it. It returns ErrIDTaken or ErrKeyFull if a policy refuses the start. With a nil tx, Start
@@ -18,13 +21,13 @@ import (
 // While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a
 // HeldError. It waits in slices and checks ctx between them: a context that ends during a statement would cost the
 // connection, and leave the outcome unknown.
-func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+func (s Starts) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
 	if tx != nil {
 		out, err := s.startIn(ctx, tx, runs)
-		noteRefusal(ctx, s, tx, err)
+		s.noteRefusal(ctx, tx, err)
 		return out, err
 	}
 	replaced := make([]StartedRun, len(runs)) // by every try, also one whose answer was lost
@@ -34,14 +37,14 @@ func (s *Store) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 		return err
 	})
 	if err != nil {
-		noteRefusal(ctx, s, nil, err)
+		s.noteRefusal(ctx, nil, err)
 		return nil, pg.Wrap("start", err)
 	}
 	return out, nil
 }
 
 // startOwn starts the runs in a transaction of its own. lost says that the answer to an earlier try may have been lost.
-func (s *Store) startOwn(ctx context.Context, runs []NewRun, replaced []StartedRun,
+func (s Starts) startOwn(ctx context.Context, runs []NewRun, replaced []StartedRun,
 	lost bool,
 ) (out []StartedRun, err error) {
 	chunks := startChunks(runs, everyRun(runs))
@@ -73,7 +76,7 @@ func keepReplaced(out, replaced []StartedRun) {
 	}
 }
 
-func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+func (s Starts) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if byPolicy(runs) || anyWindow(runs) || anyWhenFull(runs) {
 		var err error
 		if tx, err = pg.CheckIsolation(ctx, tx); err != nil {
@@ -94,7 +97,7 @@ func (s *Store) startIn(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]Starte
 
 // startAll starts the runs and stores their messages. repeated says that the answer to an earlier try may have been
 // lost.
-func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+func (s Starts) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if err := s.lockFullKeys(ctx, tx, runs); err != nil {
 		return nil, err
 	}
@@ -105,7 +108,7 @@ func (s *Store) startAll(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated
 }
 
 // startEach is startAll for runs that share no window.
-func (s *Store) startEach(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+func (s Starts) startEach(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	if anyMessages(runs) {
 		return s.startSignalling(ctx, tx, runs, repeated)
 	}

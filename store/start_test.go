@@ -25,7 +25,7 @@ func TestStart(t *testing.T) {
 				r.At, r.RetryPolicy, r.Metadata, r.ParentStep = at, []byte(`{"a": 1}`), []byte(`{"tag": "x"}`), "child"
 			})
 		ids := start(t, s, full, newRun(func(r *NewRun) { r.Input = []byte{} }))
-		r, err := s.Run(t.Context(), ids[0])
+		r, err := s.Runs.Get(t.Context(), ids[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestStart(t *testing.T) {
 			FROM kagzi.workflow_runs WHERE run_id = $1`, ids[0]); got != `\x68617368 {"a": 1} child` {
 			t.Errorf("row %s", got)
 		}
-		if r, err = s.Run(t.Context(), ids[1]); err != nil || r.ExternalID != "" || r.Version != 0 ||
+		if r, err = s.Runs.Get(t.Context(), ids[1]); err != nil || r.ExternalID != "" || r.Version != 0 ||
 			!r.DeadlineAt.IsZero() || r.Input == nil || r.Parent != uuid.Nil || r.Metadata != nil {
 			t.Errorf("run %+v, error %v", r, err)
 		}
@@ -48,7 +48,7 @@ func TestStart(t *testing.T) {
 	t.Run("None", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)
-		if started, err := s.Start(t.Context(), nil, nil); started != nil || err != nil {
+		if started, err := s.Starts.Start(t.Context(), nil, nil); started != nil || err != nil {
 			t.Error(started, err)
 		}
 	})
@@ -59,7 +59,7 @@ func TestStart(t *testing.T) {
 		runs := many(10_000)
 		runs[17].ExternalID = "id"
 		start(t, s, newRun(withID("id")))
-		started, err := s.Start(t.Context(), nil, runs)
+		started, err := s.Starts.Start(t.Context(), nil, runs)
 		if err != nil || len(started) != len(runs) {
 			t.Fatal(len(started), err)
 		}
@@ -77,18 +77,20 @@ func TestStart(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		first := start(t, s, newRun(withID("id")))
-		started, err := s.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
+		started, err := s.Starts.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
 		if err != nil || started[0] != (StartedRun{RunID: first[0], Existed: true}) {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Another namespace's ID is another ID.
-		if started, err = New(s.pool, "other").Start(t.Context(), nil, []NewRun{newRun(withID("id"))}); err != nil ||
+		if started, err = New(s.pool, "other").Starts.Start(t.Context(), nil,
+			[]NewRun{newRun(withID("id"))}); err != nil ||
 			started[0].Existed {
 			t.Errorf("%+v, %v", started, err)
 		}
 		// Once the run is over the ID is free.
 		mustCancel(t, s, first[0], "")
-		if started, err = s.Start(t.Context(), nil, []NewRun{newRun(withID("id"), withHash("other"))}); err != nil ||
+		if started, err = s.Starts.Start(t.Context(), nil,
+			[]NewRun{newRun(withID("id"), withHash("other"))}); err != nil ||
 			started[0].Existed {
 			t.Errorf("%+v, %v", started, err)
 		}
@@ -102,7 +104,7 @@ func TestStart(t *testing.T) {
 			{newRun(withID("taken"), withHash("other"))},
 			{newRun(), newRun(withID("free")), newRun(withID("taken"), withHash("other")), newRun()},
 		} {
-			_, err := s.Start(t.Context(), nil, runs)
+			_, err := s.Starts.Start(t.Context(), nil, runs)
 			wantError(t, err, ErrIDConflict)
 			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`); n != 1 {
 				t.Errorf("%d runs, want the first alone", n)
@@ -117,7 +119,7 @@ func TestStart(t *testing.T) {
 		taken := start(t, s, newRun(withID("taken")))
 		tx := begin(t, s)
 		exec(t, tx, `INSERT INTO mine VALUES (1)`)
-		if _, err := s.Start(t.Context(), tx, many(3)); err != nil {
+		if _, err := s.Starts.Start(t.Context(), tx, many(3)); err != nil {
 			t.Fatal(err)
 		}
 		rollback(t, tx)
@@ -126,16 +128,16 @@ func TestStart(t *testing.T) {
 		}
 		tx = begin(t, s)
 		exec(t, tx, `INSERT INTO mine VALUES (2)`)
-		_, err := s.Start(t.Context(), tx, []NewRun{newRun(), newRun(withID("taken"), withHash("other"))})
+		_, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun(), newRun(withID("taken"), withHash("other"))})
 		wantError(t, err, ErrIDConflict)
-		started, err := s.Start(t.Context(), tx, []NewRun{newRun(withID("taken")), newRun(withID("new"))})
+		started, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun(withID("taken")), newRun(withID("new"))})
 		if err != nil || started[0] != (StartedRun{RunID: taken[0], Existed: true}) || started[1].Existed {
 			t.Errorf("%+v, %v: a conflict must leave the transaction usable", started, err)
 		}
-		if id, err := s.Find(t.Context(), tx, "new"); err != nil || id != started[1].RunID {
+		if id, err := s.Runs.Find(t.Context(), tx, "new"); err != nil || id != started[1].RunID {
 			t.Errorf("found %v, %v in the transaction", id, err)
 		}
-		_, err = s.Find(t.Context(), nil, "new")
+		_, err = s.Runs.Find(t.Context(), nil, "new")
 		wantError(t, err, ErrRunNotFound)
 		commit(t, tx)
 		if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs`) +
@@ -150,13 +152,13 @@ func TestStart(t *testing.T) {
 		for _, end := range []string{"COMMIT", "ROLLBACK"} {
 			run := newRun(withID(end))
 			tx := begin(t, s)
-			if _, err := s.Start(t.Context(), tx, []NewRun{run}); err != nil {
+			if _, err := s.Starts.Start(t.Context(), tx, []NewRun{run}); err != nil {
 				t.Fatal(err)
 			}
 			var started []StartedRun
 			var err error
 			meetsLock(t, s, func(ctx context.Context) {
-				started, err = s.Start(ctx, nil, []NewRun{newRun(withID(end))})
+				started, err = s.Starts.Start(ctx, nil, []NewRun{newRun(withID(end))})
 			}, func() { exec(t, tx, end) })
 			if err != nil || started[0].Existed != (end == "COMMIT") ||
 				(started[0].RunID == run.RunID) != (end == "COMMIT") {
@@ -178,7 +180,7 @@ func TestStart(t *testing.T) {
 					if i%4 == 0 { // some of them among others
 						runs = append(runs, newRun(), newRun(withID(fmt.Sprintf("own-%d-%d", round, i))))
 					}
-					started, err := s.Start(t.Context(), nil, runs)
+					started, err := s.Starts.Start(t.Context(), nil, runs)
 					if err != nil {
 						t.Error(err)
 						return
@@ -209,12 +211,12 @@ func TestStart(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 25 {
-					started, err := s.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
+					started, err := s.Starts.Start(t.Context(), nil, []NewRun{newRun(withID("id"))})
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					if err := cancelled(s.Cancel(t.Context(), nil, started[0].RunID, Why{}, 0)); err != nil &&
+					if err := cancelled(s.Runs.Cancel(t.Context(), nil, started[0].RunID, Why{}, 0)); err != nil &&
 						!errors.Is(err, ErrRunFinished) {
 						t.Error(err)
 						return
@@ -229,23 +231,23 @@ func TestStart(t *testing.T) {
 func TestFind(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	_, err := s.Find(t.Context(), nil, "id")
+	_, err := s.Runs.Find(t.Context(), nil, "id")
 	wantError(t, err, ErrRunNotFound)
 	var ids []uuid.UUID
 	for range 3 {
 		ids = append(ids, start(t, s, newRun(withID("id")))...)
-		if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[len(ids)-1] {
+		if id, err := s.Runs.Find(t.Context(), nil, "id"); err != nil || id != ids[len(ids)-1] {
 			t.Errorf("found %v, %v, want the active run", id, err)
 		}
 		mustCancel(t, s, ids[len(ids)-1], "")
 	}
-	if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[2] {
+	if id, err := s.Runs.Find(t.Context(), nil, "id"); err != nil || id != ids[2] {
 		t.Errorf("found %v, %v, want the newest", id, err)
 	}
 	mustResume(t, s, ids[0])
-	if id, err := s.Find(t.Context(), nil, "id"); err != nil || id != ids[0] {
+	if id, err := s.Runs.Find(t.Context(), nil, "id"); err != nil || id != ids[0] {
 		t.Errorf("found %v, %v, want the active one though it is older", id, err)
 	}
-	_, err = New(s.pool, "other").Find(t.Context(), nil, "id")
+	_, err = New(s.pool, "other").Runs.Find(t.Context(), nil, "id")
 	wantError(t, err, ErrRunNotFound)
 }

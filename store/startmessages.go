@@ -25,7 +25,7 @@ var errEnded = errors.New("the run has ended")
 // startSignalling is insert for runs of which some have messages: for the new run, or for the active run that has the
 // external ID. If the active run ends before it is locked, a savepoint rolls everything back, and the start begins
 // again. repeated says that the answer to an earlier try may have been lost.
-func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+func (s Starts) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	for try := range 10 {
 		var out []StartedRun
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
@@ -47,7 +47,7 @@ func (s *Store) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 }
 
 // signalStarted stores the messages of runs that were just started or found.
-func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
+func (s Starts) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
 	var messages []Message
 	for i := range runs {
 		for _, m := range runs[i].Messages {
@@ -55,7 +55,7 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 			messages = append(messages, m)
 		}
 	}
-	stored, err := s.storeMessages(ctx, tx, messages)
+	stored, err := Messages{s.conn}.storeMessages(ctx, tx, messages)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (s *Store) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 
 // notStored returns the run of which no message was stored. That is no error if the run has them all, from an earlier
 // attempt of the same step. Otherwise its inbox is full, or it has ended since it was found.
-func (s *Store) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, messages []Message) (Signalled, error) {
+func (s Starts) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, messages []Message) (Signalled, error) {
 	messages = slices.DeleteFunc(slices.Clone(messages), func(m Message) bool { return m.RunID != run })
-	found, err := s.resolveMessages(ctx, tx, messages)
+	found, err := Messages{s.conn}.resolveMessages(ctx, tx, messages)
 	f, ok := found[run]
 	switch {
 	case err != nil:
@@ -95,7 +95,7 @@ func (s *Store) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, message
 // startedBefore returns the result of an earlier try of the same call whose answer was lost, nil if that try had no
 // effect. It finds the runs by their messages: a run that got them may be over by now, and the start must not insert
 // another one.
-func (s *Store) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
+func (s Starts) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	var ids []string
 	for i := range runs {
 		if len(runs[i].Messages) > 0 {

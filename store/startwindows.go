@@ -25,7 +25,7 @@ func anyWindow(runs []NewRun) bool {
 // repeated says that the answer to an earlier try may have been lost; that one held the same locks, so it is over now.
 //
 // A transaction locks windows in the order of their IDs, then their runs in the order of theirs, and then inserts runs.
-func (s *Store) startInWindows(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
+func (s Starts) startInWindows(ctx context.Context, tx pgx.Tx, runs []NewRun, repeated bool) ([]StartedRun, error) {
 	p, err := s.readWindows(ctx, tx, runs)
 	var settled map[int]bool
 	if err == nil && repeated {
@@ -112,7 +112,7 @@ LEFT JOIN LATERAL (
 ) r ON true`
 
 // readWindows locks the windows of the runs, with their runs, and reads them.
-func (s *Store) readWindows(ctx context.Context, tx pgx.Tx, runs []NewRun) (*windowPlan, error) {
+func (s Starts) readWindows(ctx context.Context, tx pgx.Tx, runs []NewRun) (*windowPlan, error) {
 	p := planWindows(runs)
 	ids := make([]uuid.UUID, len(p.windows))
 	for i, w := range p.windows {
@@ -150,7 +150,7 @@ CROSS JOIN LATERAL (
 
 // findRepeated sets the results of an earlier try of the same call, and returns the indexes of these runs. A debounce
 // whose input another start has replaced since is not found: it replaces the other one's input in its turn.
-func (s *Store) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map[int]bool, error) {
+func (s Starts) findRepeated(ctx context.Context, tx pgx.Tx, p *windowPlan) (map[int]bool, error) {
 	var mine []int
 	var ids []uuid.UUID
 	for i := range p.runs {
@@ -269,7 +269,7 @@ var changeColumns = columnsOf(changeWaiting,
 
 // writeWindows writes what has become of the windows, and the runs before that: a run that is in the table is due when
 // its own window closes, and not the one that may have taken its place.
-func (s *Store) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) error {
+func (s Starts) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) error {
 	b := &pgx.Batch{}
 	if changes := p.changes(); len(changes) > 0 {
 		b.Queue(changeWaiting, changeColumns.args(s.namespace, changes)...)
@@ -305,7 +305,7 @@ SELECT count(*) FROM deleted`
 
 // PruneWindows deletes up to limit windows that have been closed for longer than keep, and returns how many it has
 // deleted.
-func (s *Store) PruneWindows(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
+func (s Starts) PruneWindows(ctx context.Context, keep time.Duration, limit int) (n int64, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		n, err = pg.AskOne[int64](ctx, s.pool, pruneWindows, s.namespace, pg.Micros(keep), limit)
 		return err

@@ -95,7 +95,7 @@ func (w *windowRace) start(ctx context.Context) error {
 		if rand.N(4) == 0 {
 			w.proxy.DropAck(pgproxy.Exactly("commit"))
 		}
-		_, err := w.lossy.Start(ctx, nil, runs)
+		_, err := w.lossy.Starts.Start(ctx, nil, runs)
 		w.note(runs, err == nil)
 		if pg.Unavailable(err) { // no caller knows: it may have been lost too often
 			return nil
@@ -107,7 +107,7 @@ func (w *windowRace) start(ctx context.Context) error {
 		return err
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // it may be committed
-	if _, err := w.direct.Start(ctx, tx, runs); err != nil {
+	if _, err := w.direct.Starts.Start(ctx, tx, runs); err != nil {
 		return err
 	}
 	if rand.N(3) == 0 {
@@ -122,7 +122,7 @@ func (w *windowRace) start(ctx context.Context) error {
 
 // work claims runs, reads their inputs as a worker does, and ends them.
 func (w *windowRace) work(ctx context.Context) error {
-	c, err := w.direct.Claim(ctx, request(3, types(WorkflowVersions{"once", []int{1}, 1},
+	c, err := w.direct.Claims.Claim(ctx, request(3, types(WorkflowVersions{"once", []int{1}, 1},
 		WorkflowVersions{"debounce", []int{1}, 1}, WorkflowVersions{"batch", []int{1}, 1})))
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (w *windowRace) work(ctx context.Context) error {
 	for _, r := range c.Runs {
 		input := r.Input
 		if input == nil {
-			out, err := w.direct.Load(ctx, LoadRequest{
+			out, err := w.direct.Histories.Load(ctx, LoadRequest{
 				Runs: []uuid.UUID{r.RunID}, Inputs: []uuid.UUID{r.RunID},
 				Most: NoLimit, Timeout: time.Minute,
 			})
@@ -143,7 +143,7 @@ func (w *windowRace) work(ctx context.Context) error {
 		w.executes(r.RunID, r.Type, string(input))
 		f.Finishes = append(f.Finishes, finish(r))
 	}
-	return w.direct.Flush(ctx, f)
+	return w.direct.Records.Flush(ctx, f)
 }
 
 func (w *windowRace) executes(id uuid.UUID, typ, input string) {
@@ -172,7 +172,7 @@ func (w *windowRace) terminate(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		_, err = w.direct.Terminate(ctx, nil, id, Why{})
+		_, err = w.direct.Runs.Terminate(ctx, nil, id, Why{})
 	}
 	if errors.Is(err, ErrRunFinished) {
 		err = nil

@@ -42,7 +42,7 @@ func closeWindows(t *testing.T, s *Store) {
 // joined starts a run and returns its ID, and whether it existed.
 func joined(t *testing.T, s *Store, r NewRun) (uuid.UUID, bool) {
 	t.Helper()
-	out, err := s.Start(t.Context(), nil, []NewRun{r})
+	out, err := s.Starts.Start(t.Context(), nil, []NewRun{r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func wantNew(t *testing.T, s *Store, r NewRun) uuid.UUID {
 // inputOf is what an execution of the run gets.
 func inputOf(t *testing.T, s *Store, id uuid.UUID) string {
 	t.Helper()
-	out, err := s.Load(t.Context(), LoadRequest{Inputs: []uuid.UUID{id}, Most: NoLimit, Timeout: time.Minute})
+	out, err := s.Histories.Load(t.Context(), LoadRequest{Inputs: []uuid.UUID{id}, Most: NoLimit, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestOncePer(t *testing.T) {
 		endAs(t, s.pool, id, end)
 		wantJoined(t, s, id, again())
 	}
-	_, err := s.Start(t.Context(), nil, []NewRun{newRun(withID("id"), ofType("another"), day)})
+	_, err := s.Starts.Start(t.Context(), nil, []NewRun{newRun(withID("id"), ofType("another"), day)})
 	wantError(t, err, ErrIDConflict)
 	exec(t, s.pool, `DELETE FROM kagzi.workflow_runs WHERE run_id = $1`, id)
 	wantJoined(t, s, id, again())
@@ -208,7 +208,7 @@ func TestBatch(t *testing.T) {
 		if due := dueIn(t, s, id); due != time.Hour || len(claim(t, s, request(1)).Runs) > 0 {
 			t.Errorf("due after %v", due)
 		}
-		out, err := s.Start(t.Context(), nil, []NewRun{item("c")})
+		out, err := s.Starts.Start(t.Context(), nil, []NewRun{item("c")})
 		if err != nil || out[0] != (StartedRun{RunID: id, Existed: true, Due: true}) {
 			t.Errorf("%+v, %v", out, err)
 		}
@@ -217,10 +217,10 @@ func TestBatch(t *testing.T) {
 			inputOf(t, s, id) != "abc" {
 			t.Errorf("claimed %+v with %q", c.Runs, inputOf(t, s, id))
 		}
-		if r, err := s.Run(t.Context(), next); err != nil || string(r.Input) != "d" {
+		if r, err := s.Runs.Get(t.Context(), next); err != nil || string(r.Input) != "d" {
 			t.Errorf("%+v, %v", r, err)
 		}
-		if size, err := s.LoadSize(t.Context(), id, time.Minute); err != nil || size != 3 {
+		if size, err := s.Histories.Size(t.Context(), id, time.Minute); err != nil || size != 3 {
 			t.Errorf("size %d, %v", size, err)
 		}
 	})
@@ -257,7 +257,7 @@ func TestBatch(t *testing.T) {
 		}
 		runs = append(runs, newRun(), newRun(withInput("k"), batched("key", 3)),
 			newRun(withID("id"), oncePer(time.Hour)))
-		out, err := s.Start(t.Context(), nil, runs)
+		out, err := s.Starts.Start(t.Context(), nil, runs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +291,7 @@ func TestBatch(t *testing.T) {
 			newRun(withInput("a"), debounced("k", time.Second, time.Minute)),
 			newRun(withInput("b"), debounced("k", 2*time.Second, time.Minute)),
 		}
-		out, err := s.Start(t.Context(), nil, runs)
+		out, err := s.Starts.Start(t.Context(), nil, runs)
 		if err != nil || out[0].RunID != runs[0].RunID || out[1].RunID != runs[0].RunID || !out[1].Existed ||
 			inputOf(t, s, out[0].RunID) != "b" || dueIn(t, s, out[0].RunID) != 2*time.Second {
 			t.Errorf("%+v, %v", out, err)
@@ -309,7 +309,7 @@ func TestBatch(t *testing.T) {
 			hashed = string(input)
 			return input, nil
 		}}
-		if _, err := s.Restart(t.Context(), nil, r); err != nil {
+		if _, err := s.Runs.Restart(t.Context(), nil, r); err != nil {
 			t.Fatal(err)
 		}
 		if got := inputOf(t, s, r.New); got != "ab" || hashed != "ab" {
@@ -327,7 +327,7 @@ func TestClaimBesideAnOpenItem(t *testing.T) {
 		id := wantNew(t, s, newRun(withInput("a"), batched("", 9)))
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		tx := begin(t, s)
-		if out, err := s.Start(t.Context(), tx, []NewRun{newRun(withInput("b"), batched("", 9))}); err != nil ||
+		if out, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun(withInput("b"), batched("", 9))}); err != nil ||
 			out[0].RunID != id {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -356,12 +356,12 @@ func TestHeldWindow(t *testing.T) {
 				s := open(t)
 				tx := begin(t, s)
 				first, second := newRun(change), newRun(change)
-				if _, err := s.Start(t.Context(), tx, []NewRun{first}); err != nil {
+				if _, err := s.Starts.Start(t.Context(), tx, []NewRun{first}); err != nil {
 					t.Fatal(err)
 				}
 				meetsLock(t, s, func(ctx context.Context) {
 					want := map[string]uuid.UUID{"COMMIT": first.RunID, "ROLLBACK": second.RunID}[end]
-					if out, err := s.Start(ctx, nil, []NewRun{second}); err != nil || out[0].RunID != want ||
+					if out, err := s.Starts.Start(ctx, nil, []NewRun{second}); err != nil || out[0].RunID != want ||
 						out[0].Existed != (end == "COMMIT") {
 						t.Errorf("%+v, %v, want run %v", out, err, want)
 					}
@@ -374,13 +374,13 @@ func TestHeldWindow(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		tx := begin(t, s)
-		if _, err := s.Start(t.Context(), tx, []NewRun{newRun(batched("key", 5))}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), tx, []NewRun{newRun(batched("key", 5))}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		meetsLock(t, s, func(context.Context) {
-			_, err := s.Start(ctx, nil, []NewRun{newRun(batched("key", 5))})
+			_, err := s.Starts.Start(ctx, nil, []NewRun{newRun(batched("key", 5))})
 			if !errors.As(err, new(*HeldError)) || !strings.Contains(err.Error(), `key "key" is held`) {
 				t.Errorf("got %v", err)
 			}
@@ -395,7 +395,7 @@ func TestHeldWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = s.Start(t.Context(), tx, []NewRun{newRun(batched("key", 5))})
+		_, err = s.Starts.Start(t.Context(), tx, []NewRun{newRun(batched("key", 5))})
 		wantError(t, err, pg.ErrIsolation)
 	})
 }
@@ -417,7 +417,7 @@ func TestWindowsCrosswise(t *testing.T) {
 					j := (k*(g+1) + i) % len(runs)
 					runs[k], runs[j] = runs[j], runs[k]
 				}
-				_, e := s.Start(context.Background(), nil, runs)
+				_, e := s.Starts.Start(context.Background(), nil, runs)
 				err = errors.Join(err, e)
 			}
 			errs <- err
@@ -447,7 +447,7 @@ func TestLostStartInAWindow(t *testing.T) {
 					want = StartedRun{RunID: wantNew(t, direct, newRun(change, withInput("a"))), Existed: true}
 				}
 				drop := lose(proxy, "commit")
-				out, err := s.Start(t.Context(), nil, []NewRun{r})
+				out, err := s.Starts.Start(t.Context(), nil, []NewRun{r})
 				happened(t, drop)
 				if err == nil {
 					out[0].Due = false
@@ -484,9 +484,9 @@ func TestLostStartInAWindowThatCloses(t *testing.T) {
 		proxy.DropAck(func(_ int, sql string) bool { // sees every statement, and loses none
 			if strings.Contains(sql, "INSERT INTO kagzi.start_windows") {
 				if locks++; locks == 2 {
-					if c, err := direct.Claim(context.Background(), request(1)); err != nil || len(c.Runs) != 1 {
+					if c, err := direct.Claims.Claim(context.Background(), request(1)); err != nil || len(c.Runs) != 1 {
 						t.Errorf("%s: claimed %+v, %v", name, c.Runs, err)
-					} else if err := direct.Flush(context.Background(),
+					} else if err := direct.Records.Flush(context.Background(),
 						&Flush{Finishes: []*Finish{finish(c.Runs[0])}}); err != nil {
 						t.Error(err)
 					}
@@ -494,7 +494,7 @@ func TestLostStartInAWindowThatCloses(t *testing.T) {
 			}
 			return false
 		})
-		out, err := s.Start(t.Context(), nil, []NewRun{r})
+		out, err := s.Starts.Start(t.Context(), nil, []NewRun{r})
 		happened(t, drop)
 		proxy.Disarm()
 		if err != nil || out[0].Existed != (name == "Batch") {
@@ -514,18 +514,18 @@ func TestPruneWindows(t *testing.T) {
 	wantJoined(t, s, ids[0], newRun(withInput("b"), batched("", 9)))
 	keep := Retention{Completed: -time.Hour, Failed: -time.Hour}
 	exec(t, s.pool, `UPDATE kagzi.start_windows SET closes_at = now() - interval '1 h' WHERE policy <> 'batch'`)
-	if n, err := s.PruneWindows(t.Context(), time.Minute, 10); n != 2 || err != nil {
+	if n, err := s.Starts.PruneWindows(t.Context(), time.Minute, 10); n != 2 || err != nil {
 		t.Errorf("%d windows deleted, %v", n, err)
 	}
 	endAs(t, s.pool, ids[0], Completed)
-	if out, err := s.Prune(t.Context(), keep, []uuid.UUID{ids[0]}, 2); err != nil || out.Deleted != 0 ||
+	if out, err := s.Deletions.Prune(t.Context(), keep, []uuid.UUID{ids[0]}, 2); err != nil || out.Deleted != 0 ||
 		len(out.Long) != 1 {
 		t.Errorf("%+v, %v: its items count", out, err)
 	}
-	if _, err := s.PruneSteps(t.Context(), ids[0], 2); err != nil {
+	if _, err := s.Deletions.PruneSteps(t.Context(), ids[0], 2); err != nil {
 		t.Error(err)
 	}
-	if out, err := s.Prune(t.Context(), keep, []uuid.UUID{ids[0]}, 3); err != nil || out.Deleted != 1 {
+	if out, err := s.Deletions.Prune(t.Context(), keep, []uuid.UUID{ids[0]}, 3); err != nil || out.Deleted != 1 {
 		t.Errorf("%+v, %v", out, err)
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.start_items`); n != 0 {

@@ -72,11 +72,11 @@ func TestRecord(t *testing.T) {
 		second.Attempt, second.RunAttempt = 2, 1
 		flush(t, s, &Flush{Records: []*Record{second}})
 		wantOutcome(t, "second attempt", second.Outcome, Done)
-		h, err := s.History(t.Context(), []uuid.UUID{r.RunID})
+		h, err := s.Histories.Latest(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(h[r.RunID]) != 1 || h[r.RunID][0].Attempt != 2 || string(h[r.RunID][0].Output) != "good" {
 			t.Errorf("history %+v, error %v: want the latest attempt", h, err)
 		}
-		all, err := s.StepAttempts(t.Context(), r.RunID, StepPayloads{All: true})
+		all, err := s.Histories.Attempts(t.Context(), r.RunID, StepPayloads{All: true})
 		if err != nil || len(all) != 2 || all[0].Status != Failed || all[1].Status != Completed {
 			t.Errorf("attempts %+v, error %v", all, err)
 		}
@@ -133,7 +133,7 @@ func TestRecord(t *testing.T) {
 // recordIn records in tx and reports whether it was written.
 func recordIn(t *testing.T, s *Store, tx pgx.Tx, r *Record) bool {
 	t.Helper()
-	c, err := s.RecordIn(t.Context(), tx, nil, r)
+	c, err := s.Records.WriteIn(t.Context(), tx, nil, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestRecordIn(t *testing.T) {
 			t.Error("not written")
 		}
 		rollback(t, tx)
-		row, holds, err := s.StepResult(t.Context(), held(r), "step", 1)
+		row, holds, err := s.Records.StepResult(t.Context(), held(r), "step", 1)
 		if row != nil || !holds || err != nil {
 			t.Errorf("after a rollback: %+v, %t, %v", row, holds, err)
 		}
@@ -162,7 +162,8 @@ func TestRecordIn(t *testing.T) {
 			t.Errorf("not written: %+v", rec)
 		}
 		commit(t, tx)
-		if row, holds, err = s.StepResult(t.Context(), held(r), "step", 1); row == nil || string(row.Output) != "x" ||
+		if row, holds, err = s.Records.StepResult(t.Context(), held(r), "step", 1); row == nil ||
+			string(row.Output) != "x" ||
 			!holds || err != nil {
 			t.Errorf("after the commit: %+v, %t, %v", row, holds, err)
 		}
@@ -183,7 +184,7 @@ func TestRecordIn(t *testing.T) {
 			t.Error("written")
 		}
 		commit(t, tx)
-		if _, holds, err := s.StepResult(t.Context(), held(r), "step", 1); holds || err != nil {
+		if _, holds, err := s.Records.StepResult(t.Context(), held(r), "step", 1); holds || err != nil {
 			t.Errorf("holds %t, error %v", holds, err)
 		}
 	})
@@ -207,16 +208,16 @@ func TestRecordIn(t *testing.T) {
 		recordIn(t, s, tx, record(r, "step", "x"))
 		exec(t, tx, `SET LOCAL lock_timeout = 0`) // these two are the record's, because it is the last statement
 		exec(t, tx, `SET LOCAL statement_timeout = 0`)
-		if _, err := s.Start(t.Context(), tx, many(2, withID("same"))); err != nil {
+		if _, err := s.Starts.Start(t.Context(), tx, many(2, withID("same"))); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Find(t.Context(), tx, "same"); err != nil {
+		if _, err := s.Runs.Find(t.Context(), tx, "same"); err != nil {
 			t.Fatal(err)
 		}
-		if err := cancelled(s.Cancel(t.Context(), tx, r.RunID, Why{}, 0)); err != nil {
+		if err := cancelled(s.Runs.Cancel(t.Context(), tx, r.RunID, Why{}, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Resume(t.Context(), tx, r.RunID, Why{}); err != nil {
+		if _, err := s.Runs.Resume(t.Context(), tx, r.RunID, Why{}); err != nil {
 			t.Fatal(err)
 		}
 		if after := settings(); after != before {
@@ -244,7 +245,7 @@ func TestAZombiesRecordKeepsTheNextClaimOut(t *testing.T) {
 	if len(next.Runs) != 1 {
 		t.Fatal("not claimed once the record is there")
 	}
-	h, err := s.History(t.Context(), []uuid.UUID{r.RunID})
+	h, err := s.Histories.Latest(t.Context(), []uuid.UUID{r.RunID})
 	if err != nil || len(h[r.RunID]) != 1 {
 		t.Errorf("history %v, error %v: want the zombie's record", h, err)
 	}
@@ -263,7 +264,7 @@ func TestAZombiesRecordMeetsAClaim(t *testing.T) {
 	var c StepCommit
 	var err error
 	meetsLock(t, s, func(ctx context.Context) {
-		c, err = s.RecordIn(ctx, tx, nil, record(r, "step", "zombie"))
+		c, err = s.Records.WriteIn(ctx, tx, nil, record(r, "step", "zombie"))
 	}, func() { commit(t, claiming) })
 	if c.Written || err != nil {
 		t.Errorf("written %t, error %v: the lease was lost while the record waited", c.Written, err)

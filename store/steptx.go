@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// The setting lasts until the end of the step's transaction. So RecordIn notices if the step's function has ended
+// The setting lasts until the end of the step's transaction. So WriteIn notices if the step's function has ended
 // it and begun another.
 const (
 	beginCommitted    = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL kagzi_steptx.begun = 'on'`
@@ -37,14 +37,14 @@ const lastTimeouts = `SELECT coalesce(current_setting('kagzi_steptx.begun', true
 	set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)`
 
 // ErrTimeoutLeft reports that the statement_timeout or idle_in_transaction_session_timeout, which an application has
-// set in its transaction, was over before RecordIn set its own.
+// set in its transaction, was over before WriteIn set its own.
 var ErrTimeoutLeft = errors.New("the transaction has a statement_timeout or an idle_in_transaction_session_timeout " +
 	"that is too short")
 
 // WasIdle reports whether err says that a transaction was ended because it had been idle for too long.
 func WasIdle(err error) bool { return pg.Code(err) == "25P03" }
 
-// A StepCommit says what RecordIn found.
+// A StepCommit says what WriteIn found.
 type StepCommit struct {
 	// all records were written: the transaction may be committed. If not, the lease is lost, or an attempt has a result
 	// already.
@@ -53,9 +53,9 @@ type StepCommit struct {
 	News    bool // the run was cancelled or paused
 }
 
-// RecordIn writes records of one run as the last statements of the caller's transaction, and locks the run until that
+// WriteIn writes records of one run as the last statements of the caller's transaction, and locks the run until that
 // ends. It returns ErrUnfounded if one of the premises is missing, and ErrTimeoutLeft.
-func (s *Store) RecordIn(ctx context.Context, tx pgx.Tx, premises []Premise,
+func (s Records) WriteIn(ctx context.Context, tx pgx.Tx, premises []Premise,
 	records ...*Record,
 ) (c StepCommit, err error) {
 	for _, r := range records {

@@ -59,7 +59,7 @@ func withParent(id uuid.UUID) func(*NewRun) {
 // start starts runs and returns their IDs.
 func start(t *testing.T, s *Store, runs ...NewRun) []uuid.UUID {
 	t.Helper()
-	started, err := s.Start(t.Context(), nil, runs)
+	started, err := s.Starts.Start(t.Context(), nil, runs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func request(n int, change ...func(*ClaimRequest)) ClaimRequest {
 
 func claim(t *testing.T, s *Store, req ClaimRequest) Claim {
 	t.Helper()
-	c, err := s.Claim(t.Context(), req)
+	c, err := s.Claims.Claim(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func sleep(r *ClaimedRun, d time.Duration) *Suspension {
 
 func flush(t *testing.T, s *Store, f *Flush) {
 	t.Helper()
-	if err := s.Flush(t.Context(), f); err != nil {
+	if err := s.Records.Flush(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -402,14 +402,14 @@ func cancelled(_ *CancelledRuns, err error) error { return err }
 
 func mustCancel(t *testing.T, s *Store, id uuid.UUID, reason string) {
 	t.Helper()
-	if err := cancelled(s.Cancel(t.Context(), nil, id, Why{Reason: reason}, 0)); err != nil {
+	if err := cancelled(s.Runs.Cancel(t.Context(), nil, id, Why{Reason: reason}, 0)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustResume(t *testing.T, s *Store, id uuid.UUID) {
 	t.Helper()
-	if _, err := s.Resume(t.Context(), nil, id, Why{}); err != nil {
+	if _, err := s.Runs.Resume(t.Context(), nil, id, Why{}); err != nil {
 		t.Fatal(err)
 	}
 }

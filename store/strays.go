@@ -70,10 +70,10 @@ LEFT JOIN LATERAL (
 
 const deadlinesRead = 1000 // runs with a near deadline that leasesGiven reads
 
-// LeasesGiven returns the runs that are RUNNING under the leases of g, and up to which time it has searched. It also
+// Given returns the runs that are RUNNING under the leases of g, and up to which time it has searched. It also
 // returns the worker's runs whose leases end with their deadlines, whenever these were given: of very many runs with
 // near deadlines, those that end first.
-func (s *Store) LeasesGiven(ctx context.Context, g LeasesGiven) (found []LeasedRun, until time.Time, err error) {
+func (s Leases) Given(ctx context.Context, g LeasesGiven) (found []LeasedRun, until time.Time, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		found = nil
 		args := []any{

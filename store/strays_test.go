@@ -26,7 +26,7 @@ func TestLeasesGiven(t *testing.T) {
 			LeaseTimeout: req.LeaseTimeout,
 		}
 		change(&g)
-		found, until, err := s.LeasesGiven(t.Context(), g)
+		found, until, err := s.Leases.Given(t.Context(), g)
 		if err != nil || until.Add(g.Age).Before(mine[0].StartedAt) {
 			t.Fatalf("searched until %v, error %v", until, err)
 		}
@@ -73,7 +73,7 @@ func TestLeasesThatEndWithDeadlines(t *testing.T) {
 		Worker: req.Worker, Queues: []string{"queue"}, Types: []string{"type"},
 		LeaseTimeout: req.LeaseTimeout, Age: time.Second * 30,
 	}
-	found, _, err := s.LeasesGiven(t.Context(), g)
+	found, _, err := s.Leases.Given(t.Context(), g)
 	var got []uuid.UUID
 	for _, r := range found {
 		got = append(got, r.RunID)
@@ -85,7 +85,7 @@ func TestLeasesThatEndWithDeadlines(t *testing.T) {
 		t.Errorf("found %v, %v; want %v", got, err, cut)
 	}
 	g.Worker = uuid.New()
-	if found, _, err := s.LeasesGiven(t.Context(), g); len(found) > 0 || err != nil {
+	if found, _, err := s.Leases.Given(t.Context(), g); len(found) > 0 || err != nil {
 		t.Errorf("of another worker: %v, %v", found, err)
 	}
 }

@@ -22,8 +22,8 @@ SELECT ` + templateColumns + `, t.input
 FROM kagzi.schedules t
 WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
-// Schedule returns one template.
-func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (t *Template, err error) {
+// Get returns one template.
+func (s Schedules) Get(ctx context.Context, id uuid.UUID) (t *Template, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		t, err = s.template(ctx, s.pool, id)
 		return err
@@ -35,7 +35,7 @@ func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (t *Template, err er
 }
 
 // template returns the template; nil if there is none.
-func (s *Store) template(ctx context.Context, db pg.DB, id uuid.UUID) (*Template, error) {
+func (s Schedules) template(ctx context.Context, db pg.DB, id uuid.UUID) (*Template, error) {
 	var found []*Template
 	err := pg.Ask(ctx, db, getTemplate, []any{s.namespace, id}, func(rows pgx.Rows) (err error) {
 		found, err = readTemplates(rows)
@@ -55,9 +55,9 @@ WHERE t.namespace_id = $1 AND t.name > $2
 ORDER BY t.name
 LIMIT $3`
 
-// Schedules returns up to limit templates in order of their names, those after the name given. If workflow is not
+// List returns up to limit templates in order of their names, those after the name given. If workflow is not
 // empty, it returns only the templates of that workflow.
-func (s *Store) Schedules(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
+func (s Schedules) List(ctx context.Context, workflow, after string, limit int) (out []*Template, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, listTemplates, []any{s.namespace, after, limit, workflow},
 			func(rows pgx.Rows) error {
@@ -75,16 +75,16 @@ type Edit struct {
 	Fire   *Firing   // the ticks that are due under the old timetable, or runs that belong to no tick; nil: none
 	Save   *Template // the new template; nil leaves the old one
 	Delete bool      // delete the template; Save is ignored
-	Count  *int      // if not nil and Fire is set, EditSchedule stores the number of inserted runs in it
+	Count  *int      // if not nil and Fire is set, Schedules.Edit stores the number of inserted runs in it
 
 	// of the change, for the audit log; nil: none. With Count it is written if runs were inserted, and says how many
 	Entry *AuditEntry
 }
 
-// EditSchedule locks the template and applies the Edit that edit returns. It passes the database's time to edit, and
+// Edit locks the template and applies the Edit that edit returns. It passes the database's time to edit, and
 // nil if there is no template. It returns the runs that it inserted. It is a transaction of its own, repeated if its
 // answer is lost, or a part of tx.
-func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit,
+func (s Schedules) Edit(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(now time.Time, t *Template) (*Edit,
 	error),
 ) (fired []FiredRun, err error) {
 	var refusal error
@@ -107,17 +107,17 @@ func (s *Store) EditSchedule(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit 
 	return fired, pg.Wrap("edit schedule", err)
 }
 
-// A Ticked is what TickSchedule has changed.
+// A Ticked is what Schedules.Tick has changed.
 type Ticked struct {
 	Fired     []FiredRun    // the runs that it inserted
 	Cancelled CancelledRuns // the runs that it cancelled for them
 }
 
-// TickSchedule is EditSchedule for a coordinator: it waits at most wait for each lock, and the server ends its
-// transaction if the process is frozen. If edit asks to Replace the active runs, TickSchedule cancels them and calls
+// Tick is Edit for a coordinator: it waits at most wait for each lock, and the server ends its
+// transaction if the process is frozen. If edit asks to Replace the active runs, Tick cancels them and calls
 // edit again, with what is still active then. The cancel and the run that replaces them are one transaction, so none of
 // them happens without the other.
-func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Duration,
+func (s Schedules) Tick(ctx context.Context, id uuid.UUID, wait time.Duration,
 	edit func(now time.Time, t *Template) (*Edit, error),
 ) (out Ticked, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
@@ -146,8 +146,8 @@ func (s *Store) TickSchedule(ctx context.Context, id uuid.UUID, wait time.Durati
 
 // editOnce applies the Edit once. done is false if another caller created the template meanwhile: the caller tries
 // again.
-func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func(time.Time, *Template) (*Edit, error),
-	fired *[]FiredRun,
+func (s Schedules) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID,
+	edit func(time.Time, *Template) (*Edit, error), fired *[]FiredRun,
 ) (done bool, err error) {
 	locked := false
 	if err := pg.Ask(ctx, tx, lockTemplate, []any{s.namespace, id}, func(rows pgx.Rows) error {
@@ -204,7 +204,7 @@ func (s *Store) editOnce(ctx context.Context, tx pgx.Tx, id uuid.UUID, edit func
 }
 
 // auditEdit writes the entry of an edit that took effect.
-func (s *Store) auditEdit(ctx context.Context, tx pgx.Tx, e *Edit) error {
+func (s Schedules) auditEdit(ctx context.Context, tx pgx.Tx, e *Edit) error {
 	if e.Entry == nil || e.Count != nil && *e.Count == 0 {
 		return nil
 	}
@@ -244,7 +244,7 @@ func fireIDs(f *Firing) string {
 }
 
 // fireAgain is fire for a call whose earlier try may have inserted some of the runs: it returns these, too.
-func (s *Store) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun, error) {
+func (s Schedules) fireAgain(ctx context.Context, tx pgx.Tx, f *Firing) ([]FiredRun, error) {
 	fired, err := s.fire(ctx, tx, []*Firing{f})
 	if err != nil || len(fired) == len(f.Runs) {
 		return fired, err
@@ -315,7 +315,7 @@ RETURNING t.schedule_id`
 const deleteTemplate = `DELETE FROM kagzi.schedules t WHERE t.schedule_id = $2 AND t.namespace_id = $1`
 
 // save writes the template. It returns false if isNew, and another caller created the template meanwhile.
-func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
+func (s Schedules) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (bool, error) {
 	statement := updateTemplate
 	if isNew {
 		statement = insertTemplate
@@ -327,7 +327,7 @@ func (s *Store) save(ctx context.Context, tx pgx.Tx, t *Template, isNew bool) (b
 	return true, err
 }
 
-func (s *Store) templateArgs(t *Template) []any {
+func (s Schedules) templateArgs(t *Template) []any {
 	return []any{
 		s.namespace, t.ID, t.Name, t.Queue, t.Type, t.Version, t.Priority, t.Paused, pg.Epoch(t.Next),
 		string(t.RetryPolicy), string(t.Metadata),

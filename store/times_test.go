@@ -22,7 +22,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 	}
 	counts := func(t *testing.T, s *Store, id uuid.UUID, before time.Time, delay, timeout time.Duration) {
 		t.Helper()
-		r, err := s.Run(t.Context(), id)
+		r, err := s.Runs.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		s := open(t)
 		run, due := newRun(withDelay(time.Hour), withTimeout(time.Minute)), newRun(withTimeout(time.Minute))
 		before := inTx(t, s, func(tx pgx.Tx) {
-			if _, err := s.Start(t.Context(), tx, []NewRun{run, due}); err != nil {
+			if _, err := s.Starts.Start(t.Context(), tx, []NewRun{run, due}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -55,7 +55,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		s := open(t)
 		run := newRun(withTimeout(time.Minute), func(r *NewRun) { r.At = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) })
 		before := inTx(t, s, func(tx pgx.Tx) {
-			if _, err := s.Start(t.Context(), tx, []NewRun{run}); err != nil {
+			if _, err := s.Starts.Start(t.Context(), tx, []NewRun{run}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -68,7 +68,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		id := over(t, s, nil, withTimeout(time.Minute))
 		r := Restart{Run: id, New: newID()}
 		before := inTx(t, s, func(tx pgx.Tx) {
-			if _, err := s.Restart(t.Context(), tx, r); err != nil {
+			if _, err := s.Runs.Restart(t.Context(), tx, r); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -91,7 +91,7 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 				FROM kagzi.workflow_runs WHERE run_id = $1`, id)
 		r := Restart{Run: id, New: newID(), Step: "group/a/second"}
 		before := inTx(t, s, func(tx pgx.Tx) {
-			if _, err := s.Restart(t.Context(), tx, r); err != nil {
+			if _, err := s.Runs.Restart(t.Context(), tx, r); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -107,11 +107,11 @@ func TestTimesInAnOpenTransaction(t *testing.T) {
 		id := start(t, s, newRun())[0]
 		mustCancel(t, s, id, "")
 		before := inTx(t, s, func(tx pgx.Tx) {
-			if _, err := s.Resume(t.Context(), tx, id, Why{}); err != nil {
+			if _, err := s.Runs.Resume(t.Context(), tx, id, Why{}); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if r, err := s.Run(t.Context(), id); err != nil || r.AvailableAt.Before(before) {
+		if r, err := s.Runs.Get(t.Context(), id); err != nil || r.AvailableAt.Before(before) {
 			t.Errorf("available %v, %v; want it after %v", r.AvailableAt, err, before)
 		}
 	})

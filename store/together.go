@@ -10,12 +10,12 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// StartTogether inserts runs of several callers with one statement, and returns the IDs of those that it inserted. With
+// Together inserts runs of several callers with one statement, and returns the IDs of those that it inserted. With
 // the ID comes the run itself if it was inserted as claimed. due are consumers of the starts. The statement leaves out
 // a run that exists already or whose external ID is taken, waits only briefly, and is not repeated: Start does all that
 // for a single run, and finds a run that was inserted although the answer was lost. take is called when there is a
 // connection. It returns the runs, which have neither policies nor messages; if it returns none, nothing is sent.
-func (s *Store) StartTogether(ctx context.Context,
+func (s Starts) Together(ctx context.Context,
 	take func() []*NewRun,
 ) (inserted map[uuid.UUID]*ClaimedRun, due []DueRun, err error) {
 	ctx, cancel := pg.Bound(ctx, pg.CallTimeout)

@@ -11,6 +11,9 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
+// Topics publishes events, and keeps them.
+type Topics struct{ *conn }
+
 // A NewEvent is an event to publish.
 type NewEvent struct {
 	Topic   string
@@ -70,7 +73,7 @@ const (
 //
 // While another open transaction has published one of the IDs, Publish waits for its end until ctx ends, and then
 // returns a HeldError.
-func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
+func (s Topics) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -95,7 +98,7 @@ func (s *Store) Publish(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due
 // PublishTogether publishes events of several callers with one statement. It waits only briefly, and is not repeated:
 // Publish does that for a single event. take is called when there is a connection. It returns the events; if there are
 // none, nothing is sent.
-func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) (due []DueRun, err error) {
+func (s Topics) PublishTogether(ctx context.Context, take func() []*NewEvent) (due []DueRun, err error) {
 	ctx, cancel := pg.Bound(ctx, pg.CallTimeout)
 	defer cancel()
 	conn, err := pg.AcquireWithin(ctx, s.pool, pg.BriefLockWait)
@@ -112,7 +115,7 @@ func (s *Store) PublishTogether(ctx context.Context, take func() []*NewEvent) (d
 	return due, pg.Wrap("publish", err)
 }
 
-func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (due []DueRun, err error) {
+func (s Topics) publishOwn(ctx context.Context, events []*NewEvent) (due []DueRun, err error) {
 	chunks := eventChunks(events)
 	ctx, cancel := pg.Bound(ctx, pg.CallTimeout*time.Duration(len(chunks)))
 	defer cancel()
@@ -127,7 +130,7 @@ func (s *Store) publishOwn(ctx context.Context, events []*NewEvent) (due []DueRu
 	return due, err
 }
 
-func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
+func (s Topics) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (due []DueRun, err error) {
 	if tx, err = pg.CheckIsolation(ctx, tx); err == nil {
 		// At a lock that takes too long, the savepoint rolls back the inserts before it.
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
@@ -141,7 +144,7 @@ func (s *Store) publishIn(ctx context.Context, tx pgx.Tx, events []*NewEvent) (d
 	return due, pg.Wrap("publish", err)
 }
 
-func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent) (due []DueRun, err error) {
+func (s Topics) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent) (due []DueRun, err error) {
 	for _, chunk := range chunks {
 		some, err := s.publishChunk(ctx, tx, pg.Untimed, chunk)
 		if err != nil {
@@ -152,7 +155,7 @@ func (s *Store) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent)
 	return due, nil
 }
 
-func (s *Store) publishChunk(ctx context.Context, db pg.DB, m pg.Mode, events []*NewEvent) (due []DueRun, err error) {
+func (s Topics) publishChunk(ctx context.Context, db pg.DB, m pg.Mode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
 	err = pg.Exchange(ctx, db, m, b, readSubscribers(&due))
@@ -199,7 +202,7 @@ var errStandby = errors.New("the database is a standby, which does not know whos
 
 // ReadEvents returns the next events of the topic after a position, at most n. An event is not returned before all
 // transactions have ended that have published in the topic earlier.
-func (s *Store) ReadEvents(ctx context.Context, topic string, after int64, n int) (events []Event, err error) {
+func (s Topics) ReadEvents(ctx context.Context, topic string, after int64, n int) (events []Event, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		var settled *int64
 		b := &pgx.Batch{}

@@ -39,7 +39,7 @@ func publishes(t *testing.T, s *Store, events ...*NewEvent) {
 
 func publishIn(t *testing.T, s *Store, tx pgx.Tx, events ...*NewEvent) {
 	t.Helper()
-	if _, err := s.Publish(t.Context(), tx, events); err != nil {
+	if _, err := s.Topics.Publish(t.Context(), tx, events); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,7 +47,7 @@ func publishIn(t *testing.T, s *Store, tx pgx.Tx, events ...*NewEvent) {
 // readOn returns the IDs of the events after a position, and that of the last one.
 func readOn(t *testing.T, s *Store, topic string, after int64) (ids []string, last int64) {
 	t.Helper()
-	events, err := s.ReadEvents(t.Context(), topic, after, 1000)
+	events, err := s.Topics.ReadEvents(t.Context(), topic, after, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestPublish(t *testing.T) {
 	publishes(t, s, append(named("a", "1", "4"), named("b", "1")...)...)
 	wantEvents(t, s, "a", "3", "1", "2", "4")
 	wantEvents(t, s, "b", "1")
-	events, err := s.ReadEvents(t.Context(), "a", 0, 1)
+	events, err := s.Topics.ReadEvents(t.Context(), "a", 0, 1)
 	if err != nil || len(events) != 1 || events[0].Title != "title of 3" || string(events[0].Payload) != `"3"` ||
 		events[0].PublishedAt.IsZero() {
 		t.Errorf("read %+v, %v", events, err)
@@ -113,7 +113,7 @@ func TestPublishMany(t *testing.T) {
 		t.Errorf("%d chunks", n)
 	}
 	publishes(t, s, some...)
-	if events, err := s.ReadEvents(t.Context(), "large", 0, 10); err != nil || len(events) != 1 ||
+	if events, err := s.Topics.ReadEvents(t.Context(), "large", 0, 10); err != nil || len(events) != 1 ||
 		len(events[0].Payload) != len(large) {
 		t.Errorf("read %d large events at once, %v", len(events), err)
 	}
@@ -234,7 +234,7 @@ func TestEventsAreNotReadFromAStandby(t *testing.T) {
 	s := New(poolWith(t, db.DSN, func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["search_path"] = "standby, pg_catalog"
 	}), "test")
-	if events, err := s.ReadEvents(t.Context(), "a", 0, 10); !errors.Is(err, errStandby) || len(events) > 0 {
+	if events, err := s.Topics.ReadEvents(t.Context(), "a", 0, 10); !errors.Is(err, errStandby) || len(events) > 0 {
 		t.Errorf("read %v, %v", events, err)
 	}
 }
@@ -250,13 +250,13 @@ func TestReadersSeeEachEventOnce(t *testing.T) {
 			for i := range each {
 				id := fmt.Sprintf("%d/%d", p, i)
 				if i%2 == 0 {
-					if _, err := s.Publish(t.Context(), nil, named("a", id)); err != nil {
+					if _, err := s.Topics.Publish(t.Context(), nil, named("a", id)); err != nil {
 						t.Error(err)
 					}
 					continue
 				}
 				err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
-					_, err := s.Publish(t.Context(), tx, named("a", id))
+					_, err := s.Topics.Publish(t.Context(), tx, named("a", id))
 					if i%4 == 1 {
 						_, _ = tx.Exec(t.Context(), `SELECT count(*) FROM generate_series(1, 30000)`) // others pass
 					}
@@ -319,7 +319,7 @@ func TestPublishInATransaction(t *testing.T) {
 			tx := begin(t, s)
 			publishIn(t, s, tx, named("a", "x")...)
 			meetsLock(t, s, func(ctx context.Context) {
-				if _, err := s.Publish(ctx, nil, named("a", "x")); err != nil {
+				if _, err := s.Topics.Publish(ctx, nil, named("a", "x")); err != nil {
 					t.Errorf("%s: %v", end, err)
 				}
 			}, func() { exec(t, tx, end) })
@@ -335,7 +335,7 @@ func TestPublishInATransaction(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		meetsLock(t, s, func(context.Context) {
-			if _, err := s.Publish(ctx, nil, named("a", "x")); !errors.As(err, new(*HeldError)) ||
+			if _, err := s.Topics.Publish(ctx, nil, named("a", "x")); !errors.As(err, new(*HeldError)) ||
 				!errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)
 			}
@@ -348,7 +348,8 @@ func TestPublishInATransaction(t *testing.T) {
 		first, second := begin(t, s), begin(t, s)
 		publishIn(t, s, first, named("a", "x")...)
 		exec(t, second, `SET LOCAL lock_timeout = '10ms'`)
-		if _, err := s.Publish(t.Context(), second, named("a", "before", "x")); !errors.As(err, new(*HeldError)) {
+		if _, err := s.Topics.Publish(t.Context(), second, named("a", "before", "x")); !errors.As(err,
+			new(*HeldError)) {
 			t.Errorf("got %v", err)
 		}
 		publishIn(t, s, second, named("a", "y")...)
@@ -365,7 +366,7 @@ func TestPublishInATransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		if _, err := s.Publish(t.Context(), tx, named("a", "x")); err == nil {
+		if _, err := s.Topics.Publish(t.Context(), tx, named("a", "x")); err == nil {
 			t.Error("a transaction that does not see what others commit may publish")
 		}
 	})
@@ -438,7 +439,7 @@ func TestPublishersInDifferentOrders(t *testing.T) {
 			}
 			rand.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 			wg.Go(func() {
-				if _, err := s.Publish(t.Context(), nil, named("a", ids...)); err != nil {
+				if _, err := s.Topics.Publish(t.Context(), nil, named("a", ids...)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -455,7 +456,7 @@ func TestPublishersInDifferentOrders(t *testing.T) {
 
 func rotateEvents(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil {
+	if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -497,7 +498,7 @@ func TestRotateEvents(t *testing.T) {
 func TestRotateEventsOfSeveralNamespaces(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	if err := New(s.pool, "other").RotateEvents(t.Context(), 600*time.Hour, 600*time.Hour); err != nil {
+	if err := New(s.pool, "other").Topics.RotateEvents(t.Context(), 600*time.Hour, 600*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	publishes(t, s, named("a", "x")...)
@@ -520,7 +521,7 @@ func TestRotateEventsWaitsForPublishers(t *testing.T) {
 	ageEvents(t, s, 11)
 	tx := begin(t, s)
 	publishIn(t, s, tx, named("a", "x")...)
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
+	if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	exec(t, tx, "COMMIT")
@@ -542,7 +543,7 @@ func TestPublishersRaceWithRotations(t *testing.T) {
 	for range publishers {
 		all.Go(func() {
 			for i := range ids {
-				if _, err := s.Publish(t.Context(), nil, named("a", strconv.Itoa(i))); err != nil {
+				if _, err := s.Topics.Publish(t.Context(), nil, named("a", strconv.Itoa(i))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -558,7 +559,7 @@ func TestPublishersRaceWithRotations(t *testing.T) {
 		default:
 			exec(t, s.pool, `UPDATE kagzi.event_parts SET opened_at = opened_at - interval '11 hours'
 				WHERE closed_at IS NULL`)
-			if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err == nil {
+			if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err == nil {
 				rotations++
 			} else if !pg.Locked(err) {
 				t.Error(err)
@@ -587,7 +588,8 @@ func TestRotateEventsBesidePublishers(t *testing.T) {
 	for p := range publishers {
 		all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				if _, err := s.Publish(context.Background(), nil, named("b", fmt.Sprintf("%d/%d", p, i))); err != nil {
+				if _, err := s.Topics.Publish(context.Background(), nil,
+					named("b", fmt.Sprintf("%d/%d", p, i))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -597,7 +599,7 @@ func TestRotateEventsBesidePublishers(t *testing.T) {
 		return one[bool](t, s.pool, `SELECT EXISTS (SELECT FROM kagzi.events WHERE topic = 'b')`)
 	})
 	await.True(t, "both are done", func() bool {
-		if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil && !pg.Locked(err) {
+		if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil && !pg.Locked(err) {
 			t.Error(err)
 		}
 		return one[string](t, s.pool, `SELECT string_agg(part || ' ' || (closed_at IS NULL), ', ' ORDER BY part)
@@ -617,7 +619,7 @@ func TestRotateEventsBesideALongReader(t *testing.T) {
 	ageEvents(t, s, 61)
 	tx := begin(t, s)
 	exec(t, tx, `SELECT FROM kagzi.events`)
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
+	if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {
@@ -650,7 +652,7 @@ func TestRotateEventsWithoutTheRight(t *testing.T) {
 			return err
 		}
 	}), "test")
-	if err := poor.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); pg.Classify(err) != pg.ClassForbidden {
+	if err := poor.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); pg.Classify(err) != pg.ClassForbidden {
 		t.Errorf("got %v", err)
 	}
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {

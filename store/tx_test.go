@@ -105,12 +105,12 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 
 			r := running(t, s, 1)[0]
 			tx := begin(t, s)
-			if c, err := s.RecordIn(t.Context(), tx, nil, record(r, "booking", "x"),
+			if c, err := s.Records.WriteIn(t.Context(), tx, nil, record(r, "booking", "x"),
 				registering(r, "booking", 1)); err != nil || !c.Written {
 				t.Fatalf("registered %t, %v", c.Written, err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
-				got, err := strict.Cancel(ctx, nil, r.RunID, Why{}, 0)
+				got, err := strict.Runs.Cancel(ctx, nil, r.RunID, Why{}, 0)
 				if err != nil || len(got.Marked) != 1 || len(got.Ended) != 0 {
 					t.Errorf("cancelled %+v, %v: the compensation was missed", got, err)
 				}
@@ -121,11 +121,11 @@ func TestCancelSeesWhatItWaitedFor(t *testing.T) {
 			// as the statement that records the start does
 			exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR SHARE`, parent.RunID)
 			child := newRun(withParent(parent.RunID))
-			if _, err := s.Start(t.Context(), tx, []NewRun{child}); err != nil {
+			if _, err := s.Starts.Start(t.Context(), tx, []NewRun{child}); err != nil {
 				t.Fatal(err)
 			}
 			meetsLock(t, s, func(ctx context.Context) {
-				got, err := strict.Cancel(ctx, nil, parent.RunID, Why{}, 0)
+				got, err := strict.Runs.Cancel(ctx, nil, parent.RunID, Why{}, 0)
 				if err != nil || len(got.Ended) != 2 {
 					t.Errorf("cancelled %+v, %v: the child was missed", got, err)
 				}
@@ -146,36 +146,36 @@ func TestStricterTransactionsAreRefused(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable, pgx.ReadCommitted} {
 		for name, act := range map[string]func(context.Context, pgx.Tx) error{
 			"Cancel": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Cancel(ctx, tx, active, Why{}, 0)
+				_, err := s.Runs.Cancel(ctx, tx, active, Why{}, 0)
 				return err
 			},
 			"Terminate": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Terminate(ctx, tx, active, Why{})
+				_, err := s.Runs.Terminate(ctx, tx, active, Why{})
 				return err
 			},
 			"Resume": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Resume(ctx, tx, over.RunID, Why{})
+				_, err := s.Runs.Resume(ctx, tx, over.RunID, Why{})
 				return err
 			},
 			"Restart": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Restart(ctx, tx, Restart{Run: over.RunID, New: uuid.New()})
+				_, err := s.Runs.Restart(ctx, tx, Restart{Run: over.RunID, New: uuid.New()})
 				return err
 			},
 			"Replace": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Start(ctx, tx, []NewRun{newRun(withID("active"), ifActive(ReplaceActive))})
+				_, err := s.Starts.Start(ctx, tx, []NewRun{newRun(withID("active"), ifActive(ReplaceActive))})
 				return err
 			},
 			"Update": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Update(ctx, tx, active, RunUpdate{Priority: 1}, Why{})
+				_, err := s.Runs.Update(ctx, tx, active, RunUpdate{Priority: 1}, Why{})
 				return err
 			},
 			"Delete": func(ctx context.Context, tx pgx.Tx) error {
-				_, err := s.Delete(ctx, tx, over.RunID, Why{}, false)
+				_, err := s.Deletions.Delete(ctx, tx, over.RunID, Why{}, false)
 				return err
 			},
 			"Several": func(ctx context.Context, tx pgx.Tx) error {
 				return s.DryRun(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-					_, err := s.Cancel(ctx, tx, active, Why{}, 0)
+					_, err := s.Runs.Cancel(ctx, tx, active, Why{}, 0)
 					return err
 				})
 			},
@@ -284,7 +284,7 @@ func TestABusyPool(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := s.Run(ctx, uuid.New())
+	_, err := s.Runs.Get(ctx, uuid.New())
 	if pg.Classify(err) != pg.ClassBusy || !strings.Contains(err.Error(), "all 2 are in use") {
 		t.Errorf("class %d, error %v", pg.Classify(err), err)
 	}

@@ -79,7 +79,7 @@ SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND 
 // takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one
 // free until tx ends, and with it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the
 // queue has no limit.
-func (s *Store) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bool) error {
+func (s Runs) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bool) error {
 	if callers {
 		limited, err := pg.AskOne[bool](ctx, tx, hasPlaces, s.namespace, queue)
 		if err == nil && limited {
@@ -161,7 +161,7 @@ FROM planned`
 // have something to do now: those of the run's queue, and those of the queue in which it had a slot until now. It
 // returns ErrRunNotFound, ErrRunRunning, ErrRunFinished, ErrRunEnding if the run was cancelled or compensates, a
 // NotDueByTime, and a QueueFull or ErrPlaceInTx if the run keeps the slot of its group.
-func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, why Why) (due []DueRun, err error) {
+func (s Runs) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, why Why) (due []DueRun, err error) {
 	event := newEvent(id, EventUpdated, why)
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	callers := tx != nil
@@ -209,7 +209,7 @@ func (s *Store) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate
 const previousRun = "previous run"
 
 // update changes the run, which tx has locked, and returns what differs.
-func (s *Store) update(ctx context.Context, tx pgx.Tx, id uuid.UUID,
+func (s Runs) update(ctx context.Context, tx pgx.Tx, id uuid.UUID,
 	u RunUpdate,
 ) (due []DueRun, changes []Changed, err error) {
 	var run DueRun

@@ -20,7 +20,7 @@ func inQueue(name string) func(*ClaimRequest) { return func(r *ClaimRequest) { r
 
 func update(t *testing.T, s *Store, id uuid.UUID, u RunUpdate) []DueRun {
 	t.Helper()
-	due, err := s.Update(t.Context(), nil, id, u, Why{})
+	due, err := s.Runs.Update(t.Context(), nil, id, u, Why{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestUpdate(t *testing.T) {
 		if got := claimIDs(t, s, request(9, inQueue("other"))); !slices.Equal(got, ids[1:]) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}
-		events, err := s.RunEvents(t.Context(), ids[1])
+		events, err := s.Runs.Events(t.Context(), ids[1])
 		if err != nil || len(events) != 1 || events[0].Event != EventUpdated ||
 			!slices.Equal(events[0].Changes, []Changed{{"queue", "queue", "other"}, {"priority", "3", "1"}}) {
 			t.Errorf("events %+v, %v", events, err)
@@ -87,7 +87,7 @@ func TestUpdate(t *testing.T) {
 		id := start(t, s, newRun(func(r *NewRun) { r.Metadata = []byte(`{"a":"1"}`) }))[0]
 		update(t, s, id, RunUpdate{SetMetadata: true, Metadata: []byte(`{"b":"2"}`)})
 		update(t, s, id, RunUpdate{SetMetadata: true, Metadata: []byte(`{"c":"3"}`)})
-		if run, err := s.Run(t.Context(), id); err != nil || string(run.Metadata) != `{"c": "3"}` ||
+		if run, err := s.Runs.Get(t.Context(), id); err != nil || string(run.Metadata) != `{"c": "3"}` ||
 			string(run.FirstMetadata) != `{"a": "1"}` {
 			t.Errorf("%s, at first %s, %v", run.Metadata, run.FirstMetadata, err)
 		}
@@ -133,7 +133,7 @@ func TestUpdate(t *testing.T) {
 		s := open(t)
 		rs := running(t, s, 3)
 		u := RunUpdate{Priority: 1}
-		try := func(id uuid.UUID, u RunUpdate) error { return second(s.Update(t.Context(), nil, id, u, Why{})) }
+		try := func(id uuid.UUID, u RunUpdate) error { return second(s.Runs.Update(t.Context(), nil, id, u, Why{})) }
 		wantError(t, try(rs[0].RunID, u), ErrRunRunning)
 		mustCancel(t, s, rs[0].RunID, "")
 		wantError(t, try(rs[0].RunID, u), ErrRunFinished)
@@ -148,7 +148,7 @@ func TestUpdate(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET outcome = NULL WHERE run_id = $1`, rs[1].RunID)
 		wantError(t, try(rs[1].RunID, u), nil)
 		wantError(t, try(uuid.New(), u), ErrRunNotFound)
-		wantError(t, second(New(s.pool, "other").Update(t.Context(), nil, rs[1].RunID, u, Why{})), ErrRunNotFound)
+		wantError(t, second(New(s.pool, "other").Runs.Update(t.Context(), nil, rs[1].RunID, u, Why{})), ErrRunNotFound)
 
 		queued := start(t, s, newRun())[0]
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'previous run', available_at = 'infinity',
@@ -157,7 +157,7 @@ func TestUpdate(t *testing.T) {
 			t.Error("a run was to begin before the previous one has ended")
 		}
 		update(t, s, queued, RunUpdate{Queue: "other"})
-		if released, _, err := s.ReleaseQueued(t.Context(), nil); err != nil || len(released) != 1 ||
+		if released, _, err := s.Schedules.ReleaseQueued(t.Context(), nil); err != nil || len(released) != 1 ||
 			released[0].Queue != "other" {
 			t.Errorf("released %+v, %v", released, err)
 		}
@@ -272,7 +272,7 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 	waiting := start(t, s, newRun(inGroup("g")))[0] // it has no slot: it waits in either queue
 	theirs := start(t, s, newRun(func(r *NewRun) { r.Queue = "other" }), newRun(func(r *NewRun) { r.Queue = "other" }))
 	try := func(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-		return second(s.Update(ctx, tx, id, RunUpdate{Queue: "other", Priority: 1}, Why{}))
+		return second(s.Runs.Update(ctx, tx, id, RunUpdate{Queue: "other", Priority: 1}, Why{}))
 	}
 	full := func(err error) {
 		t.Helper()
@@ -314,9 +314,9 @@ func TestUpdateInTxHoldsUpNoClaims(t *testing.T) {
 	flush(t, s, &Flush{Suspensions: []*Suspension{sleep(claim(t, s, keyedRequest(9)).Runs[0], 0)}})
 	theirs := start(t, s, newRun(func(r *NewRun) { r.Queue = "limited" }))[0]
 	tx := begin(t, s)
-	_, err := s.Update(t.Context(), tx, holder, RunUpdate{Queue: "limited"}, Why{})
+	_, err := s.Runs.Update(t.Context(), tx, holder, RunUpdate{Queue: "limited"}, Why{})
 	wantError(t, err, ErrPlaceInTx)
-	_, err = s.Update(t.Context(), tx, holder, RunUpdate{Queue: "free"}, Why{})
+	_, err = s.Runs.Update(t.Context(), tx, holder, RunUpdate{Queue: "free"}, Why{})
 	wantError(t, err, nil)
 	req := keyedRequest(9)
 	req.Queue = "limited"
@@ -394,11 +394,11 @@ func TestUpdateMeetsClaim(t *testing.T) {
 		locked_by = gen_random_uuid(), started_at = now(), available_at = now() + interval '1 hour'
 		WHERE run_id = $1`, ids[0])
 	meetsLock(t, s, func(ctx context.Context) {
-		wantError(t, second(s.Update(ctx, nil, ids[0], RunUpdate{Queue: "other"}, Why{})), ErrRunRunning)
+		wantError(t, second(s.Runs.Update(ctx, nil, ids[0], RunUpdate{Queue: "other"}, Why{})), ErrRunRunning)
 	}, func() { commit(t, tx) })
 
 	tx = begin(t, s)
-	if _, err := s.Update(t.Context(), tx, ids[1], RunUpdate{Queue: "other"}, Why{}); err != nil {
+	if _, err := s.Runs.Update(t.Context(), tx, ids[1], RunUpdate{Queue: "other"}, Why{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := claimIDs(t, s, request(9)); got != nil {
@@ -421,7 +421,8 @@ func TestUpdatesBesideClaims(t *testing.T) {
 	go func() {
 		done := map[uuid.UUID]bool{}
 		for _, id := range ids {
-			switch _, err := s.Update(context.WithoutCancel(t.Context()), nil, id, RunUpdate{Queue: "other"}, Why{}); {
+			switch _, err := s.Runs.Update(context.WithoutCancel(t.Context()), nil, id, RunUpdate{Queue: "other"},
+				Why{}); {
 			case err == nil:
 				done[id] = true
 			case !errors.Is(err, ErrRunRunning):
@@ -436,7 +437,7 @@ func TestUpdatesBesideClaims(t *testing.T) {
 			for range 60 {
 				req := keyedRequest(2)
 				req.Queue = q
-				c, err := s.Claim(context.WithoutCancel(t.Context()), req)
+				c, err := s.Claims.Claim(context.WithoutCancel(t.Context()), req)
 				if err != nil {
 					t.Error(err)
 				}
@@ -469,13 +470,13 @@ func TestLostUpdate(t *testing.T) {
 			lose = proxy.DropAck
 		}
 		drop := lose(pgproxy.Exactly("commit"))
-		due, err := s.Update(t.Context(), nil, id, RunUpdate{Queue: "other", SetDue: true, Delay: time.Hour},
+		due, err := s.Runs.Update(t.Context(), nil, id, RunUpdate{Queue: "other", SetDue: true, Delay: time.Hour},
 			Why{Reason: "why", Actor: "who"})
 		if err != nil || len(due) != 1 || due[0].Queue != "other" {
 			t.Errorf("to be told %+v, %v", due, err)
 		}
 		happened(t, drop)
-		events, err := direct.RunEvents(t.Context(), id)
+		events, err := direct.Runs.Events(t.Context(), id)
 		if err != nil || len(events) != 1 || events[0].Reason != "why" || events[0].Actor != "who" ||
 			len(events[0].Changes) != 2 {
 			t.Fatalf("events %+v, %v", events, err)

@@ -61,7 +61,7 @@ func anyWhenFull(runs []NewRun) bool {
 // each node has its own of those.
 //
 // A transaction locks keys before windows and runs.
-func (s *Store) lockFullKeys(ctx context.Context, tx pgx.Tx, runs []NewRun) error {
+func (s Starts) lockFullKeys(ctx context.Context, tx pgx.Tx, runs []NewRun) error {
 	var locked []NewRun
 	for _, r := range runs {
 		if r.WhenFull != "" {
@@ -192,7 +192,7 @@ func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (
 // lockFullKeys. The statements come after the lock, so they see what all earlier starts with a policy have inserted.
 // They come after the insert, because only that decides whether a start begins a run of its own or returns one that
 // exists.
-func (s *Store) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
+func (s Starts) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []NewRun,
 	inserted map[uuid.UUID]bool,
 ) error {
 	keys := keysToAdmit(out, runs, inserted)
@@ -232,9 +232,9 @@ func (s *Store) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []Ne
 }
 
 // cancelOldest cancels the runs as Cancel does, and adds what ended to started.
-func (s *Store) cancelOldest(ctx context.Context, tx pgx.Tx, started *StartedRun, ids []uuid.UUID) error {
+func (s Starts) cancelOldest(ctx context.Context, tx pgx.Tx, started *StartedRun, ids []uuid.UUID) error {
 	const reason = "a newer start of its key has taken its place"
-	ended, err := s.cancelAll(ctx, tx, ids, cancellation{text: withReason(wasCancelled, reason)})
+	ended, err := Ends{s.conn}.cancelAll(ctx, tx, ids, cancellation{text: withReason(wasCancelled, reason)})
 	if err != nil {
 		return err
 	}

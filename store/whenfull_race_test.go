@@ -52,7 +52,7 @@ func (f *fullRace) start(ctx context.Context) error {
 		if rand.N(8) == 0 {
 			f.proxy.DropAck(pgproxy.Exactly("commit"))
 		}
-		out, err := f.lossy[rand.N(len(f.lossy))].Start(ctx, nil, runs)
+		out, err := f.lossy[rand.N(len(f.lossy))].Starts.Start(ctx, nil, runs)
 		return f.note(runs, out, err, false)
 	}
 	tx, err := f.direct.pool.Begin(ctx)
@@ -60,7 +60,7 @@ func (f *fullRace) start(ctx context.Context) error {
 		return err
 	}
 	defer tx.Rollback(ctx) //nolint:errcheck // it may be committed
-	out, err := f.direct.Start(ctx, tx, runs)
+	out, err := f.direct.Starts.Start(ctx, tx, runs)
 	if err != nil || rand.N(3) == 0 {
 		return f.note(runs, out, err, true)
 	}
@@ -90,7 +90,7 @@ func (f *fullRace) note(runs []NewRun, out []StartedRun, err error, rolledBack b
 }
 
 func (f *fullRace) claim(ctx context.Context) error {
-	_, err := f.direct.Claim(ctx, keyedRequest(3))
+	_, err := f.direct.Claims.Claim(ctx, keyedRequest(3))
 	return err
 }
 
@@ -117,7 +117,7 @@ func (f *fullRace) count(ctx context.Context) error {
 	if most == 2 {
 		f.full++
 	}
-	if _, err = f.direct.Terminate(ctx, nil, id, Why{}); errors.Is(err, ErrRunFinished) {
+	if _, err = f.direct.Runs.Terminate(ctx, nil, id, Why{}); errors.Is(err, ErrRunFinished) {
 		err = nil
 	}
 	return err
@@ -196,7 +196,7 @@ func TestWhenFullCrosswise(t *testing.T) {
 					j := (k*(g+1) + i) % len(runs)
 					runs[k], runs[j] = runs[j], runs[k]
 				}
-				_, e := s.Start(context.Background(), nil, runs)
+				_, e := s.Starts.Start(context.Background(), nil, runs)
 				err = errors.Join(err, e)
 			}
 			errs <- err

@@ -33,7 +33,7 @@ func wantFull(t *testing.T, s *Store, text string, runs ...NewRun) {
 	t.Helper()
 	count := `SELECT count(*) FROM kagzi.workflow_runs`
 	before := one[int](t, s.pool, count)
-	out, err := s.Start(t.Context(), nil, runs)
+	out, err := s.Starts.Start(t.Context(), nil, runs)
 	if wantError(t, err, ErrKeyFull); err != nil && !strings.Contains(err.Error(), text) {
 		t.Errorf("%v, want %q", err, text)
 	}
@@ -156,7 +156,7 @@ func TestRejectNew(t *testing.T) {
 		id := start(t, s, keyed(withID("x")))[0]
 		wantJoined(t, s, id, keyed(withID("x")))
 		replacing := keyed(withID("x"), func(r *NewRun) { r.IfActive = ReplaceActive })
-		if out, err := s.Start(t.Context(), nil, []NewRun{replacing}); err != nil || out[0].Replaced != id {
+		if out, err := s.Starts.Start(t.Context(), nil, []NewRun{replacing}); err != nil || out[0].Replaced != id {
 			t.Errorf("%+v, %v: a run that the start replaces needs no slot", out, err)
 		}
 		wantFull(t, s, "", keyed(withID("y")))
@@ -168,14 +168,14 @@ func TestRejectNew(t *testing.T) {
 			s := open(t)
 			limitKeys(t, s, 1, false)
 			tx := begin(t, s)
-			if _, err := s.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
+			if _, err := s.Starts.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.Start(t.Context(), tx, []NewRun{keyed()})
+			_, err := s.Starts.Start(t.Context(), tx, []NewRun{keyed()})
 			wantError(t, err, ErrKeyFull)
 			start(t, s, newRun(ofKey("b"), rejecting)) // another key does not wait
 			meetsLock(t, s, func(ctx context.Context) {
-				if _, err := s.Start(ctx, nil, []NewRun{keyed()}); !errors.Is(err, want) {
+				if _, err := s.Starts.Start(ctx, nil, []NewRun{keyed()}); !errors.Is(err, want) {
 					t.Errorf("%s: %v, want %v", end, err, want)
 				}
 			}, func() { exec(t, tx, end) })
@@ -189,13 +189,13 @@ func TestRejectNew(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		tx := begin(t, s)
-		if _, err := s.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		meetsLock(t, s, func(context.Context) {
-			_, err := s.Start(ctx, nil, []NewRun{keyed()})
+			_, err := s.Starts.Start(ctx, nil, []NewRun{keyed()})
 			if !errors.As(err, new(*HeldError)) || !strings.Contains(err.Error(), `key "a" is held`) {
 				t.Errorf("got %v", err)
 			}
@@ -210,7 +210,7 @@ func TestRejectNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = s.Start(t.Context(), tx, []NewRun{keyed()})
+		_, err = s.Starts.Start(t.Context(), tx, []NewRun{keyed()})
 		wantError(t, err, pg.ErrIsolation)
 	})
 
@@ -220,7 +220,7 @@ func TestRejectNew(t *testing.T) {
 		limitKeys(t, s, 5, false)
 		id := start(t, s, keyed())
 		tx := begin(t, s)
-		if _, err := s.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
+		if _, err := s.Starts.Start(t.Context(), tx, []NewRun{keyed()}); err != nil {
 			t.Fatal(err)
 		}
 		if c := claim(t, s, keyedRequest(9)); !slices.Equal(runIDs(c.Runs), id) {
@@ -245,7 +245,7 @@ func TestCancelOldest(t *testing.T) {
 		ids = append(ids, start(t, s, newRun(ofKey("a")))...)
 		ids = append(ids, start(t, s, newRun(ofKey("a"), withDelay(time.Hour)))...) // not due
 		r := keyed()
-		out, err := s.Start(t.Context(), nil, []NewRun{r})
+		out, err := s.Starts.Start(t.Context(), nil, []NewRun{r})
 		if err != nil || out[0].Ended == nil ||
 			!slices.Equal(sorted(out[0].Ended.Marked), sorted(slices.Clone(ids[:2]))) {
 			t.Fatalf("%+v, %v", out, err)
@@ -263,11 +263,11 @@ func TestCancelOldest(t *testing.T) {
 				}}})
 		}
 		wantStatus(t, s, ids, Cancelled, Cancelled, Pending, Pending, Pending)
-		if row, err := s.Run(t.Context(), ids[0]); err != nil ||
+		if row, err := s.Runs.Get(t.Context(), ids[0]); err != nil ||
 			row.Error != "run was cancelled: a newer start of its key has taken its place" {
 			t.Errorf("%+v, %v", row, err)
 		}
-		if events, err := s.RunEvents(t.Context(), ids[1]); err != nil || len(events) != 1 ||
+		if events, err := s.Runs.Events(t.Context(), ids[1]); err != nil || len(events) != 1 ||
 			events[0].Event != EventCancelled || events[0].Reason == "" {
 			t.Errorf("events %+v, %v", events, err)
 		}
@@ -297,7 +297,7 @@ func TestCancelOldest(t *testing.T) {
 		held := claim(t, s, keyedRequest(1)).Runs[0]
 		flush(t, s, &Flush{Records: []*Record{registering(held, "undo", 1)}})
 		second := newRun(inGroup("g"), cancelling)
-		out, err := s.Start(t.Context(), nil, []NewRun{second})
+		out, err := s.Starts.Start(t.Context(), nil, []NewRun{second})
 		if err != nil || !slices.Contains(out[0].Ended.Changed(), ids[0]) {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -324,7 +324,7 @@ func TestCancelOldest(t *testing.T) {
 			}
 		}
 		mustCancel(t, s, ids[1], "")
-		out, err := s.Start(t.Context(), nil, []NewRun{keyed()})
+		out, err := s.Starts.Start(t.Context(), nil, []NewRun{keyed()})
 		if err != nil || out[0].Ended != nil {
 			t.Errorf("%+v, %v", out, err)
 		}
@@ -352,7 +352,7 @@ func TestCancelOldest(t *testing.T) {
 			ids := start(t, s, keyed())
 			tx := begin(t, s)
 			r := keyed()
-			if _, err := s.Start(t.Context(), tx, []NewRun{r}); err != nil {
+			if _, err := s.Starts.Start(t.Context(), tx, []NewRun{r}); err != nil {
 				t.Fatal(err)
 			}
 			exec(t, tx, end)
@@ -369,7 +369,7 @@ func TestCancelOldest(t *testing.T) {
 		s := open(t)
 		limitKeys(t, s, 1, false)
 		ids := start(t, s, newRun(withID("x")), keyed())
-		out, err := s.Start(t.Context(), nil,
+		out, err := s.Starts.Start(t.Context(), nil,
 			[]NewRun{keyed(withID("x"), func(r *NewRun) { r.IfActive = ReplaceActive })})
 		if err != nil || out[0].Replaced != ids[0] ||
 			!slices.Equal(sorted(out[0].Ended.Ended), sorted(slices.Clone(ids))) {
@@ -405,7 +405,7 @@ func TestLostStartWhenFull(t *testing.T) {
 			}
 			r := newRun(ofKey("a"), func(r *NewRun) { r.WhenFull = policy })
 			drop := lose(proxy, pgproxy.Exactly("commit"))
-			out, err := s.Start(t.Context(), nil, []NewRun{r})
+			out, err := s.Starts.Start(t.Context(), nil, []NewRun{r})
 			happened(t, drop)
 			if err != nil || out[0].RunID != r.RunID || out[0].Existed {
 				t.Errorf("%s of %s: %+v, %v", name, policy, out, err)
@@ -428,7 +428,7 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 	rejected := func() NewRun { return newRun(ofKey("a"), rejecting) }
 	pauseRun := func(t *testing.T, s *Store, id uuid.UUID) {
 		t.Helper()
-		if err := s.PauseRun(t.Context(), nil, id, Why{}); err != nil {
+		if err := s.Pauses.PauseRun(t.Context(), nil, id, Why{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -445,7 +445,7 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 		pauseRun(t, s, ids[0])
 		ids = append(ids, start(t, s, newRun(ofKey("a"), cancelling))...)
 		wantStatus(t, s, ids, Pending, Pending)
-		if err := second(s.UnpauseRun(t.Context(), nil, ids[0], Why{})); err != nil {
+		if err := second(s.Pauses.UnpauseRun(t.Context(), nil, ids[0], Why{})); err != nil {
 			t.Fatal(err)
 		}
 		wantFull(t, s, "1 wait", rejected()) // counting stops at the limit

@@ -4,15 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
-	"github.com/kagzi/kagzi/store/internal/clause"
 )
+
+// Workers keeps the registry of workers, and releases the runs of the dead.
+type Workers struct{ *conn }
 
 // ErrWorkerOffline reports that the worker's row is OFFLINE: the worker was declared dead, and its runs were released.
 var ErrWorkerOffline = errors.New("worker was declared offline")
@@ -59,7 +60,7 @@ const lockSoonOrFail = `SELECT set_config('lock_timeout', '250ms', true)`
 // unless the server refuses one: then the heartbeats will tell. It returns the backend behind conn. That is the zero
 // Backend behind a pooler, which makes up the process ID that it sends to its clients, and if the user may not see the
 // backend.
-func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
+func (s Workers) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backend, err error) {
 	known := false
 	read := func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{pg.UTC(&b.Start), pg.UTC(&b.Server)}, func() error {
@@ -90,7 +91,7 @@ func (s *Store) PrepareHeartbeats(ctx context.Context, conn *pgx.Conn) (b Backen
 
 // prepareHeartbeats returns all statements of a heartbeat. They change nothing: there is no such worker and no such
 // run.
-func (s *Store) prepareHeartbeats() pg.Step {
+func (s Workers) prepareHeartbeats() pg.Step {
 	b := &pgx.Batch{}
 	queueHeartbeat(b, s.namespace, Heartbeat{})
 	b.Queue(askedToDrain, s.namespace, uuid.Nil)
@@ -106,7 +107,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = $1
 	AND pg_postmaster_start_time() = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 
 // HasBackend reports whether conn leads to the server of b, and the backend is still there.
-func (s *Store) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
+func (s Workers) HasBackend(ctx context.Context, conn *pgx.Conn, b Backend) (yes bool, err error) {
 	yes, err = pg.AskOne[bool](ctx, conn, hasBackend, b.PID, pg.Epoch(b.Start), pg.Epoch(b.Server))
 	return yes, pg.Wrap("find the connection's backend", err)
 }
@@ -135,8 +136,8 @@ WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = $2::uuid
 	AND e.event = $4::text)
 ON CONFLICT DO NOTHING`
 
-// RegisterWorker adds w to the registry. db is the connection that its heartbeats use.
-func (s *Store) RegisterWorker(ctx context.Context, db pg.DB, w Worker) error {
+// Register adds w to the registry. db is the connection that its heartbeats use.
+func (s Workers) Register(ctx context.Context, db pg.DB, w Worker) error {
 	event := uuid.New()
 	return pg.Wrap("register worker", pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
@@ -153,7 +154,7 @@ const anySealed = `SELECT EXISTS (SELECT FROM kagzi.workers w WHERE w.namespace_
 
 // Sealed reports whether a registered worker of the namespace has a Sealer. Workers stay registered for a week after
 // their end.
-func (s *Store) Sealed(ctx context.Context) (sealed bool, err error) {
+func (s Workers) Sealed(ctx context.Context) (sealed bool, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		sealed, err = pg.AskOne[bool](ctx, s.pool, anySealed, s.namespace)
 		return err
@@ -221,7 +222,7 @@ const askedToDrain = `SELECT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.w
 
 // Heartbeat writes the worker's heartbeat, in a transaction of its own, so that no lock on a run delays it. It returns
 // ErrWorkerOffline if the worker was declared dead meanwhile.
-func (s *Store) Heartbeat(ctx context.Context, db pg.DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
+func (s Workers) Heartbeat(ctx context.Context, db pg.DB, h Heartbeat) (answer HeartbeatAnswer, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		queueHeartbeat(b, s.namespace, h)
@@ -254,145 +255,6 @@ func queueHeartbeat(b *pgx.Batch, namespace string, h Heartbeat) {
 		h.Rates.Steps, h.Hung.stored())
 }
 
-// A HeldRun is a run that a worker believes to hold, with the lease of its claim.
-type HeldRun struct {
-	RunID uuid.UUID
-	Lease uuid.UUID
-}
-
-// A HeldRunState is the state of a HeldRun in the table.
-type HeldRunState struct {
-	RunID   uuid.UUID
-	Lease   uuid.UUID // of the HeldRun
-	Holds   bool      // the run is still RUNNING under the lease
-	Status  string
-	Wakeups int64
-	Cancel  bool // the run was cancelled: the worker has to end it
-	// the execution has to stop at its next step: the run is paused, or its queue, workflow or key in that way
-	Paused   bool
-	Deadline time.Time // when the run has to end; zero if there is none
-	Term     Term      // of the lease, if Holds
-}
-
-// The statement extends only leases that are past half of their timeout. It skips rows that others have locked: the
-// next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
-// consider the claim's index.
-const extendLeases = `
-WITH locked AS MATERIALIZED (
-	SELECT r.run_id, r.now, LEAST(r.now + $4::bigint * interval '1 microsecond',
-		CASE WHEN r.deadline_at > r.now THEN r.deadline_at + interval '3 seconds' END) AS until
-	FROM (SELECT u.run_id, u.lease FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease) ORDER BY 1) u
-	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.deadline_at, clock_timestamp() AS now
-		FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
-			AND coalesce(q.available_at < clock_timestamp() + $4::bigint * interval '1 microsecond' / 2, false)
-		FOR UPDATE SKIP LOCKED
-	) r
-)
-UPDATE kagzi.workflow_runs r
-SET available_at = locked.until
-FROM locked
-WHERE r.run_id = locked.run_id AND r.namespace_id = $1
-RETURNING r.run_id, r.lease, locked.until, locked.now`
-
-const heldStates = `
-WITH pauses AS MATERIALIZED (
-	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.run_key AS of_key, p.key_scope AS of_scope,
-		p.percent, p.paused_at AS since
-	FROM kagzi.pauses p
-	WHERE p.namespace_id = $1 AND p.parks
-)
-SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
-	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at,
-		NULLIF(r.available_at, 'infinity'), now(), coalesce(r.paused, false)
-FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease)
-LEFT JOIN LATERAL (
-	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at, q.paused_at IS NOT NULL
-		OR (
-			SELECT count(*)
-			FROM pauses p
-			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type)
-				AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
-				AND (p.of_key <> '' OR ` + clause.Applies + `)
-		) > 0 AS paused
-	FROM kagzi.workflow_runs q
-	WHERE q.run_id = u.run_id AND q.namespace_id = $1
-	OFFSET 0
-) r ON true`
-
-var heldColumns = columnsOf(heldStates,
-	uuids("run_id", func(h HeldRun) uuid.UUID { return h.RunID }),
-	uuids("lease", func(h HeldRun) uuid.UUID { return h.Lease }),
-)
-
-var extendColumns = columnsOf(extendLeases, heldColumns...)
-
-// HeldStates returns the state of each of held. It passes a run whose row cannot be read to alone, and reads the
-// others.
-func (s *Store) HeldStates(ctx context.Context, db pg.DB, held []HeldRun,
-	alone func(HeldRun, error),
-) (states []HeldRunState, err error) {
-	if len(held) == 0 {
-		return nil, nil
-	}
-	err = Isolate(held, func(some []HeldRun) error {
-		var found []HeldRunState
-		err := pg.Do(ctx, func(ctx context.Context) error {
-			asked := time.Now()
-			return pg.Ask(ctx, db, heldStates, heldColumns.args(s.namespace, some),
-				pg.Collect(&found, func(row pgx.CollectableRow) (st HeldRunState, err error) {
-					var until *time.Time
-					var now time.Time
-					err = row.Scan(&st.RunID, &st.Lease, &st.Holds, &st.Status, &st.Wakeups, &st.Cancel,
-						pg.UTC(&st.Deadline), &until, &now, &st.Paused)
-					if st.Holds && until != nil {
-						st.Term = termOf(asked, now, *until)
-					}
-					return st, err
-				}))
-		})
-		if err == nil {
-			states = append(states, found...)
-		}
-		return pg.Wrap("read held runs", err)
-	}, alone)
-	return states, err
-}
-
-// ExtendLeases extends the leases of held that are past half of their timeout, and returns their terms. It passes a run
-// whose lease cannot be extended to alone, and extends the others.
-func (s *Store) ExtendLeases(ctx context.Context, db pg.DB, held []HeldRun, timeout time.Duration,
-	alone func(HeldRun, error),
-) (map[HeldRun]Term, error) {
-	terms := map[HeldRun]Term{}
-	if len(held) == 0 {
-		return terms, nil
-	}
-	err := Isolate(held, func(some []HeldRun) error {
-		extended := map[HeldRun]Term{}
-		err := pg.Do(ctx, func(ctx context.Context) error {
-			clear(extended)
-			asked := time.Now()
-			return pg.Ask(ctx, db, extendLeases, extendColumns.args(s.namespace, some, pg.Micros(timeout)),
-				func(rows pgx.Rows) error {
-					var h HeldRun
-					var until, now time.Time
-					_, err := pgx.ForEachRow(rows, []any{&h.RunID, &h.Lease, &until, &now}, func() error {
-						extended[h] = termOf(asked, now, until)
-						return nil
-					})
-					return err
-				})
-		})
-		if err == nil { // committed
-			maps.Copy(terms, extended)
-		}
-		return pg.Wrap("extend leases", err)
-	}, alone)
-	return terms, err
-}
-
 const drainWorker = `UPDATE kagzi.workers SET status = 'DRAINING' WHERE worker_id = $2 AND namespace_id = $1
 	AND status = 'ONLINE'`
 
@@ -403,20 +265,20 @@ SET status = 'OFFLINE', stopped_at = now(), active_count = 0, release_at = now()
 	failed_count = $4, steps_count = $5
 WHERE worker_id = $2 AND namespace_id = $1 AND status <> 'OFFLINE'`
 
-// DrainingWorker records that the worker takes no more runs. It logs that the context of its Run ended, unless the log
+// Draining records that the worker takes no more runs. It logs that the context of its Run ended, unless the log
 // has a request to drain.
-func (s *Store) DrainingWorker(ctx context.Context, db pg.DB, id uuid.UUID) error {
+func (s Workers) Draining(ctx context.Context, db pg.DB, id uuid.UUID) error {
 	return s.setWorkerStatus(ctx, db, drainWorker, []any{s.namespace, id}, "DRAINING", id, "Run's context ended")
 }
 
-// StoppedWorker records that the worker has ended, and what it has done.
-func (s *Store) StoppedWorker(ctx context.Context, db pg.DB, id uuid.UUID, c Counts) error {
+// Stopped records that the worker has ended, and what it has done.
+func (s Workers) Stopped(ctx context.Context, db pg.DB, id uuid.UUID, c Counts) error {
 	return s.setWorkerStatus(ctx, db, stopWorker, []any{s.namespace, id, c.Completed, c.Failed, c.Steps},
 		"STOPPED", id, "")
 }
 
-func (s *Store) setWorkerStatus(ctx context.Context, db pg.DB, statement string, args []any, event string, id uuid.UUID,
-	detail string,
+func (s Workers) setWorkerStatus(ctx context.Context, db pg.DB, statement string, args []any, event string,
+	id uuid.UUID, detail string,
 ) error {
 	eventID := uuid.New()
 	return pg.Wrap("worker "+event, pg.Do(ctx, func(ctx context.Context) error {
@@ -427,34 +289,5 @@ func (s *Store) setWorkerStatus(ctx context.Context, db pg.DB, statement string,
 			}
 			return pg.Ask(ctx, tx, workerEvent, []any{s.namespace, id, eventID, event, detail}, nil)
 		})
-	}))
-}
-
-const beginSuspect = `
-UPDATE kagzi.workflow_runs
-SET suspect_lease = lease
-WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
-
-// BeginSuspect notes that a crash-loop suspect is about to begin. The row of another run does not tell whether the
-// worker that died with it had begun it, or had only claimed it: a write at each begin would cost too much.
-func (s *Store) BeginSuspect(ctx context.Context, h HeldRun) error {
-	b := &pgx.Batch{}
-	b.Queue(beginSuspect, s.namespace, h.RunID, h.Lease)
-	return pg.Wrap("note the begin of a crash-loop suspect", pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Exchange(ctx, s.pool, pg.Brief, b)
-	}))
-}
-
-const resetRecoveries = `
-UPDATE kagzi.workflow_runs
-SET recoveries = 0, recoveries_since = NULL
-WHERE run_id = $2 AND namespace_id = $1 AND lease = $3 AND status = 'RUNNING'`
-
-// ResetRecoveries sets the recoveries of a run to zero, because it has made progress since they began.
-func (s *Store) ResetRecoveries(ctx context.Context, h HeldRun) error {
-	b := &pgx.Batch{}
-	b.Queue(resetRecoveries, s.namespace, h.RunID, h.Lease)
-	return pg.Wrap("reset recoveries", pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Exchange(ctx, s.pool, pg.Brief, b)
 	}))
 }

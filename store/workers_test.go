@@ -23,7 +23,7 @@ func worker() Worker {
 func register(t *testing.T, s *Store) Worker {
 	t.Helper()
 	w := worker()
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -59,7 +59,7 @@ func TestWorkerLife(t *testing.T) {
 		Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3, Counts: Counts{4, 5, 6},
 		Rates: Rates{0.4, 0.5, 0.6},
 	}
-	p, err := s.Heartbeat(t.Context(), s.pool, heartbeat)
+	p, err := s.Workers.Heartbeat(t.Context(), s.pool, heartbeat)
 	if err != nil || p.Drain || p.Own || p.Now.IsZero() {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
@@ -70,15 +70,15 @@ func TestWorkerLife(t *testing.T) {
 		t.Errorf("row %s", got)
 	}
 	for range 2 {
-		if err := s.DrainingWorker(t.Context(), s.pool, w.ID); err != nil {
+		if err := s.Workers.Draining(t.Context(), s.pool, w.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	if p, err = s.Heartbeat(t.Context(), s.pool, heartbeat); !p.Drain || err != nil {
+	if p, err = s.Workers.Heartbeat(t.Context(), s.pool, heartbeat); !p.Drain || err != nil {
 		t.Errorf("heartbeat: %+v, error %v", p, err)
 	}
 	for i := range int64(2) { // the second one finds the worker OFFLINE
-		if err := s.StoppedWorker(t.Context(), s.pool, w.ID, Counts{8 + i, 9, 10}); err != nil {
+		if err := s.Workers.Stopped(t.Context(), s.pool, w.ID, Counts{8 + i, 9, 10}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -86,17 +86,17 @@ func TestWorkerLife(t *testing.T) {
 		steps_count) FROM kagzi.workers`); got != `OFFLINE 0 8 9 10` {
 		t.Errorf("the stopped worker's row %s", got)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, heartbeat)
+	_, err = s.Workers.Heartbeat(t.Context(), s.pool, heartbeat)
 	wantError(t, err, ErrWorkerOffline)
 	if got := events(t, s, w.ID); got != "STARTED DRAINING STOPPED" {
 		t.Errorf("events %s", got)
 	}
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Error(err)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, heartbeat)
+	_, err = s.Workers.Heartbeat(t.Context(), s.pool, heartbeat)
 	wantError(t, err, ErrWorkerOffline) // an ID that was declared dead cannot register again
-	_, err = New(s.pool, "other").Heartbeat(t.Context(), s.pool, heartbeat)
+	_, err = New(s.pool, "other").Workers.Heartbeat(t.Context(), s.pool, heartbeat)
 	wantError(t, err, ErrWorkerOffline)
 }
 
@@ -105,7 +105,7 @@ func TestReleaseLost(t *testing.T) {
 	s := open(t)
 	dead, alive, foreign := register(t, s), register(t, s), worker()
 	other := New(s.pool, "other")
-	if err := other.RegisterWorker(t.Context(), s.pool, foreign); err != nil {
+	if err := other.Workers.Register(t.Context(), s.pool, foreign); err != nil {
 		t.Fatal(err)
 	}
 	by := func(w Worker, n int) []*ClaimedRun {
@@ -121,7 +121,7 @@ func TestReleaseLost(t *testing.T) {
 	silence(t, s, alive.ID, 58*time.Minute)
 	silence(t, other, foreign.ID, time.Hour)
 
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].ID != dead.ID || lost[0].Released != 2 ||
 		!slices.Equal(lost[0].Queues, []string{"queue"}) || lost[0].LeaseTimeout != time.Minute {
 		t.Fatalf("lost %+v, error %v", lost, err)
@@ -142,13 +142,13 @@ func TestReleaseLost(t *testing.T) {
 	if got := events(t, s, dead.ID); got != "STARTED LOST" {
 		t.Errorf("events %s", got)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: dead.ID, Queues: dead.Queues})
+	_, err = s.Workers.Heartbeat(t.Context(), s.pool, Heartbeat{Number: 1, Worker: dead.ID, Queues: dead.Queues})
 	wantError(t, err, ErrWorkerOffline)
-	if _, err := s.Heartbeat(t.Context(), s.pool,
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool,
 		Heartbeat{Number: 1, Worker: alive.ID, Queues: alive.Queues}); err != nil {
 		t.Error(err)
 	}
-	if lost, err := s.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
+	if lost, err := s.Workers.ReleaseLost(t.Context()); err != nil || len(lost) > 0 {
 		t.Errorf("lost again %+v, error %v", lost, err)
 	}
 	if got := one[string](t, s.pool, `SELECT status FROM kagzi.workers WHERE worker_id = $1`,
@@ -170,7 +170,7 @@ func TestReleaseLostPassesOverLocks(t *testing.T) {
 	_, rs := fellSilent(t, s, 2)
 	tx := begin(t, s)
 	lockRow(t, tx, rs[0].RunID)
-	lost, err := s.ReleaseLost(t.Context())
+	lost, err := s.Workers.ReleaseLost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
@@ -203,9 +203,9 @@ func extend(t *testing.T, s *Store, timeout time.Duration,
 		asked = append(asked, held(r))
 	}
 	alone := func(h HeldRun, err error) { t.Errorf("%v: %v", h, err) }
-	terms, err := s.ExtendLeases(t.Context(), s.pool, asked, timeout, alone)
+	terms, err := s.Leases.Extend(t.Context(), s.pool, asked, timeout, alone)
 	if err == nil {
-		states, err = s.HeldStates(t.Context(), s.pool, asked, alone)
+		states, err = s.Leases.HeldStates(t.Context(), s.pool, asked, alone)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -268,18 +268,18 @@ func TestLateHeartbeat(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	old := Heartbeat{Number: 1, Worker: w.ID, Queues: w.Queues, Backend: Backend{PID: 7, Start: now, Server: now}}
 	again := Heartbeat{Number: 2, Worker: w.ID, Queues: w.Queues, Backend: Backend{PID: 8, Start: now, Server: now}}
-	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool, again); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Heartbeat(t.Context(), s.pool, old)
+	_, err := s.Workers.Heartbeat(t.Context(), s.pool, old)
 	wantError(t, err, ErrWorkerOffline) // no worker gets this answer
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Error(err)
 	}
 	if pid := one[int](t, s.pool, `SELECT backend_pid FROM kagzi.workers`); pid != 8 {
 		t.Errorf("the worker's backend is %d, want 8", pid)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, again); err != nil {
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool, again); err != nil {
 		t.Errorf("the same again, as after a lost answer: %v", err)
 	}
 }
@@ -295,7 +295,7 @@ func TestExtendLeasesApart(t *testing.T) {
 	for _, r := range rs {
 		all = append(all, held(r))
 	}
-	terms, err := s.ExtendLeases(t.Context(), s.pool, all, time.Minute, func(h HeldRun, err error) {
+	terms, err := s.Leases.Extend(t.Context(), s.pool, all, time.Minute, func(h HeldRun, err error) {
 		apart = append(apart, h)
 		if pg.Code(err) != "XX001" {
 			t.Error(err)

@@ -95,7 +95,7 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.C
 	}
 	if err == nil {
 		var due store.DueRun
-		if due, err = c.core.Store.TriggerConsumer(ctx, cfg.Tx, consumer.name, cfg.Reject, cfg.Why); err == nil {
+		if due, err = c.core.Store.Consumers.Trigger(ctx, cfg.Tx, consumer.name, cfg.Reject, cfg.Why); err == nil {
 			err = c.core.Hints.Due(ctx, cfg.Tx, due)
 		}
 	}

@@ -206,7 +206,7 @@ func Peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) ([]Event[T],
 	data, err := b.Note(engine.NoteSpec{
 		Name: name, BadName: valid.StepName("Peek", name), Invalid: invalid,
 		Kind: store.KindPeek, Read: func(ctx context.Context) ([]byte, error) {
-			p, err := c.Store.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
+			p, err := c.Store.Consumers.Peek(ctx, run.Consumer(), t.name, n, mostPeekedBytes, reserved)
 			if err != nil {
 				return nil, err
 			}

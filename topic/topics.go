@@ -229,7 +229,7 @@ func Events[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after 
 			return
 		}
 		for {
-			rows, err := c.Store.ReadEvents(ctx, t.name, after, eventsPerRead)
+			rows, err := c.Store.Topics.ReadEvents(ctx, t.name, after, eventsPerRead)
 			if err != nil {
 				fail(err)
 				return

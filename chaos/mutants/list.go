@@ -83,7 +83,7 @@ var leaseMutants = []Mutant{
 		Name: "a lease is counted from the answer", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"store/claim.go", "func termOf(asked, now, until time.Time) Term { return Term{asked, " +
+				"store/leases.go", "func termOf(asked, now, until time.Time) Term { return Term{asked, " +
 					"asked.Add(until.Sub(now))} }",
 				"func termOf(_, now, until time.Time) Term { return Term{time.Now(), time.Now().Add(until.Sub(now))} }",
 			},
@@ -196,7 +196,7 @@ var timeMutants = []Mutant{
 					"{\n			fired, err = s.fire(ctx, tx, firings)\n			return " +
 					"err\n		})\n	})\n	return fired, decided, pg.Wrap(\"fire schedules\", " +
 					"err)\n}\n\nfunc (s " +
-					"*Store) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return " +
+					"Schedules) advance(ctx context.Context, tx pgx.Tx, firings []*Firing) error {\n	return " +
 					"pg.Ask(ctx, " +
 					"tx, advanceTemplates, advanceColumns.args(s.namespace, firings), nil)\n}\n",
 			},

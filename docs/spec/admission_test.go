@@ -11,7 +11,7 @@ import "fmt"
 //	take           claimKeys: counts and takes, in a later snapshot, and gives the key its next place
 //	commit         deletes the changes that lock has read, and unlocks
 //	end            completeRuns: it leaves no change; the worker hands the key to its next claim
-//	die, release   store.DeclareDead, store.Release with recheckKeys: now, and once more when no late write can come
+//	die, release   DeclareDead, Release of Workers with recheckKeys: now, and once more when no late write can come
 //	take over      claimRuns: a run that holds a slot is taken from a dead worker without a count
 //
 // The limit of a queue is held in the same way, by lockQueue and claimLimited.

@@ -8,8 +8,8 @@ import "fmt"
 //	publish          lockTopics, drawPosition, storeEvents: reads the last position, takes a lock under it, draws a
 //	                 position, inserts the event and change; the commit shows them, and then the lock goes
 //	claim            lockKeys, publishers, startConsumers, COMMIT, each in a snapshot of its own
-//	run              store.Peek (settledEvents, peekEvents), commitSubscriptions; the worker hands the key to its next
-//	                 claim
+//	run              Consumers.Peek (settledEvents, peekEvents), commitSubscriptions; the worker hands the key to its
+//	                 next claim
 //	die, recheck     the coordinator leaves changes for keys with consumers
 
 // consumerTwin says what is wrong on purpose.

@@ -5,8 +5,8 @@ import "fmt"
 // Lease and fence: two workers and one run of one step. A claim gives a lease, which may end while the worker goes on.
 // Every write carries the lease. Answers are lost, and workers crash.
 //
-//	claim, its answer     store.Claim, store.ResolveClaim
-//	load                  store.Load: the history, read after the claim
+//	claim, its answer     store.Claims.Claim, store.Claims.Resolve
+//	load                  store.Histories.Load: the history, read after the claim
 //	call                  internal/engine, Branch.Step: a worker calls a step's function only while its Term lasts
 //	record, its commit    recordSteps (FOR SHARE on the run's row), resolve
 //	finish, its answer    completeRuns, resolve

@@ -11,7 +11,7 @@ import "fmt"
 //	suspend                          suspendRuns
 //	a message comes                  storeMessages; writeEndings for the end of a child
 //	cancel                           endRuns: it marks a run that is executed, and ends one that sleeps
-//	claim                            store.Claim: it takes runs that are due, and those whose lease is over
+//	claim                            store.Claims.Claim: it takes runs that are due, and those whose lease is over
 
 // wakeupTwin says what is wrong on purpose.
 type wakeupTwin int

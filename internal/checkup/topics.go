@@ -12,7 +12,7 @@ import (
 // topics checks that consumers run, and that the events of topics leave in time. It adds no check if all is well.
 func (e *examination) topics(ctx context.Context) {
 	e.consumers(ctx)
-	kept, err := e.process.Store.EventsKept(ctx, e.db)
+	kept, err := e.process.Store.Topics.EventsKept(ctx, e.db)
 	if err != nil {
 		e.addFailed("events", err)
 		return

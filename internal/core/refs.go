@@ -68,7 +68,7 @@ func (c *Client) Resolve(ctx context.Context, tx pgx.Tx, ref Ref) (uuid.UUID, er
 	if tx != nil {
 		db = tx
 	}
-	return c.Store.Find(ctx, db, ref.Text)
+	return c.Store.Runs.Find(ctx, db, ref.Text)
 }
 
 // ResolveToChange is Resolve for a change of the run. It also returns the transaction, adapted, and refuses one that is
@@ -88,7 +88,7 @@ func (c *Client) ResolveToChange(ctx context.Context, tx pgx.Tx, ref Ref) (pgx.T
 // Cancel cancels a run.
 func (c *Client) Cancel(ctx context.Context, ref Ref, cfg *ChangeConfig) error {
 	err := c.End(ctx, ref, cfg.Tx, func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
-		return c.Store.Cancel(ctx, tx, id, cfg.Why, cfg.Grace)
+		return c.Store.Runs.Cancel(ctx, tx, id, cfg.Why, cfg.Grace)
 	})
 	return c.FailedIf(ctx, err, "cancel %v", ref)
 }

@@ -32,7 +32,7 @@ func (c *Client) EditSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 	}
 	var fired []store.FiredRun
 	if err == nil {
-		fired, err = c.Store.EditSchedule(ctx, tx, c.ScheduleID(name), edit)
+		fired, err = c.Store.Schedules.Edit(ctx, tx, c.ScheduleID(name), edit)
 	}
 	if err == nil {
 		err = c.Hints.Schedules(ctx, tx, fired)

@@ -91,7 +91,7 @@ func (e *execution) cancelChildrenBelow(by *Branch, branches ...*Branch) {
 func (e *execution) cancelChildren() store.Outcome {
 	builds, _ := e.premisesNow()
 	return e.untilAnswered(func() error {
-		ended, err := e.store.CancelChildren(e.background, e.held(), builds...)
+		ended, err := e.store.Ends.CancelChildren(e.background, e.held(), builds...)
 		if err == nil {
 			_ = e.hints.Cancelled(e.noWait, nil, ended) // fails only in a transaction
 		}
@@ -104,7 +104,7 @@ func (e *execution) cancelChildren() store.Outcome {
 func (e *execution) cancelStarted(children ...uuid.UUID) bool {
 	builds, _ := e.premisesNow()
 	outcome := e.untilAnswered(func() error {
-		ended, err := e.store.CancelStarted(e.background, e.held(), builds, children)
+		ended, err := e.store.Ends.CancelStarted(e.background, e.held(), builds, children)
 		if err == nil {
 			_ = e.hints.Cancelled(e.noWait, nil, ended) // fails only in a transaction
 		}

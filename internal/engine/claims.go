@@ -218,7 +218,7 @@ func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim 
 // rewind finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
 func (s *Session) rewind(ctx context.Context, req store.ClaimRequest) {
 	begun := time.Now()
-	missed, err := s.store.Missed(ctx, req)
+	missed, err := s.store.Claims.Missed(ctx, req)
 	s.mu.Lock()
 	s.claims.Rewound(req.Queue, missed, time.Since(begun))
 	s.mu.Unlock()

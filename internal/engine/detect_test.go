@@ -75,7 +75,7 @@ func TestLostConnectionsOfALiveWorker(t *testing.T) {
 		await.True(t, "the worker reports its new connection", func() bool {
 			return dbtest.QueryOne[int](t, db.Pool, watchedBackend) != old
 		})
-		if fleet, err := direct.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 ||
+		if fleet, err := direct.Workers.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 ||
 			fleet.Watched != 1 {
 			t.Errorf("fleet %+v, %v", fleet, err)
 		}
@@ -215,7 +215,8 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 	if err != nil || len(page) != 1 || page[0].Watched {
 		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
 	}
-	if fleet, err := s.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 || fleet.Watched != 0 {
+	if fleet, err := s.Workers.CheckFleet(t.Context()); err != nil || len(fleet.Disconnected) != 0 ||
+		fleet.Watched != 0 {
 		t.Errorf("fleet %+v, %v", fleet, err)
 	}
 	conn, err := pool.Acquire(t.Context())
@@ -223,7 +224,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	if b, err := s.PrepareHeartbeats(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
+	if b, err := s.Workers.PrepareHeartbeats(t.Context(), conn.Conn()); err != nil || b != (store.Backend{}) {
 		t.Errorf("a connection through the pooler has the backend %+v, %v", b, err)
 	}
 	close(g.Open)

@@ -19,7 +19,7 @@
 //     cancelled with its parent would end the parent again after a Resume. Ends that came while the parent was over
 //     woke no execution, so Resume counts as a wake-up.
 //
-// Code: store.CancelChildren. Tests: TestThousandChildrenOnTwoWorkersOneKilled, TestKillAFamilyAtEachPoint,
+// Code: store.Ends.CancelChildren. Tests: TestThousandChildrenOnTwoWorkersOneKilled, TestKillAFamilyAtEachPoint,
 // TestChildEndsAroundTheSuspension, TestRefusedOperationIsRecorded, TestChildrenGoOnInTheNextAttempt. They hold that a
 // child is started once, and that its end reaches the parent.
 package engine

@@ -38,7 +38,7 @@
 //
 // # Refused claims
 //
-// If the database refuses a claim, the session searches for the runs at fault (store.FindRefused) and leaves them out
+// If the database refuses a claim, the session searches for the runs at fault (store.Claims.FindRefused) and leaves them out
 // of its claims for 2 to 40 seconds. The log and Health name them. Later runs of the same group wait for such a run. A
 // session leaves out 1,000 runs at most. A claim that is not refused pays nothing for this.
 //
@@ -46,10 +46,10 @@
 //
 // A run may be RUNNING under a live worker that does not execute it: the network may deliver a claim later than 25 s.
 // It stands still until its lease ends, and a group stands still behind it. So after a heartbeat, a session that has
-// claimed something searches the leases that it gave until 25 s ago, each once (store.LeasesGiven). If it neither
+// claimed something searches the leases that it gave until 25 s ago, each once (store.Leases.Given). If it neither
 // executes nor inserts such a run, then and a heartbeat later, it yields the run under the lease.
 //
-// Code: store.Claim, store.ResolveClaim, store.Missed, store.Load. They keep promises 3 and 8.
+// Code: store.Claims.Claim, store.Claims.Resolve, store.Claims.Missed, store.Histories.Load. They keep promises 3 and 8.
 //
 // Tests: TestLostClaim, TestClaimAfterALostAnswer, TestRefusedClaimHoldsUpNoOther, TestStraysAreGivenBack,
 // TestUnreadableHistoryCostsNobodyElse, TestEndOfARunAheadOfSlots, TestPollIsNotPutOffBeyondASuspendedRun,

@@ -12,6 +12,6 @@
 // row would keep the worker from sending heartbeats. A coordinator asks once whether the stopped worker still holds
 // runs.
 //
-// Code: store.Drain. Tests: TestDrainGivesBackTheRest, TestDrainLeavesTimersToOthers, TestDrainLeavesTheRowAlone,
+// Code: store.Workers.Drain. Tests: TestDrainGivesBackTheRest, TestDrainLeavesTimersToOthers, TestDrainLeavesTheRowAlone,
 // TestRollingDeploy. They hold promise 9.
 package engine

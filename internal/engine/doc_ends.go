@@ -31,6 +31,6 @@
 // all its locks with SKIP LOCKED, so their order does not matter. It leaves a family that another transaction has
 // locked to the next pass.
 //
-// Code: store.EndOverdue. Tests: TestKillAtEachPoint, TestFinishSeesWhatItWaitedFor, TestDeadlinePassesWithoutAWorker,
+// Code: store.Ends.EndOverdue. Tests: TestKillAtEachPoint, TestFinishSeesWhatItWaitedFor, TestDeadlinePassesWithoutAWorker,
 // TestOverdueRunsPassOverLocks, TestDeadlineGoesByTheClock. They hold promises 1 and 6.
 package engine

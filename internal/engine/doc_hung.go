@@ -28,7 +28,7 @@
 //
 // Run.Result finds the branch in the context of the step that calls it, and notes the wait. If no slot is free, and
 // each is held by a run with such a wait, a pass asks whether the runs that have been awaited for HungAfter are due
-// (store.DueAmong). A run that another worker executes, or that is to begin later, is no reason for a report. The
+// (store.Runs.DueAmong). A run that another worker executes, or that is to begin later, is no reason for a report. The
 // report goes the same way, with the run in HungCode.Awaits, and does not count as hung.
 //
 // Tests: TestHungStep, TestHungWorkflow, TestHungAfterCancel, TestHungCodeOfNobody, TestHungAfterDrain,

@@ -17,7 +17,7 @@
 //     transaction of the row is its own, so that no lock on a run delays it. Runs are asked for by run and lease and
 //     never by locked_by: otherwise a claim whose answer was lost would live for ever.
 //   - A slow connection: the next connection opens beside the heartbeats, for at most ten seconds or Grace, and the
-//     server prepares the statements on it (store.PrepareHeartbeats), so that each is one round trip. A heartbeat waits
+//     server prepares the statements on it (store.Workers.PrepareHeartbeats), so that each is one round trip. A heartbeat waits
 //     a third of Grace for it, and then goes over the pool. So a loaded machine delays evidence and not heartbeats.
 //   - A slow path: 1, 2 and 3 have a time limit each, and the answer to each is evidence by itself. The next heartbeat
 //     is due an interval after the last one was sent.
@@ -38,7 +38,7 @@
 // read-only: only the server that had the connection concludes from its loss. Steps wait even then, because the refusal
 // may come from a proxy beside the worker.
 //
-// Code: store.Heartbeat, store.HeldStates, store.ExtendLeases. Tests: TestWorkerFencesItself,
+// Code: store.Workers.Heartbeat, store.Leases.HeldStates, store.Leases.Extend. Tests: TestWorkerFencesItself,
 // TestLostPathIsFencedWithinGrace, TestFrozenWorkerCallsNothing, TestNothingIsCalledUnderALeaseThatIsOver,
 // TestLateHeartbeat, TestSlowConnections, TestSlowRoundTrips. They hold promise 3. The specification in docs/spec,
 // TestLeaseAndFence, tries every order of these steps.

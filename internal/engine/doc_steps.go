@@ -54,7 +54,7 @@
 // which takes longer than a second takes them along. The time of such a record is the estimate of the database's clock,
 // which a replay reads back from the table.
 //
-// Code: store.RecordIn, for StepTx. Tests: TestAZombiesRecordKeepsTheNextClaimOut, TestZombieChangesNothing,
+// Code: store.Records.WriteIn, for StepTx. Tests: TestAZombiesRecordKeepsTheNextClaimOut, TestZombieChangesNothing,
 // TestLostStepTx, TestARecordOfAStepTxThatWaitsInVainIsNotCounted, TestResultsAreWrittenBeforeTheyAreSeen,
 // TestCrashBeforeResultsAreWritten, TestWhatANewAttemptForgets. They hold promises 2, 3 and 5.
 package engine

@@ -6,11 +6,11 @@
 //	recoveries  the next worker
 //	1, 2        executes the run like any other. The count has deaths of workers in whose memory the run only waited
 //	3 or more   sets the run back first, with a pause that doubles. It executes suspects in groups, and notes in the
-//	            row when one begins (store.BeginSuspect). Only a death under that lease counts from here on
+//	            row when one begins (store.Leases.BeginSuspect). Only a death under that lease counts from here on
 //	above 20    finishes the run as FAILED, kind.CrashLoop
 //
 // So a run that never began is never quarantined. A claim never ends a run; the session does. If a suspect has recorded
-// a step since, its count is reset. The session asks for that (store.CrashLoopEvidence) before it reads the history,
+// a step since, its count is reset. The session asks for that (store.Histories.CrashLoopEvidence) before it reads the history,
 // because reading it may kill the worker. A claim brings no inputs of suspects, because the inputs of many together
 // could kill it.
 //

@@ -30,13 +30,13 @@
 //     next execution finds the message unread and decides again. So no record depends on it, and a replay needs none.
 //     DropMessage deletes the row. RedeliverMessage deletes it and stores the message again, in one transaction.
 //   - One page of unread messages comes with the history, and with each refresh. store.Inbox.Rest says from which name
-//     on it lacks messages. A wait for such a name reads that name's next page (store.UnreadOfName). The statement that
+//     on it lacks messages. A wait for such a name reads that name's next page (store.Messages.UnreadOfName). The statement that
 //     stores a message bounds the number of unread ones, under the run's lock.
 //   - The timeout of a wait begins with a RUNNING row, so no restart begins it again. A message counts if it was stored
 //     in time by the database's clock: the wait reads the table once more before it gives up. The outcome is recorded
 //     before the workflow sees it.
 //
-// Code: store.Inbox, store.Suspension.Need, store.Signal. Tests: TestWakeUpIsNotLost, TestUndecodableMessage,
+// Code: store.Inbox, store.Suspension.Need, store.Messages.Send. Tests: TestWakeUpIsNotLost, TestUndecodableMessage,
 // TestOnlyAwaitedMessagesAreRead, TestFullInbox, TestSignalToASuspendingRun, TestSignalWithoutNotification,
 // TestTakenOnce, TestKillWhileSignalled, TestLostSignal. They hold promise 8. The specification in docs/spec,
 // TestSuspendAndWakeUp, tries every order of these steps.

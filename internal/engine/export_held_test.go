@@ -41,7 +41,7 @@ func NewHeldSession(ctx context.Context, cfg Config) (*HeldSession, error) {
 	reg := cfg.Registration(h.s.ID())
 	reg.Queues, _ = h.s.queuesToRegister()
 	h.s.queuesRegistered(reg.Queues)
-	return h, h.s.store.RegisterWorker(ctx, h.s.store.Pool(), reg)
+	return h, h.s.store.Workers.Register(ctx, h.s.store.Pool(), reg)
 }
 
 // sendingTo returns a batcher that sends the executions to the test.

@@ -152,11 +152,11 @@ func (s *Session) requeueFailed(e *execution, err error) {
 // sendFlush writes f, which has the writes of so many executions.
 func (s *Session) sendFlush(f *store.Flush, runs int) error {
 	if s.intercepts.Flushed == nil {
-		return s.store.Flush(s.background, f)
+		return s.store.Records.Flush(s.background, f)
 	}
 	writes := len(f.Records) + len(f.Suspensions) + len(f.Finishes)
 	begun := time.Now()
-	err := s.store.Flush(s.background, f)
+	err := s.store.Records.Flush(s.background, f)
 	s.intercepts.Flushed(runs, writes, time.Since(begun), err)
 	return err
 }

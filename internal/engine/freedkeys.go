@@ -68,7 +68,7 @@ func (f *freedKeys) leaveAll() {
 			return
 		}
 		for queue, keys := range keys {
-			err := f.store.LeaveChanges(context.Background(), queue, keys)
+			err := f.store.Claims.LeaveChanges(context.Background(), queue, keys)
 			if err == nil {
 				// it fails only in a transaction
 				_ = f.hints.Due(context.Background(), nil, store.DueRun{Queue: queue})

@@ -99,7 +99,7 @@ func TestRewind(t *testing.T) {
 	}
 }
 
-// TestClaimAfterALostAnswer loses the answer to a claim. ResolveClaim finds the run, but not when the next one is due,
+// TestClaimAfterALostAnswer loses the answer to a claim. Resolve finds the run, but not when the next one is due,
 // so the worker claims again at once.
 func TestClaimAfterALostAnswer(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,7 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	if err != nil {
 		return sent, err
 	}
-	if err := h.s.store.RegisterConsumers(ctx, h.s.cfg.Consumers); err != nil {
+	if err := h.s.store.Consumers.Register(ctx, h.s.cfg.Consumers); err != nil {
 		return sent, err
 	}
 	// a registered worker ends by a drain
@@ -89,7 +89,7 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
-		return sent, errors.Join(err, h.s.store.StoppedWorker(ctx, conn, reg.ID, store.Counts{}))
+		return sent, errors.Join(err, h.s.store.Workers.Stopped(ctx, conn, reg.ID, store.Counts{}))
 	}
 	return sent, err
 }
@@ -100,7 +100,7 @@ func (h *heartbeater) registerRow(ctx context.Context, db pg.DB, id uuid.UUID) (
 	reg := h.s.cfg.Registration(id)
 	reg.Number, reg.Backend = h.number, h.backend
 	reg.Queues, reg.LeftQueues = h.s.queuesToRegister()
-	err := h.s.store.RegisterWorker(ctx, db, reg)
+	err := h.s.store.Workers.Register(ctx, db, reg)
 	if err == nil {
 		h.s.queuesRegistered(reg.Queues)
 	}
@@ -231,7 +231,7 @@ func (h *heartbeater) heartbeat() error {
 	}
 	var states []store.HeldRunState
 	if err := h.ask(conn, func(ctx context.Context, db pg.DB) (err error) {
-		states, err = s.store.HeldStates(ctx, db, held, s.refusesOne)
+		states, err = s.store.Leases.HeldStates(ctx, db, held, s.refusesOne)
 		return err
 	}); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err 
 	var sent store.Heartbeat
 	send := func(ctx context.Context, db pg.DB) (err error) {
 		sent = h.newHeartbeat()
-		answer, err = s.store.Heartbeat(ctx, db, sent)
+		answer, err = s.store.Workers.Heartbeat(ctx, db, sent)
 		return err
 	}
 	err = h.ask(conn, send)
@@ -311,7 +311,7 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	s.stopAll(stopShutdown, ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
 	s.outage.SetLogger(s.logger(id))
 	log := s.logger(old).With("new_worker", id, "runs", n)
-	if reason := s.store.WhyLost(ctx, db, old); reason != "" {
+	if reason := s.store.Workers.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
 	}
 	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
@@ -324,7 +324,7 @@ func (h *heartbeater) reregister(db pg.DB) error {
 		return err
 	}
 	if draining {
-		if err := s.store.DrainingWorker(ctx, db, s.ID()); err != nil {
+		if err := s.store.Workers.Draining(ctx, db, s.ID()); err != nil {
 			return err
 		}
 	}
@@ -334,14 +334,14 @@ func (h *heartbeater) reregister(db pg.DB) error {
 }
 
 // draining writes to the registry that the worker takes no more runs. A failure does no harm.
-func (h *heartbeater) draining() { h.updateRegistry(h.s.store.DrainingWorker) }
+func (h *heartbeater) draining() { h.updateRegistry(h.s.store.Workers.Draining) }
 
 // end writes to the registry that the worker has stopped, and closes the connection. It is called after run has
 // returned. If slots could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
 	if h.s.freedKeys.wait() {
 		h.updateRegistry(func(ctx context.Context, db pg.DB, id uuid.UUID) error {
-			return h.s.store.StoppedWorker(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
+			return h.s.store.Workers.Stopped(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
 		})
 	}
 	h.mu.Lock()
@@ -384,7 +384,7 @@ func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
 // are extended.
 func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) error {
 	all := true
-	terms, err := s.store.ExtendLeases(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
+	terms, err := s.store.Leases.Extend(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
 		all = false
 		s.refusesOne(held, err)
 	})

@@ -191,7 +191,7 @@ func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool,
 		return false, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	return h.s.store.HasBackend(ctx, conn, b)
+	return h.s.store.Workers.HasBackend(ctx, conn, b)
 }
 
 // close closes the connection, if there is one.

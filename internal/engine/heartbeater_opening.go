@@ -60,7 +60,7 @@ func (h *heartbeater) dial(ctx context.Context) (*pgx.Conn, store.Backend, error
 	if err != nil {
 		return nil, store.Backend{}, err
 	}
-	backend, err := h.s.store.PrepareHeartbeats(ctx, conn)
+	backend, err := h.s.store.Workers.PrepareHeartbeats(ctx, conn)
 	if err != nil {
 		closeSoon(conn)
 		return nil, store.Backend{}, err

@@ -159,7 +159,7 @@ func (l *limitLine) look(p *permit) (state permitState, at time.Time) {
 }
 
 // serve sends the tasks, in one transaction as a rule, and passes on the answers. While the database is away it repeats
-// that, as store.ServeLimit allows. A task that the server refuses holds up no other. When the session ends, serve
+// that, as store.Limits.Serve allows. A task that the server refuses holds up no other. When the session ends, serve
 // tries once: others take back what is left.
 func (l *limitLine) serve(tasks []limitTask) {
 	if slices.ContainsFunc(tasks, func(t limitTask) bool { return t.ask == nil }) { // a slot may be free
@@ -202,7 +202,7 @@ func (l *limitLine) serveSome(tasks []limitTask) error {
 			req.Yields = append(req.Yields, *t.yield)
 		}
 	}
-	out, err := l.env.store.ServeLimit(l.env.background, l.name, req)
+	out, err := l.env.store.Limits.Serve(l.env.background, l.name, req)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (l *limitLine) refuse(p *permit, err error) {
 	}
 }
 
-// serving is the operation that fails, as logs and health reports name it: store.ServeLimit names it so in its errors.
+// serving is the operation that fails, as logs and health reports name it: so does Limits.Serve in its errors.
 const serving = "serve limit"
 
 // first returns the asks of the permits that wait for a slot in memory and may get one: as many as there are slots.

@@ -129,7 +129,7 @@ func (l *loader) readTogether(es []*execution, timeout time.Duration) {
 			return
 		}
 		each := min(sharedBytes/int64(len(es)), sharedEach)
-		loaded, err := l.env.store.Load(l.env.reads, request(es, each, timeout))
+		loaded, err := l.env.store.Histories.Load(l.env.reads, request(es, each, timeout))
 		if err == nil {
 			l.env.outage.End()
 			l.env.failures.Over(l.env.logger(l.env.ID()), readingHistory)

@@ -83,7 +83,7 @@ func (l *loader) readOne(e *execution) error {
 	timeout := min(aloneTimeout<<min(e.LoadFailures, 10), l.longest)
 	var size int64
 	if err := l.slowly(func() (err error) {
-		size, err = l.env.store.LoadSize(l.env.reads, e.RunID, timeout)
+		size, err = l.env.store.Histories.Size(l.env.reads, e.RunID, timeout)
 		return err
 	}); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (l *loader) readOne(e *execution) error {
 	var begun time.Time
 	if err := l.slowly(func() (err error) {
 		begun = time.Now()
-		loaded, err = l.env.store.Load(l.env.reads, request([]*execution{e}, store.NoLimit, timeout))
+		loaded, err = l.env.store.Histories.Load(l.env.reads, request([]*execution{e}, store.NoLimit, timeout))
 		return err
 	}); err != nil {
 		l.releaseMemory(e)
@@ -129,20 +129,20 @@ func (l *loader) checkSuspect(e *execution) (over bool, err error) {
 	}
 	var found store.CrashLoopEvidence
 	if err := l.slowly(func() (err error) {
-		found, err = l.env.store.CrashLoopEvidence(l.env.reads, e.RunID, e.RecoveriesSince, aloneTimeout)
+		found, err = l.env.store.Histories.CrashLoopEvidence(l.env.reads, e.RunID, e.RecoveriesSince, aloneTimeout)
 		return err
 	}); err != nil {
 		return false, err
 	}
 	if found.Progress {
-		if err := l.env.store.ResetRecoveries(l.env.background, e.held()); err != nil {
+		if err := l.env.store.Leases.ResetRecoveries(l.env.background, e.held()); err != nil {
 			e.log().Warn("kagzi: recoveries of a run that made progress are not reset", "error", err)
 		}
 		e.Recoveries = 0
 		return false, nil
 	}
 	if e.Recoveries <= maxRecoveries {
-		if err := l.env.store.BeginSuspect(l.env.reads, e.held()); err != nil {
+		if err := l.env.store.Leases.BeginSuspect(l.env.reads, e.held()); err != nil {
 			l.env.databaseTrouble(err)
 			e.yield("recovery", time.Second, store.HistoryUntried)
 			return true, nil

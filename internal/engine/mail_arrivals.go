@@ -12,7 +12,7 @@ const mostUnread = 3
 // readInbox reads the first messages and the ends of children that reached e's run.
 func (e *execution) readInbox() error {
 	id := e.RunID
-	inboxes, err := e.store.Inbox(e.background, []uuid.UUID{id})
+	inboxes, err := e.store.Messages.Inbox(e.background, []uuid.UUID{id})
 	if n := inboxes[id]; n != nil {
 		e.deliver(n)
 	}
@@ -24,7 +24,7 @@ func (e *execution) readMessages(name string) error {
 	e.Lock()
 	after, seen := e.inbox.received[name], e.seen
 	e.Unlock()
-	page, more, err := e.store.UnreadOfName(e.background, e.RunID, name, after)
+	page, more, err := e.store.Messages.UnreadOfName(e.background, e.RunID, name, after)
 	if err == nil {
 		e.Lock()
 		e.addSignalsLocked(page)

@@ -92,7 +92,7 @@ func (n *nesting) due(waits []nestedWait) map[uuid.UUID]bool {
 	}
 	ctx, cancel := context.WithTimeout(n.s.reads, time.Second)
 	defer cancel()
-	found, _ := n.s.store.DueAmong(ctx, ids)
+	found, _ := n.s.store.Runs.DueAmong(ctx, ids)
 	due := map[uuid.UUID]bool{}
 	for _, id := range found {
 		due[id] = true

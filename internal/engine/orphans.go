@@ -97,7 +97,7 @@ func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
 		}
 		ctx, cancel := context.WithTimeout(s.background, s.claimTime())
 		defer cancel()
-		if err := s.store.Flush(ctx, f); err != nil {
+		if err := s.store.Records.Flush(ctx, f); err != nil {
 			return err
 		}
 		for _, p := range f.Suspensions {
@@ -194,7 +194,7 @@ func (s *Session) searchStrays() {
 	for _, t := range s.cfg.Types {
 		given.Types = append(given.Types, t.Type)
 	}
-	found, until, err := s.store.LeasesGiven(s.background, given)
+	found, until, err := s.store.Leases.Given(s.background, given)
 	if err != nil {
 		s.databaseTrouble(err)
 		return
@@ -268,14 +268,14 @@ func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedR
 func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
 	sent := time.Now()
 	s.leftOut.addTo(&req)
-	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claim)
+	claim, err := s.claimWithin(s.claimTime(), req, s.store.Claims.Claim)
 	if store.MayBeRowError(err) && ctx.Err() == nil {
 		req.NoInputs, sent = true, time.Now()
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claims.Claim)
 	}
 	for tries := 0; err != nil && tries < mostSearches && s.leaveOut(ctx, &req, err); tries++ {
 		sent = time.Now()
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claim)
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claims.Claim)
 	}
 	if err == nil {
 		s.outage.End()
@@ -288,7 +288,7 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 		return store.Claim{}
 	}
 	for ctx.Err() == nil {
-		claim, err = s.claimWithin(s.claimTime(), req, s.store.ResolveClaim)
+		claim, err = s.claimWithin(s.claimTime(), req, s.store.Claims.Resolve)
 		if len(claim.Runs) > 0 {
 			return claim // one transaction took all of them
 		}
@@ -309,7 +309,7 @@ func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.C
 func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
 	within, cancel := context.WithTimeout(ctx, s.claimTime())
 	defer cancel()
-	for c, err := range s.store.FindRefused(within, *req, err) {
+	for c, err := range s.store.Claims.FindRefused(within, *req, err) {
 		if s.leftOut.add(c) {
 			s.failures.Note(s.logger(s.ID()), claimOf(c), err)
 			found = true
@@ -368,7 +368,7 @@ func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time
 
 // disownClaimed makes the session yield the runs of a claim that no worker executes. It reports whether there are any.
 func (s *Session) disownClaimed(within time.Duration, req store.ClaimRequest) (found bool, err error) {
-	claim, err := s.claimWithin(within, req, s.store.ResolveClaim)
+	claim, err := s.claimWithin(within, req, s.store.Claims.Resolve)
 	if err != nil || len(claim.Runs) == 0 {
 		return false, err
 	}

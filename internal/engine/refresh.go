@@ -71,7 +71,7 @@ func (s *Session) refreshLoop(stop chan struct{}) {
 
 // readStates reads the rows of runs, and passes what has changed to their executions.
 func (s *Session) readStates(held []store.HeldRun) {
-	states, err := s.store.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
+	states, err := s.store.Leases.HeldStates(s.background, s.store.Pool(), held, s.refusesOne)
 	if err != nil {
 		s.databaseTrouble(err) // the next heartbeat refreshes, too
 		return
@@ -97,7 +97,7 @@ func (s *Session) fetch(ids []uuid.UUID) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.background, sharedTimeout)
 	defer cancel()
-	inboxes, err := s.store.Inbox(ctx, ids)
+	inboxes, err := s.store.Messages.Inbox(ctx, ids)
 	if err != nil && !s.readable() {
 		s.databaseTrouble(err) // the next heartbeat refreshes, too
 		return

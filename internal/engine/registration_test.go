@@ -61,7 +61,7 @@ func TestLostRegistration(t *testing.T) {
 		FROM kagzi.worker_events`); got != "STARTED" {
 		t.Errorf("the registry's log says %s", got)
 	}
-	if fleet, err := store.New(db.Pool, "default").CheckFleet(t.Context()); err != nil ||
+	if fleet, err := store.New(db.Pool, "default").Workers.CheckFleet(t.Context()); err != nil ||
 		len(fleet.Disconnected) != 0 || fleet.Watched != 1 {
 		t.Errorf("fleet %+v, %v", fleet, err)
 	}

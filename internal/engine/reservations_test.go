@@ -301,7 +301,8 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 	})
 	reservation.GiveBack(time.Now())
 	await.True(t, "the worker looks", func() bool { return looks.Load() > 0 })
-	if _, _, err := st.StartTogether(t.Context(), func() []*store.NewRun { return []*store.NewRun{run} }); err != nil {
+	if _, _, err := st.Starts.Together(t.Context(),
+		func() []*store.NewRun { return []*store.NewRun{run} }); err != nil {
 		t.Fatal(err)
 	}
 	p.result(kit.Find(t, p.c, p.g.Workflow, kagzi.RunID(run.RunID.String())))
@@ -383,7 +384,7 @@ func TestCancelBeforeTheBeginOfAReservation(t *testing.T) {
 	await.Receive(t, hung)
 	run := uuid.MustParse(id)
 	// it announces nothing
-	if _, err := store.New(p.db.Pool, "default").Cancel(t.Context(), nil, run, store.Why{}, 0); err != nil {
+	if _, err := store.New(p.db.Pool, "default").Runs.Cancel(t.Context(), nil, run, store.Why{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	p.s.Refresh([]uuid.UUID{run})

@@ -90,7 +90,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	// The write goes on when ctx ends: otherwise its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	c, err := e.store.RecordIn(write, tx, builds, append(s.registration(), r)...)
+	c, err := e.store.Records.WriteIn(write, tx, builds, append(s.registration(), r)...)
 	if err == nil && !c.Own {
 		end(nil)
 		return s.recordOutcome(ctx, begun, nil, errOtherTx)
@@ -150,7 +150,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 	}
 	for {
 		e.exitIfStopped()
-		row, holds, err := e.store.StepResult(e.background, e.held(), s.id, s.attempt)
+		row, holds, err := e.store.Records.StepResult(e.background, e.held(), s.id, s.attempt)
 		switch {
 		case err != nil:
 			e.databaseTrouble(err)

@@ -27,7 +27,7 @@ const (
 // doc_claims.go.
 func (env *environment) readable() bool {
 	nobody := []uuid.UUID{uuid.Nil}
-	_, err := env.store.Load(env.reads, store.LoadRequest{
+	_, err := env.store.Histories.Load(env.reads, store.LoadRequest{
 		Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1,
 		Timeout: probeTimeout,
 	})

@@ -24,7 +24,7 @@ func (h *Hints) CompensateAll(ctx context.Context, ids []uuid.UUID) (err error) 
 	for len(ids) > 0 {
 		id := ids[0]
 		ids = ids[1:]
-		out, e := h.store.Compensate(ctx, id)
+		out, e := h.store.Ends.Compensate(ctx, id)
 		if pg.Locked(e) { // an open transaction has locked the run: a coordinator tries again
 			continue
 		}

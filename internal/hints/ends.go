@@ -141,7 +141,7 @@ func (q *query) fetchIsolated(ids []uuid.UUID) {
 // fetch delivers the ends of those of ids that have ended.
 func (q *query) fetch(ids []uuid.UUID, most time.Duration) error {
 	last := q.last()
-	ended, missing, err := q.hints.store.Ended(context.Background(), ids, most)
+	ended, missing, err := q.hints.store.Runs.Ended(context.Background(), ids, most)
 	if err != nil {
 		return err
 	}

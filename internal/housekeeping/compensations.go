@@ -13,7 +13,7 @@ const maxCompensated = 100
 // Compensate continues the runs that wait only for the next step of their compensations, because the worker that should
 // have taken it has died, or because the server has refused it. What the server refuses again holds up no other run.
 func (k *Coordinator) Compensate(ctx context.Context) (time.Duration, error) {
-	ids, err := k.cfg.Store.DueCompensations(ctx, maxCompensated)
+	ids, err := k.cfg.Store.Ends.DueCompensations(ctx, maxCompensated)
 	if err == nil {
 		err = k.cfg.Hints.CompensateAll(ctx, ids)
 	}

@@ -31,7 +31,7 @@ func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	for more := true; more && ctx.Err() == nil; {
 		var out *store.CancelledRuns
 		var err error
-		if out, more, err = k.cfg.Store.EndOverdue(ctx, k.overdue); err != nil && !more {
+		if out, more, err = k.cfg.Store.Ends.EndOverdue(ctx, k.overdue); err != nil && !more {
 			return 0, errors.Join(failure, err) // the next pass goes on from here
 		}
 		failure = errors.Join(failure, err)

@@ -13,15 +13,15 @@ import (
 // deletionsRest is the pause between two searches for unfinished deletions.
 const deletionsRest = time.Minute
 
-// FinishDeletions deletes the rest of runs that are being deleted in several transactions (see store.Delete), whatever
-// the retention is: the process that began may have died. If it goes on, both delete, and this one leaves to it what it
-// has locked.
+// FinishDeletions deletes the rest of runs that are being deleted in several transactions (see Deletions.Delete),
+// whatever the retention is: the process that began may have died. If it goes on, both delete, and this one leaves to
+// it what it has locked.
 func (k *Coordinator) FinishDeletions(ctx context.Context) (time.Duration, error) {
 	var failure error
 	for after := uuid.Nil; ctx.Err() == nil; {
-		ids, err := k.cfg.Store.MarkedRuns(ctx, after, deleteRuns)
+		ids, err := k.cfg.Store.Deletions.Marked(ctx, after, deleteRuns)
 		if err == nil {
-			err = store.Isolate(ids, func(ids []uuid.UUID) error { return k.cfg.Store.FinishDeletions(ctx, ids) },
+			err = store.Isolate(ids, func(ids []uuid.UUID) error { return k.cfg.Store.Deletions.Finish(ctx, ids) },
 				func(_ uuid.UUID, err error) {
 					if !pg.Locked(err) {
 						failure = err

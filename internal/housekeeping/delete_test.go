@@ -30,7 +30,7 @@ func TestFinishDeletions(t *testing.T) {
 	for range 2 {
 		bad = dbtest.QueryOne[uuid.UUID](t, pool, `SELECT run_id FROM kagzi.workflow_runs WHERE workflow_type = 'long'
 			AND waiting_on IS NULL LIMIT 1`)
-		if _, err := k.cfg.Store.Delete(t.Context(), nil, bad, store.Why{Actor: "ada"}, false); err == nil {
+		if _, err := k.cfg.Store.Deletions.Delete(t.Context(), nil, bad, store.Why{Actor: "ada"}, false); err == nil {
 			t.Fatal("the deletion does not fail")
 		}
 	}

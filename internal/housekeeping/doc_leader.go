@@ -30,6 +30,6 @@
 // a run is found within PollInterval, as without a leader. Workers with a PollInterval above 8 s poll by themselves.
 // The search may take 200 ms and a tenth of the time, because old snapshots slow it. If it fails, the workers poll.
 //
-// Code: store.CheckFleet. Tests: TestAnotherCoordinatorTakesOver, TestIdleFleetIsQuiet, TestKilledCoordinators,
+// Code: store.Workers.CheckFleet. Tests: TestAnotherCoordinatorTakesOver, TestIdleFleetIsQuiet, TestKilledCoordinators,
 // TestManyCoordinators, TestFrozenCoordinator.
 package housekeeping

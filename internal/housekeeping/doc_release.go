@@ -17,7 +17,7 @@
 //     was declared dead all the same, it gives up its runs and registers under a new ID.
 //   - The second query after 25 s finds the runs of a claim that was under way.
 //
-// Code: store.DeclareDead, store.Release, store.CheckFleet. Tests: TestFailureDetector, TestCrashIsDetected,
+// Code: store.Workers.DeclareDead, store.Workers.Release, store.Workers.CheckFleet. Tests: TestFailureDetector, TestCrashIsDetected,
 // TestServerRestartDeclaresNobodyDead, TestClockStep, TestReleaseComesAgain, TestPoolerLeavesNoEvidence. They hold
 // promise 9.
 package housekeeping

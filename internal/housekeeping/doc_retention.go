@@ -14,6 +14,6 @@
 //   - A run with 5,000 steps or more is marked first, and Resume no longer finds it. Resumed half deleted, it would
 //     execute steps again (promise 2). If its row were deleted first, no process would find its steps.
 //
-// Code: store.ExpiredRuns, store.Prune. Tests: TestPruneMeetsResume, TestPruneInSeveralTransactions,
+// Code: store.Deletions.Expired, store.Deletions.Prune. Tests: TestPruneMeetsResume, TestPruneInSeveralTransactions,
 // TestRetentionBesideALargeNamespace. They hold that a run goes with all its rows, and a child never before its parent.
 package housekeeping

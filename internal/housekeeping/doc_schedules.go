@@ -20,7 +20,7 @@
 //     the tick that passes removes the error.
 //   - An edit locks the schedule's row. If the timetable changes, due ticks fire first, in the same transaction.
 //
-// Code: store.FireDue, store.EditSchedule, store.ReleaseQueued, and package internal/timetable. Tests:
+// Code: store.Schedules.FireDue, store.Schedules.Edit, store.Schedules.ReleaseQueued, and package internal/timetable. Tests:
 // TestLostCommitOfSchedules, TestStaleReplaceCancelsNothing, TestChangeWhileReplacing, TestCancelledRunIsActive,
 // TestRefusedReleaseHoldsUpNoOtherSchedule, TestRefusalOfAnInterceptorIsStored. They hold that each tick starts its run
 // exactly once.

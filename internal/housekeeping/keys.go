@@ -12,12 +12,12 @@ const keysPerPass = 1000
 
 // KeepKeys settles changes of queues' limits once all claims know them, and deletes idle keys, some at each pass.
 func (k *Coordinator) KeepKeys(ctx context.Context) (time.Duration, error) {
-	settled, err := k.cfg.Store.SettleQueues(ctx)
+	settled, err := k.cfg.Store.Limits.SettleQueues(ctx)
 	for _, queue := range settled {
 		_ = k.cfg.Hints.Due(ctx, nil, store.DueRun{Queue: queue}) // fails only in a transaction
 	}
 	if err == nil {
-		_, k.keys, err = k.cfg.Store.PruneKeys(ctx, k.keys, keysPerPass)
+		_, k.keys, err = k.cfg.Store.Limits.PruneKeys(ctx, k.keys, keysPerPass)
 	}
 	return k.cfg.Interval, err
 }

@@ -12,9 +12,9 @@ import (
 // ServeLimits calls the runs that wait for a slot of a limit, if one is free: the worker that should have called them
 // has died, or the run that had the slot was ended by another process, or was suspended while it got it.
 func (k *Coordinator) ServeLimits(ctx context.Context) (time.Duration, error) {
-	names, err := k.cfg.Store.WaitingLimits(ctx)
+	names, err := k.cfg.Store.Limits.Waiting(ctx)
 	for _, name := range names {
-		out, e := k.cfg.Store.ServeLimit(ctx, name, store.LimitRequest{})
+		out, e := k.cfg.Store.Limits.Serve(ctx, name, store.LimitRequest{})
 		if !pg.Locked(e) { // otherwise a worker serves it
 			err = errors.Join(err, e)
 		}

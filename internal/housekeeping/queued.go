@@ -37,7 +37,7 @@ func (q *queuedRuns) release(ctx context.Context, st *store.Store,
 	q.mu.Lock()
 	q.reading = true
 	q.mu.Unlock()
-	released, blocking, err := st.ReleaseQueued(ctx, alone)
+	released, blocking, err := st.Schedules.ReleaseQueued(ctx, alone)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reading = false

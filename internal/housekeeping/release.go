@@ -24,7 +24,7 @@ const (
 func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error) {
 	d, timeout := &k.heartbeats, k.cfg.StaleAfter/3
 	pause := k.heartbeatsPause()
-	silent, err := k.cfg.Store.SilentWorkers(ctx)
+	silent, err := k.cfg.Store.Workers.Silent(ctx)
 	if err != nil {
 		d.restart(time.Time{})
 		return 0, err
@@ -41,8 +41,8 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 	}
 	dead, _ := d.dead(silent, now, timeout)
 	dead = slices.DeleteFunc(dead, func(w store.UnresponsiveWorker) bool { return !w.Silent })
-	lost, err := k.cfg.Store.ReleaseUnresponsive(ctx, dead, "no heartbeat")
-	left, err2 := k.cfg.Store.ReleaseRemaining(ctx)
+	lost, err := k.cfg.Store.Workers.ReleaseUnresponsive(ctx, dead, "no heartbeat")
+	left, err2 := k.cfg.Store.Workers.ReleaseRemaining(ctx)
 	for _, w := range left {
 		if w.Released > 0 {
 			lost = append(lost, w)
@@ -66,7 +66,7 @@ func (k *Coordinator) CheckHeartbeats(ctx context.Context) (time.Duration, error
 // dead for a while.
 func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, error) {
 	d, now := &k.connections, k.cfg.Now()
-	fleet, err := k.cfg.Store.CheckFleet(ctx)
+	fleet, err := k.cfg.Store.Workers.CheckFleet(ctx)
 	if store.Forbidden(err) {
 		k.cfg.Log.Warn("kagzi: the server's backends cannot be read: the crash of a worker is found only when its "+
 			"heartbeats are overdue", "error", err)
@@ -85,7 +85,7 @@ func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, erro
 		return k.connectionsPause(fleet.Watched), nil
 	}
 	dead, next := d.dead(fleet.Disconnected, now, k.cfg.Grace)
-	lost, err := k.cfg.Store.ReleaseUnresponsive(ctx, dead, "connection gone")
+	lost, err := k.cfg.Store.Workers.ReleaseUnresponsive(ctx, dead, "connection gone")
 	k.announceLost(ctx, lost, "connection gone")
 	if err == nil {
 		err = k.lead(ctx, &fleet)
@@ -146,7 +146,7 @@ func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 	}
 	says := k.leadership.says()
 	if begun := time.Now(); !begun.Before(k.nextSearch) {
-		busy, err := k.cfg.Store.BusyQueues(ctx, busyWithin, longestSearch)
+		busy, err := k.cfg.Store.Workers.BusyQueues(ctx, busyWithin, longestSearch)
 		says.Busy, says.Queues = busy, err == nil
 		k.nextSearch = begun.Add(untilNextSearch(time.Since(begun)))
 	}

@@ -234,7 +234,7 @@ func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 	for range 2 {
 		runs = append(runs, store.NewRun{RunID: NewRunID(), Queue: "default", Type: "w", Priority: 2})
 	}
-	if _, err := k.cfg.Store.Start(t.Context(), nil, runs); err != nil {
+	if _, err := k.cfg.Store.Starts.Start(t.Context(), nil, runs); err != nil {
 		t.Fatal(err)
 	}
 	bad := runs[0].RunID.String()

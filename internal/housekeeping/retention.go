@@ -69,8 +69,8 @@ func (c *Config) retentionID() string {
 // and of changes that were made long ago.
 func (k *Coordinator) deleteRegistered(ctx context.Context) error {
 	return errors.Join(
-		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWorkers(ctx, keepWorkers, deleteRuns) }),
-		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneWindows(ctx, keepWindows, deleteRuns) }),
+		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.Workers.Prune(ctx, keepWorkers, deleteRuns) }),
+		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.Starts.PruneWindows(ctx, keepWindows, deleteRuns) }),
 		k.deleteRecords(ctx),
 	)
 }
@@ -83,9 +83,10 @@ func (k *Coordinator) deleteRecords(ctx context.Context) error {
 	}
 	return errors.Join(
 		deleteAll(ctx, func() (int64, error) {
-			return k.cfg.Store.PruneDeletions(ctx, k.cfg.Retention.Failed, deleteRuns)
+			return k.cfg.Store.Deletions.PruneEvents(ctx, k.cfg.Retention.Failed, deleteRuns)
 		}),
-		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.PruneAudit(ctx, k.cfg.KeepAudit, deleteRuns) }),
+		deleteAll(ctx,
+			func() (int64, error) { return k.cfg.Store.Deletions.PruneAudit(ctx, k.cfg.KeepAudit, deleteRuns) }),
 	)
 }
 
@@ -103,7 +104,7 @@ func deleteAll(ctx context.Context, del func() (int64, error)) error {
 // beginScan begins a scan over all runs.
 func (k *Coordinator) beginScan(ctx context.Context) error {
 	s := &k.scan
-	share, bounds, err := k.cfg.Store.KeyStatistics(ctx)
+	share, bounds, err := k.cfg.Store.Deletions.KeyStatistics(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 	if len(s.cuts) == 0 {
 		s.cuts = bounds
 	}
-	s.ranges, s.workers, err = k.cfg.Store.RetentionRanges(ctx, k.cfg.Retention.Shortest())
+	s.ranges, s.workers, err = k.cfg.Store.Deletions.RetentionRanges(ctx, k.cfg.Retention.Shortest())
 	if !k.cfg.Hosted { // it knows of no other coordinator
 		s.workers = 1
 	}
@@ -123,7 +124,7 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	s := &k.scan
 	began, part := time.Now(), s.next()
-	old, left, err := k.cfg.Store.ExpiredRuns(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
+	old, left, err := k.cfg.Store.Deletions.Expired(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
 	switch {
 	case pg.Locked(err): // by a migration
 		return k.cfg.Interval, nil
@@ -160,7 +161,7 @@ func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 
 // canRead reports whether a query that reads no rows succeeds.
 func (k *Coordinator) canRead(ctx context.Context) bool {
-	_, _, err := k.cfg.Store.ExpiredRuns(ctx, k.cfg.Retention, store.Range{}, 1, cmp.Or(k.scan.longest, maxQuery))
+	_, _, err := k.cfg.Store.Deletions.Expired(ctx, k.cfg.Retention, store.Range{}, 1, cmp.Or(k.scan.longest, maxQuery))
 	return err == nil
 }
 
@@ -223,7 +224,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 			"error", err)
 	}
 	err = store.Isolate(ids, func(ids []uuid.UUID) error {
-		pruned, err := k.cfg.Store.Prune(ctx, k.cfg.Retention, ids, rows)
+		pruned, err := k.cfg.Store.Deletions.Prune(ctx, k.cfg.Retention, ids, rows)
 		late = late || pg.Classify(err) == pg.ClassLate
 		if err == nil {
 			all.Elsewhere = all.Elsewhere || pruned.Elsewhere
@@ -235,7 +236,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 	all.Long = slices.DeleteFunc(all.Long, func(id uuid.UUID) bool {
 		var failure error
 		for more := 1; more > 0 && err == nil && failure == nil && ctx.Err() == nil; {
-			more, failure = k.cfg.Store.PruneSteps(ctx, id, rows)
+			more, failure = k.cfg.Store.Deletions.PruneSteps(ctx, id, rows)
 		}
 		late = late || pg.Classify(failure) == pg.ClassLate
 		switch {

@@ -426,11 +426,11 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 	addOld(t, pool, "kept", "FAILED", 40, 1)
 	addSteps(t, pool, "old", 60)
 	r := store.Retention{Completed: week, Failed: month}
-	ranges, _, err := st.RetentionRanges(ctx, r.Shortest())
+	ranges, _, err := st.Deletions.RetentionRanges(ctx, r.Shortest())
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, _, err := st.ExpiredRuns(ctx, r, ranges[0], 100, time.Minute)
+	old, _, err := st.Deletions.Expired(ctx, r, ranges[0], 100, time.Minute)
 	if err != nil || len(old) != 2 {
 		t.Fatal(err, old)
 	}
@@ -441,10 +441,10 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 		}
 	}
 	// Transactions of 50 rows: the run is too long for one.
-	if p, err := st.Prune(ctx, r, long, 50); err != nil || len(p.Long) != 1 {
+	if p, err := st.Deletions.Prune(ctx, r, long, 50); err != nil || len(p.Long) != 1 {
 		t.Fatal(err, p)
 	}
-	if n, err := st.PruneSteps(ctx, long[0], 50); err != nil || n != 50 {
+	if n, err := st.Deletions.PruneSteps(ctx, long[0], 50); err != nil || n != 50 {
 		t.Fatal(n, err)
 	}
 	scanOnce(t, newCoordinator(t, pool, func(cfg *Config) { cfg.Retention.Failed = 3 * month }))

@@ -34,7 +34,7 @@ func (k *Coordinator) FireSchedules(ctx context.Context) (time.Duration, error) 
 		if err := k.releaseQueued(ctx); err != nil {
 			return 0, err
 		}
-		left, ok, err := k.cfg.Store.NextDue(ctx)
+		left, ok, err := k.cfg.Store.Schedules.NextDue(ctx)
 		switch {
 		case err != nil:
 			return 0, err
@@ -94,7 +94,7 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 		return k.fireIntercepted(ctx)
 	}
 	var b batch
-	fired, handled, err := k.cfg.Store.FireDue(ctx, k.cfg.Batch,
+	fired, handled, err := k.cfg.Store.Schedules.FireDue(ctx, k.cfg.Batch,
 		func(now time.Time, due []*store.Template) []*store.Firing {
 			b = k.decideBatch(now, due)
 			return b.firings
@@ -121,10 +121,11 @@ func (k *Coordinator) fireBatch(ctx context.Context) (handled int, err error) {
 // a transaction.
 func (k *Coordinator) fireIntercepted(ctx context.Context) (handled int, err error) {
 	var all []*store.Template
-	_, handled, err = k.cfg.Store.FireDue(ctx, k.cfg.Batch, func(_ time.Time, due []*store.Template) []*store.Firing {
-		all = due
-		return nil
-	})
+	_, handled, err = k.cfg.Store.Schedules.FireDue(ctx, k.cfg.Batch,
+		func(_ time.Time, due []*store.Template) []*store.Firing {
+			all = due
+			return nil
+		})
 	if err != nil || handled == 0 {
 		return 0, err
 	}
@@ -204,12 +205,13 @@ func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait tim
 		err = k.cfg.Hints.Cancelled(ctx, nil, &ticked.Cancelled)
 		k.cfg.Hints.Fired(ctx, ticked.Fired)
 	case pg.Locked(err):
-		_, err = k.cfg.Store.TickSchedule(ctx, t.ID, wait, func(now time.Time, t *store.Template) (*store.Edit, error) {
-			if t == nil || t.Paused {
-				return nil, nil
-			}
-			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: now.Add(lockPause)}}, nil
-		})
+		_, err = k.cfg.Store.Schedules.Tick(ctx, t.ID, wait,
+			func(now time.Time, t *store.Template) (*store.Edit, error) {
+				if t == nil || t.Paused {
+					return nil, nil
+				}
+				return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: now.Add(lockPause)}}, nil
+			})
 		if pg.Locked(err) { // the schedule itself is locked: the next pass skips it
 			err = nil
 		}
@@ -224,23 +226,25 @@ func (k *Coordinator) FireAlone(ctx context.Context, t *store.Template, wait tim
 // operator paused gets no problem: Client.Schedule would end its pause.
 func (k *Coordinator) pause(ctx context.Context, schedule uuid.UUID, wait time.Duration, why error) error {
 	problem := problemOf(why)
-	_, err := k.cfg.Store.TickSchedule(ctx, schedule, wait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		if t == nil || t.Paused {
-			return nil, nil
-		}
-		return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem, Pause: true}}, nil
-	})
+	_, err := k.cfg.Store.Schedules.Tick(ctx, schedule, wait,
+		func(_ time.Time, t *store.Template) (*store.Edit, error) {
+			if t == nil || t.Paused {
+				return nil, nil
+			}
+			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem, Pause: true}}, nil
+		})
 	return err
 }
 
 // storeRefusal stores why a schedule that stays due could not be fired.
 func (k *Coordinator) storeRefusal(ctx context.Context, t *store.Template, problem string) error {
-	_, err := k.cfg.Store.TickSchedule(ctx, t.ID, lockWait, func(_ time.Time, t *store.Template) (*store.Edit, error) {
-		if t == nil || t.Paused || t.Problem == problem {
-			return nil, nil
-		}
-		return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem}}, nil
-	})
+	_, err := k.cfg.Store.Schedules.Tick(ctx, t.ID, lockWait,
+		func(_ time.Time, t *store.Template) (*store.Edit, error) {
+			if t == nil || t.Paused || t.Problem == problem {
+				return nil, nil
+			}
+			return &store.Edit{Fire: &store.Firing{Template: t.ID, Next: t.Next, Problem: problem}}, nil
+		})
 	if pg.Locked(err) { // a later pass stores it
 		return nil
 	}
@@ -256,7 +260,7 @@ func (k *Coordinator) tick(ctx context.Context, seen *store.Template,
 	reached := false
 	fire := func(ctx context.Context, headers json.RawMessage) (err error) {
 		reached = true
-		ticked, err = k.cfg.Store.TickSchedule(ctx, seen.ID, wait,
+		ticked, err = k.cfg.Store.Schedules.Tick(ctx, seen.ID, wait,
 			func(now time.Time, t *store.Template) (*store.Edit, error) {
 				if t == nil || t.Paused || t.Overlap != seen.Overlap || !t.Cursor.Equal(seen.Cursor) {
 					return nil, nil

@@ -72,7 +72,7 @@ func TestBatch(t *testing.T) {
 func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 	t.Helper()
 	id = uuid.New()
-	_, err := k.cfg.Store.EditSchedule(t.Context(), nil, id,
+	_, err := k.cfg.Store.Schedules.Edit(t.Context(), nil, id,
 		func(now time.Time, _ *store.Template) (*store.Edit, error) {
 			return &store.Edit{Save: &store.Template{
 				ID: id, Name: "s", Queue: "default", Type: "w", Priority: 2, Cron: "@hourly", CatchUp: 100,
@@ -90,7 +90,7 @@ func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 func startNow(t *testing.T, k *Coordinator, schedule uuid.UUID) (run uuid.UUID) {
 	t.Helper()
 	run = NewRunID()
-	_, err := k.cfg.Store.EditSchedule(t.Context(), nil, schedule,
+	_, err := k.cfg.Store.Schedules.Edit(t.Context(), nil, schedule,
 		func(_ time.Time, tm *store.Template) (*store.Edit, error) {
 			return &store.Edit{Fire: &store.Firing{
 				Template: schedule, Runs: []store.TickRun{{RunID: run}},

@@ -25,7 +25,7 @@ func New(s *store.Store, h *hints.Hints) *Starts {
 	return starts
 }
 
-// Start is store.Start. It also announces what it has started, ended and signalled.
+// Start is store.Starts.Start. It also announces what it has started, ended and signalled.
 func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]store.StartedRun, error) {
 	if tx == nil && len(runs) == 1 && s.shares(&runs[0]) {
 		o, err := s.together(ctx, &runs[0])
@@ -39,7 +39,7 @@ func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]s
 			return []store.StartedRun{{RunID: runs[0].RunID}}, err
 		}
 	}
-	started, err := s.store.Start(ctx, tx, runs)
+	started, err := s.store.Starts.Start(ctx, tx, runs)
 	if err != nil {
 		return nil, err
 	}

@@ -309,7 +309,7 @@ func TestItemThatFillsABatchIsAnnounced(t *testing.T) {
 		r.Window = &store.Window{Policy: store.Batch, Open: time.Hour, Most: 3, MostBytes: 100}
 	}
 	direct := store.New(f.db.Pool, f.starts.store.Namespace())
-	if _, err := direct.Start(t.Context(), nil, []store.NewRun{newRun(item)}); err != nil { // announces nothing
+	if _, err := direct.Starts.Start(t.Context(), nil, []store.NewRun{newRun(item)}); err != nil { // announces nothing
 		t.Fatal(err)
 	}
 	conn := dbtest.Connect(t, f.db.DSN)

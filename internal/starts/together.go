@@ -79,7 +79,7 @@ func (s *Starts) flush(all []*start) {
 // the runs without an ID, which cannot have caused that, stay together.
 func (s *Starts) insert(some []*start) {
 	asked := time.Now()
-	inserted, due, err := s.store.StartTogether(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
+	inserted, due, err := s.store.Starts.Together(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.Send() {

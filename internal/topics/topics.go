@@ -46,14 +46,14 @@ type publication struct {
 	event *store.NewEvent
 }
 
-// Publish is store.Publish.
+// Publish is store.Topics.Publish.
 func (t *Topics) Publish(ctx context.Context, tx pgx.Tx, events []*store.NewEvent) error {
 	if tx == nil && len(events) == 1 && t.shares(events[0]) {
 		if stored, err := t.together(ctx, events[0]); stored || err != nil {
 			return err
 		}
 	}
-	due, err := t.store.Publish(ctx, tx, events)
+	due, err := t.store.Topics.Publish(ctx, tx, events)
 	if err != nil {
 		return err
 	}
@@ -95,14 +95,15 @@ func (t *Topics) flush(all []*publication) {
 // publish publishes the events with one statement. If that fails, each caller publishes its event by itself, as if
 // there were no others.
 func (t *Topics) publish(some []*publication) {
-	due, err := t.store.PublishTogether(context.WithoutCancel(some[0].Context()), func() (events []*store.NewEvent) {
-		for _, p := range some {
-			if p.Send() {
-				events = append(events, p.event)
+	due, err := t.store.Topics.PublishTogether(context.WithoutCancel(some[0].Context()),
+		func() (events []*store.NewEvent) {
+			for _, p := range some {
+				if p.Send() {
+					events = append(events, p.event)
+				}
 			}
-		}
-		return events
-	})
+			return events
+		})
 	_ = t.hints.Due(context.WithoutCancel(some[0].Context()), nil, due...) // fails only in a transaction
 	if pg.Locked(err) {
 		t.apart.Store(time.Now().Add(apartFor).UnixMicro())

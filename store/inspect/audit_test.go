@@ -69,7 +69,7 @@ func TestPruneAudit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for _, queue := range []string{"a", "b", "c"} {
-		if err := s.SetQueue(t.Context(), store.QueueLimits{Queue: queue, MaxRunning: 1},
+		if err := s.Limits.SetQueue(t.Context(), store.QueueLimits{Queue: queue, MaxRunning: 1},
 			store.Why{Actor: "ada"}); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestPruneAudit(t *testing.T) {
 		case 1:
 			keep = 3 * time.Hour
 		}
-		if n, err := of.PruneAudit(t.Context(), keep, 1); n != want || err != nil {
+		if n, err := of.Deletions.PruneAudit(t.Context(), keep, 1); n != want || err != nil {
 			t.Errorf("%d: pruned %d, %v; want %d", i, n, err, want)
 		}
 	}

@@ -25,17 +25,17 @@ func TestConsumerThatFails(t *testing.T) {
 			mustNotRun(t, s, "c")
 			publishes(t, s, named("a", "1")...)
 			mustNotRun(t, s, "c")
-			pauses, err := s.Pauses(t.Context(), s.pool, 10)
+			pauses, err := s.View.Pauses(t.Context(), s.pool, 10)
 			if err != nil || len(pauses) != 1 || pauses[0].Key != r.Key ||
 				!strings.Contains(pauses[0].Reason, r.RunID.String()) {
 				t.Fatalf("pauses %+v, %v", pauses, err)
 			}
 			if end == "Resume" {
-				if _, err := s.Resume(t.Context(), nil, r.RunID, store.Why{}); err != nil {
+				if _, err := s.Runs.Resume(t.Context(), nil, r.RunID, store.Why{}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := s.Unpause(t.Context(), nil, store.Pause{Key: r.Key}, 0); err != nil {
+			if _, err := s.Pauses.Unpause(t.Context(), nil, store.Pause{Key: r.Key}, 0); err != nil {
 				t.Fatal(err)
 			}
 			next := mustRun(t, s, "c")
@@ -44,7 +44,7 @@ func TestConsumerThatFails(t *testing.T) {
 			}
 			completes(t, s, next, "", time.Time{}, consumption(peek(t, s, "c", "a"), "a"))
 			mustNotRun(t, s, "c")
-			if pauses, _ := s.Pauses(t.Context(), s.pool, 10); len(pauses) != 0 {
+			if pauses, _ := s.View.Pauses(t.Context(), s.pool, 10); len(pauses) != 0 {
 				t.Errorf("paused again: %+v", pauses)
 			}
 		})

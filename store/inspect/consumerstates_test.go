@@ -162,7 +162,7 @@ func TestConsumerStatesAfterFailure(t *testing.T) {
 	subscribe(t, s, carefree, consumerOf("careful"), consumerOf("cancelled"))
 	for _, r := range due(t, s, "carefree", "careful", "cancelled") {
 		if r.Type == "cancelled" {
-			if _, err := s.Terminate(t.Context(), nil, r.RunID, store.Why{}); err != nil {
+			if _, err := s.Runs.Terminate(t.Context(), nil, r.RunID, store.Why{}); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -219,7 +219,7 @@ func TestConsumerStatesNamePauses(t *testing.T) {
 		{Type: "c"}: 0, {Queue: "queue"}: 0,
 		{}: one[int](t, s.pool, `SELECT (hashtext('consumer c') & 2147483647) % 100 + 1`),
 	} {
-		if _, err := s.Unpause(t.Context(), nil, p, want); err != nil {
+		if _, err := s.Pauses.Unpause(t.Context(), nil, p, want); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -33,7 +33,7 @@ func TestHealthReadsLittleOfKeys(t *testing.T) {
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		SELECT gen_random_uuid(), 'test', 'queue', 'paused', 'PENDING', now() - interval '1 hour'
 			FROM generate_series(1, $1::int)`, rows)
-	if _, err := s.Pause(t.Context(), nil, store.Pause{Queue: "queue", Type: "paused"}); err != nil {
+	if _, err := s.Pauses.Pause(t.Context(), nil, store.Pause{Queue: "queue", Type: "paused"}); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.run_keys, kagzi.key_changes`)

@@ -22,7 +22,7 @@ func TestWorkersPages(t *testing.T) {
 	var got []uuid.UUID
 	f := WorkerFilter{Limit: 2}
 	for i := range 10 {
-		page, total, err := s.Workers(t.Context(), f)
+		page, total, err := s.View.Workers(t.Context(), f)
 		if err != nil || total != 7+i {
 			t.Fatalf("%d in all, error %v", total, err)
 		}
@@ -38,7 +38,7 @@ func TestWorkersPages(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("listed %v, want %v", got, want)
 	}
-	_, _, err := s.Workers(t.Context(), WorkerFilter{After: uuid.New(), Limit: 1})
+	_, _, err := s.View.Workers(t.Context(), WorkerFilter{After: uuid.New(), Limit: 1})
 	wantError(t, err, store.ErrWorkerNotFound)
 }
 
@@ -47,18 +47,18 @@ func TestDrain(t *testing.T) {
 	s := open(t)
 	w, other := register(t, s), register(t, s)
 	for range 2 {
-		if err := s.Drain(t.Context(), nil, w.ID, store.Why{}); err != nil {
+		if err := s.Workers.Drain(t.Context(), nil, w.ID, store.Why{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{
+	if p, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{
 		Number: 3, Worker: w.ID,
 		Queues: w.Queues,
 	}); err != nil ||
 		!p.Drain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{
+	if p, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{
 		Number: 4, Worker: other.ID,
 		Queues: other.Queues,
 	}); err !=
@@ -70,24 +70,25 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%+v, %v", row, err)
 	}
 	for status, want := range map[string]uuid.UUID{store.Draining: w.ID, store.Online: other.ID} {
-		if page, total, err := s.Workers(t.Context(), WorkerFilter{Status: []string{status}, Limit: 9}); err != nil ||
+		if page, total, err := s.View.Workers(t.Context(),
+			WorkerFilter{Status: []string{status}, Limit: 9}); err != nil ||
 			total != 1 || len(page) != 1 || page[0].ID != want {
 			t.Errorf("%s: %+v, %d, %v", status, page, total, err)
 		}
 	}
-	asked, err := s.DrainQueue(t.Context(), nil, "queue", store.Why{})
+	asked, err := s.Workers.DrainQueue(t.Context(), nil, "queue", store.Why{})
 	if err != nil || len(asked) != 1 || asked[0] != other.ID {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	if asked, err := s.DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil || len(asked) != 0 {
+	if asked, err := s.Workers.DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil || len(asked) != 0 {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	if asked, err := newBoth(s.pool, "other").DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil ||
+	if asked, err := newBoth(s.pool, "other").Workers.DrainQueue(t.Context(), nil, "queue", store.Why{}); err != nil ||
 		len(asked) != 0 {
 		t.Errorf("asked %v, %v", asked, err)
 	}
-	wantError(t, newBoth(s.pool, "other").Drain(t.Context(), nil, w.ID, store.Why{}), store.ErrWorkerNotFound)
-	if err := s.DrainingWorker(t.Context(), s.pool, w.ID); err != nil {
+	wantError(t, newBoth(s.pool, "other").Workers.Drain(t.Context(), nil, w.ID, store.Why{}), store.ErrWorkerNotFound)
+	if err := s.Workers.Draining(t.Context(), s.pool, w.ID); err != nil {
 		t.Error(err)
 	}
 	if got := events(t, s, w.ID); got != "STARTED DRAINING" {
@@ -104,7 +105,7 @@ func TestForceOffline(t *testing.T) {
 	holder := begin(t, s)
 	lockRow(t, holder, rs[0].RunID)
 	tx := begin(t, s)
-	lost, err := s.ForceOffline(t.Context(), tx, w.ID, "why", store.Why{})
+	lost, err := s.Workers.ForceOffline(t.Context(), tx, w.ID, "why", store.Why{})
 	if err != nil || lost.Released != 2 || lost.Left != 1 || !slices.Equal(lost.Queues, []string{"queue"}) {
 		t.Fatalf("lost %+v, error %v", lost, err)
 	}
@@ -113,15 +114,17 @@ func TestForceOffline(t *testing.T) {
 		t.Errorf("a rolled back transaction changed something: %s", got)
 	}
 	for i, want := range []int{2, 0} {
-		if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why", store.Why{}); err != nil || lost.Released != want {
+		if lost, err = s.Workers.ForceOffline(t.Context(), nil, w.ID, "why", store.Why{}); err != nil ||
+			lost.Released != want {
 			t.Errorf("call %d: lost %+v, error %v", i, lost, err)
 		}
 	}
 	commit(t, holder)
-	if lost, err = s.ForceOffline(t.Context(), nil, w.ID, "why", store.Why{}); err != nil || lost.Released != 1 {
+	if lost, err = s.Workers.ForceOffline(t.Context(), nil, w.ID, "why", store.Why{}); err != nil ||
+		lost.Released != 1 {
 		t.Errorf("lost %+v, error %v", lost, err)
 	}
-	if err := s.Drain(t.Context(), nil, w.ID, store.Why{}); err != nil {
+	if err := s.Workers.Drain(t.Context(), nil, w.ID, store.Why{}); err != nil {
 		t.Errorf("drain of one that is offline: %v", err)
 	}
 	if got := events(t, s, w.ID); got != "STARTED LOST" {
@@ -131,9 +134,9 @@ func TestForceOffline(t *testing.T) {
 	if err != nil || len(log) != 2 || log[1].Detail != "why" || log[1].At.IsZero() {
 		t.Errorf("log %+v, %v", log, err)
 	}
-	_, err = s.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 5, Worker: w.ID, Queues: w.Queues})
+	_, err = s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 5, Worker: w.ID, Queues: w.Queues})
 	wantError(t, err, store.ErrWorkerOffline)
-	_, err = s.ForceOffline(t.Context(), nil, uuid.New(), "", store.Why{})
+	_, err = s.Workers.ForceOffline(t.Context(), nil, uuid.New(), "", store.Why{})
 	wantError(t, err, store.ErrWorkerNotFound)
 }
 
@@ -151,7 +154,7 @@ func TestSilentWorker(t *testing.T) {
 	want("just registered", false)
 	silence(t, s, w.ID, w.StaleAfter+time.Second)
 	want("without a heartbeat", true)
-	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, store.Counts{}); err != nil {
+	if err := s.Workers.Stopped(t.Context(), s.pool, w.ID, store.Counts{}); err != nil {
 		t.Fatal(err)
 	}
 	want("stopped", false)

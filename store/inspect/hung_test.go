@@ -15,14 +15,14 @@ func TestHung(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	w := worker()
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Fatal(err)
 	}
 	number := int64(0)
 	beat := func(h *store.Hung) {
 		t.Helper()
 		number++
-		if _, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{
+		if _, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{
 			Number: number, Worker: w.ID, Queues: w.Queues,
 			Hung: h,
 		}); err != nil {
@@ -71,7 +71,7 @@ func TestHung(t *testing.T) {
 	want("returned", r)
 	want("returned, and over", over)
 	beat(&store.Hung{Functions: 1, Slots: 1, Codes: []store.HungCode{code}})
-	if err := s.StoppedWorker(t.Context(), s.pool, w.ID, store.Counts{}); err != nil {
+	if err := s.Workers.Stopped(t.Context(), s.pool, w.ID, store.Counts{}); err != nil {
 		t.Fatal(err)
 	}
 	want("the worker is OFFLINE", r)

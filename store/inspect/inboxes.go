@@ -160,7 +160,7 @@ func (s *Lists) Messages(ctx context.Context, run uuid.UUID, f MessageFilter) (o
 			})
 	})
 	if err == nil && len(out) == 0 || errors.Is(err, store.ErrMessageNotFound) {
-		_, missing := store.New(s.pool, s.namespace).Run(ctx, run)
+		_, missing := store.New(s.pool, s.namespace).Runs.Get(ctx, run)
 		err = cmp.Or(missing, err)
 	}
 	return out, pg.Wrap("list messages", err)

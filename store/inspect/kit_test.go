@@ -59,7 +59,7 @@ func consumerOf(name string, topics ...string) *store.Consumer {
 
 func subscribe(t *testing.T, s *both, consumers ...*store.Consumer) {
 	t.Helper()
-	if err := s.RegisterConsumers(t.Context(), consumers); err != nil {
+	if err := s.Consumers.Register(t.Context(), consumers); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +106,7 @@ func look(t *testing.T, s *both) {
 
 func peek(t *testing.T, s *both, consumer, topic string) store.Peek {
 	t.Helper()
-	p, err := s.Peek(t.Context(), consumer, topic, 1000, 1<<20, nil)
+	p, err := s.Consumers.Peek(t.Context(), consumer, topic, 1000, 1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func completes(t *testing.T, s *both, r *store.ClaimedRun, state string, wake ti
 
 func mustDelete(t *testing.T, s *both, id uuid.UUID) []uuid.UUID {
 	t.Helper()
-	ids, err := s.Delete(t.Context(), nil, id, store.Why{Reason: "why", Actor: "who"}, false)
+	ids, err := s.Deletions.Delete(t.Context(), nil, id, store.Why{Reason: "why", Actor: "who"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func askLimit(t *testing.T, s *both, limit string, runs ...*store.ClaimedRun) []
 
 func serve(t *testing.T, s *both, limit string, req store.LimitRequest) store.LimitResult {
 	t.Helper()
-	out, err := s.ServeLimit(t.Context(), limit, req)
+	out, err := s.Limits.Serve(t.Context(), limit, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func placesOf(runs ...*store.ClaimedRun) (places []store.Place) {
 func setLimit(t *testing.T, s *both, l store.StepLimit) []store.Signalled {
 	t.Helper()
 	l.Burst = max(l.Burst, 1)
-	woken, err := s.SetLimit(t.Context(), l, store.Why{})
+	woken, err := s.Limits.Set(t.Context(), l, store.Why{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func messageTo(run uuid.UUID, id string) store.Message {
 
 func send(t *testing.T, s *both, m store.Message) store.Signalled {
 	t.Helper()
-	g, err := s.Signal(t.Context(), nil, m)
+	g, err := s.Messages.Send(t.Context(), nil, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,14 +272,14 @@ func fillInbox(t *testing.T, s *both, run uuid.UUID, n int) {
 
 func pause(t *testing.T, s *both, p store.Pause) {
 	t.Helper()
-	if _, err := s.Pause(t.Context(), nil, p); err != nil {
+	if _, err := s.Pauses.Pause(t.Context(), nil, p); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func unpause(t *testing.T, s *both, p store.Pause, percent int) {
 	t.Helper()
-	if _, err := s.Unpause(t.Context(), nil, p, percent); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, p, percent); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -672,14 +672,14 @@ func outcome(out []store.StartedRun, err error) string {
 func mustSetQueue(t *testing.T, s *both, q store.QueueLimits) {
 	t.Helper()
 	q.Queue = "queue"
-	if err := s.SetQueue(t.Context(), q, store.Why{}); err != nil {
+	if err := s.Limits.SetQueue(t.Context(), q, store.Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func mustSetKey(t *testing.T, s *both, key string, k store.KeyLimits) {
 	t.Helper()
-	if err := s.SetKey(t.Context(), "queue", key, k, store.Why{}); err != nil {
+	if err := s.Limits.SetKey(t.Context(), "queue", key, k, store.Why{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -688,7 +688,7 @@ func mustSetKey(t *testing.T, s *both, key string, k store.KeyLimits) {
 func settleAll(t *testing.T, s *both) []string {
 	t.Helper()
 	exec(t, s.pool, `UPDATE kagzi.queues SET changed_at = changed_at - interval '1 hour' WHERE NOT settled`)
-	settled, err := s.SettleQueues(t.Context())
+	settled, err := s.Limits.SettleQueues(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -702,13 +702,13 @@ func slotsHeld(t *testing.T, s *both) int {
 
 // ReleaseLost releases the runs of silent workers, as a coordinator does after it has waited long enough.
 func (s *both) ReleaseLost(ctx context.Context) ([]store.LostWorker, error) {
-	silent, err := s.SilentWorkers(ctx)
+	silent, err := s.Workers.Silent(ctx)
 	if err != nil {
 		return nil, err
 	}
 	silent = slices.DeleteFunc(silent, func(w store.UnresponsiveWorker) bool { return !w.Silent })
-	lost, err := s.ReleaseUnresponsive(ctx, silent, "no heartbeat")
-	again, err2 := s.ReleaseRemaining(ctx)
+	lost, err := s.Workers.ReleaseUnresponsive(ctx, silent, "no heartbeat")
+	again, err2 := s.Workers.ReleaseRemaining(ctx)
 	return append(lost, again...), errors.Join(err, err2)
 }
 
@@ -727,7 +727,7 @@ func saveTemplate(t *testing.T, s *both, name string) *store.Template {
 // edit applies e to the schedule.
 func edit(t *testing.T, s *both, tx pgx.Tx, id uuid.UUID, e *store.Edit) {
 	t.Helper()
-	if _, err := s.EditSchedule(t.Context(), tx, id, func(time.Time, *store.Template) (*store.Edit, error) {
+	if _, err := s.Schedules.Edit(t.Context(), tx, id, func(time.Time, *store.Template) (*store.Edit, error) {
 		return e, nil
 	}); err != nil {
 		t.Fatal(err)
@@ -797,7 +797,7 @@ func withParent(id uuid.UUID) func(*store.NewRun) {
 // start starts runs and returns their IDs.
 func start(t *testing.T, s *both, runs ...store.NewRun) []uuid.UUID {
 	t.Helper()
-	started, err := s.Start(t.Context(), nil, runs)
+	started, err := s.Starts.Start(t.Context(), nil, runs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -834,7 +834,7 @@ func request(n int, change ...func(*store.ClaimRequest)) store.ClaimRequest {
 
 func claim(t *testing.T, s *both, req store.ClaimRequest) store.Claim {
 	t.Helper()
-	c, err := s.Claim(t.Context(), req)
+	c, err := s.Claims.Claim(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -892,7 +892,7 @@ func sleep(r *store.ClaimedRun, d time.Duration) *store.Suspension {
 
 func flush(t *testing.T, s *both, f *store.Flush) {
 	t.Helper()
-	if err := s.Flush(t.Context(), f); err != nil {
+	if err := s.Records.Flush(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -1035,7 +1035,7 @@ func cancelled(_ *store.CancelledRuns, err error) error { return err }
 
 func mustCancel(t *testing.T, s *both, id uuid.UUID, reason string) {
 	t.Helper()
-	if err := cancelled(s.Cancel(t.Context(), nil, id, store.Why{Reason: reason}, 0)); err != nil {
+	if err := cancelled(s.Runs.Cancel(t.Context(), nil, id, store.Why{Reason: reason}, 0)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -1058,7 +1058,7 @@ func publishes(t *testing.T, s *both, events ...*store.NewEvent) {
 
 func publishIn(t *testing.T, s *both, tx pgx.Tx, events ...*store.NewEvent) {
 	t.Helper()
-	if _, err := s.Publish(t.Context(), tx, events); err != nil {
+	if _, err := s.Topics.Publish(t.Context(), tx, events); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -1067,7 +1067,7 @@ func publishIn(t *testing.T, s *both, tx pgx.Tx, events ...*store.NewEvent) {
 
 func rotateEvents(t *testing.T, s *both) {
 	t.Helper()
-	if err := s.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil {
+	if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -1099,7 +1099,7 @@ func worker() store.Worker {
 func register(t *testing.T, s *both) store.Worker {
 	t.Helper()
 	w := worker()
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -1127,9 +1127,9 @@ func extend(t *testing.T, s *both, timeout time.Duration,
 		asked = append(asked, held(r))
 	}
 	alone := func(h store.HeldRun, err error) { t.Errorf("%v: %v", h, err) }
-	terms, err := s.ExtendLeases(t.Context(), s.pool, asked, timeout, alone)
+	terms, err := s.Leases.Extend(t.Context(), s.pool, asked, timeout, alone)
 	if err == nil {
-		states, err = s.HeldStates(t.Context(), s.pool, asked, alone)
+		states, err = s.Leases.HeldStates(t.Context(), s.pool, asked, alone)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -299,7 +299,7 @@ func TestListAfterTheClockWasAhead(t *testing.T) {
 		ID: uuid.New(), Queues: []string{"queue"}, Types: []string{"type"}, LeaseTimeout: time.Minute,
 		StaleAfter: time.Minute,
 	}
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Fatal(err)
 	}
 	start(t, s, newRun(), newRun())
@@ -309,7 +309,7 @@ func TestListAfterTheClockWasAhead(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET created_at = created_at + `+ahead+
 		`, available_at = available_at + `+ahead+`, started_at = started_at + `+ahead)
 	exec(t, s.pool, `UPDATE kagzi.workers SET heartbeat_at = heartbeat_at + `+ahead+`, latest_at = latest_at + `+ahead)
-	if _, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 1, Worker: w.ID}); err != nil {
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{Number: 1, Worker: w.ID}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{store.Pending: 1, store.Running: 1, "": 2} {

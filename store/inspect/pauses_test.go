@@ -54,11 +54,11 @@ func TestPauses(t *testing.T) {
 				{Type: "type", Priority: 3}:  time.Now().Add(time.Hour),
 				{Type: "other", Priority: 3}: time.Now().Add(time.Hour),
 			}
-			if missed, err := s.Missed(t.Context(), req); err != nil || len(missed) != 0 {
+			if missed, err := s.Claims.Missed(t.Context(), req); err != nil || len(missed) != 0 {
 				t.Errorf("%+v: missed %v, %v", c.pause, missed, err)
 			}
 			unpause(t, s, c.pause, 0)
-			if err := second(s.Unpause(t.Context(), nil, c.pause, 0)); !errors.Is(err, store.ErrNotPaused) {
+			if err := second(s.Pauses.Unpause(t.Context(), nil, c.pause, 0)); !errors.Is(err, store.ErrNotPaused) {
 				t.Errorf("%+v: ended twice: %v", c.pause, err)
 			}
 			if got := claim(t, s, request(10, two)); len(got.Runs) != len(ids)-len(want) {
@@ -178,7 +178,7 @@ func TestPauses(t *testing.T) {
 		pause(t, s, store.Pause{})
 		claim(t, s, keyedRequest(10))
 		for _, id := range []uuid.UUID{ids[1], ids[3]} {
-			if err := second(s.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
+			if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -197,7 +197,7 @@ func TestPauses(t *testing.T) {
 		s := open(t)
 		pausing, unpausing := begin(t, s), begin(t, s)
 		ids := start(t, s, newRun(), newRun(ofKey("a")))
-		if err := second(s.Pause(t.Context(), pausing, store.Pause{Queue: "queue"})); err != nil {
+		if err := second(s.Pauses.Pause(t.Context(), pausing, store.Pause{Queue: "queue"})); err != nil {
 			t.Fatal(err)
 		}
 		if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(sorted(got), ids) {
@@ -210,7 +210,7 @@ func TestPauses(t *testing.T) {
 		if got := claim(t, s, keyedRequest(10)); len(got.Runs) > 0 || !got.Keys.Next.IsZero() {
 			t.Errorf("after the commit: %+v", got)
 		}
-		if err := second(s.Unpause(t.Context(), unpausing, store.Pause{Queue: "queue"}, 0)); err != nil {
+		if err := second(s.Pauses.Unpause(t.Context(), unpausing, store.Pause{Queue: "queue"}, 0)); err != nil {
 			t.Fatal(err)
 		}
 		// The key is younger than the search of the transaction that ends the pause.
@@ -237,7 +237,7 @@ func TestPauses(t *testing.T) {
 				Version: 1,
 			}
 		})
-		inserted, _, err := s.StartTogether(t.Context(), func() []*store.NewRun { return []*store.NewRun{&r} })
+		inserted, _, err := s.Starts.Together(t.Context(), func() []*store.NewRun { return []*store.NewRun{&r} })
 		if err != nil || len(inserted) != 1 || inserted[r.RunID] != nil {
 			t.Fatalf("inserted %v, %v", inserted, err)
 		}
@@ -263,7 +263,7 @@ func TestPauses(t *testing.T) {
 				unpause(t, s, p, p.Percent)
 			}
 		}
-		got, err := s.Pauses(t.Context(), s.pool, 10)
+		got, err := s.View.Pauses(t.Context(), s.pool, 10)
 		for i := range got {
 			if got[i].At.IsZero() {
 				t.Errorf("%+v has no time", got[i])
@@ -283,7 +283,7 @@ func TestPauses(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workers SET task_queues = '{queue}', workflow_types = '{type}'`)
 		for i, p := range []store.Pause{{Type: "other"}, {Type: "type"}} {
 			pause(t, s, p)
-			busy, err := s.BusyQueues(t.Context(), time.Second, time.Minute)
+			busy, err := s.Workers.BusyQueues(t.Context(), time.Second, time.Minute)
 			if err != nil || len(busy) != 1-i {
 				t.Errorf("with %+v: busy are %v, %v", p, busy, err)
 			}
@@ -295,7 +295,7 @@ func TestPausedRun(t *testing.T) {
 	t.Parallel()
 	pauseIt := func(t *testing.T, s *both, id uuid.UUID) {
 		t.Helper()
-		if err := s.PauseRun(t.Context(), nil, id, store.Why{Reason: "why", Actor: "who"}); err != nil {
+		if err := s.Pauses.PauseRun(t.Context(), nil, id, store.Why{Reason: "why", Actor: "who"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,7 +316,7 @@ func TestPausedRun(t *testing.T) {
 			t.Errorf("paused are %d since %v, first %v, %v", n, since, first, err)
 		}
 		for _, id := range ids {
-			run, err := s.UnpauseRun(t.Context(), nil, id, store.Why{})
+			run, err := s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})
 			if err != nil || run != (store.DueRun{RunID: id, Queue: "queue", Type: "type"}) {
 				t.Errorf("unpaused %+v, %v", run, err)
 			}
@@ -324,7 +324,7 @@ func TestPausedRun(t *testing.T) {
 		if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(sorted(got), ids) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}
-		events, err := s.RunEvents(t.Context(), ids[0])
+		events, err := s.Runs.Events(t.Context(), ids[0])
 		if err != nil || len(events) != 2 || events[0].Event != store.EventPaused || events[0].Reason != "why" ||
 			events[0].Actor != "who" || events[1].Event != store.EventUnpaused {
 			t.Errorf("events %+v, %v", events, err)
@@ -337,7 +337,7 @@ func TestPausedRun(t *testing.T) {
 		id := start(t, s, newRun())[0]
 		r := claim(t, s, request(1)).Runs[0]
 		pauseIt(t, s, id)
-		states, err := s.HeldStates(t.Context(), s.pool, []store.HeldRun{{RunID: id, Lease: r.Lease}}, nil)
+		states, err := s.Leases.HeldStates(t.Context(), s.pool, []store.HeldRun{{RunID: id, Lease: r.Lease}}, nil)
 		if err != nil || !states[0].Paused || !states[0].Holds {
 			t.Fatalf("states %+v, %v", states, err)
 		}
@@ -346,7 +346,7 @@ func TestPausedRun(t *testing.T) {
 		if got := claimIDs(t, s, request(1)); got != nil || p.Outcome != store.Done {
 			t.Errorf("claimed %v after %+v", got, p)
 		}
-		if err := second(s.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
+		if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
 			t.Fatal(err)
 		}
 		if got := claimIDs(t, s, request(1)); len(got) != 1 {
@@ -358,10 +358,10 @@ func TestPausedRun(t *testing.T) {
 		t.Parallel()
 		for name, end := range map[string]func(*both, uuid.UUID) (*store.CancelledRuns, error){
 			"cancel": func(s *both, id uuid.UUID) (*store.CancelledRuns, error) {
-				return s.Cancel(t.Context(), nil, id, store.Why{}, 0)
+				return s.Runs.Cancel(t.Context(), nil, id, store.Why{}, 0)
 			},
 			"terminate": func(s *both, id uuid.UUID) (*store.CancelledRuns, error) {
-				return s.Terminate(t.Context(), nil, id, store.Why{})
+				return s.Runs.Terminate(t.Context(), nil, id, store.Why{})
 			},
 		} {
 			s := open(t)
@@ -370,13 +370,14 @@ func TestPausedRun(t *testing.T) {
 			if out, err := end(s, id); err != nil || !slices.Equal(out.Ended, []uuid.UUID{id}) {
 				t.Errorf("%s: %+v, %v", name, out, err)
 			}
-			if err := s.PauseRun(t.Context(), nil, id, store.Why{}); !errors.Is(err, store.ErrRunFinished) {
+			if err := s.Pauses.PauseRun(t.Context(), nil, id, store.Why{}); !errors.Is(err, store.ErrRunFinished) {
 				t.Errorf("%s: paused afterwards: %v", name, err)
 			}
-			if err := second(s.UnpauseRun(t.Context(), nil, id, store.Why{})); !errors.Is(err, store.ErrRunFinished) {
+			if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})); !errors.Is(err,
+				store.ErrRunFinished) {
 				t.Errorf("%s: unpaused afterwards: %v", name, err)
 			}
-			if err := second(s.Resume(t.Context(), nil, id, store.Why{})); err != nil {
+			if err := second(s.Runs.Resume(t.Context(), nil, id, store.Why{})); err != nil {
 				t.Fatal(err)
 			}
 			if got := claimIDs(t, s, request(1)); len(got) != 1 {
@@ -393,11 +394,11 @@ func TestPausedRun(t *testing.T) {
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &store.Flush{Records: []*store.Record{registering(r, "undo", 1)}})
 		pauseIt(t, s, id)
-		if out, err := s.Cancel(t.Context(), nil, id, store.Why{}, time.Minute); err != nil ||
+		if out, err := s.Runs.Cancel(t.Context(), nil, id, store.Why{}, time.Minute); err != nil ||
 			!slices.Equal(out.Marked, []uuid.UUID{id}) {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		if err := s.PauseRun(t.Context(), nil, id, store.Why{}); !errors.Is(err, store.ErrRunEnding) {
+		if err := s.Pauses.PauseRun(t.Context(), nil, id, store.Why{}); !errors.Is(err, store.ErrRunEnding) {
 			t.Errorf("paused while it is about to end: %v", err)
 		}
 		flush(t, s,
@@ -416,7 +417,7 @@ func TestPausedRun(t *testing.T) {
 		id := start(t, s, newRun())[0]
 		claim(t, s, request(1)) // by a worker that is not registered
 		pauseIt(t, s, id)
-		if err := second(s.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
+		if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
 			t.Fatal(err)
 		}
 		if got := claim(t, s, request(1)); len(got.Runs) != 1 || got.Runs[0].Recoveries != 1 {
@@ -443,7 +444,8 @@ func TestPausedRun(t *testing.T) {
 			{store.Pause{Parks: true}, true},
 		} {
 			pause(t, s, c.pause)
-			states, err := s.HeldStates(t.Context(), s.pool, []store.HeldRun{{RunID: r.RunID, Lease: r.Lease}}, nil)
+			states, err := s.Leases.HeldStates(t.Context(), s.pool, []store.HeldRun{{RunID: r.RunID, Lease: r.Lease}},
+				nil)
 			if err != nil || states[0].Paused != c.want {
 				t.Errorf("%+v: states %+v, %v", c.pause, states, err)
 			}

@@ -30,7 +30,7 @@ func TestLostPause(t *testing.T) {
 			ids := start(t, direct, newRun(), newRun(ofKey("a")))
 			for _, p := range []store.Pause{{Parks: true}, {Queue: "queue", Key: store.Key{Name: "a"}, Parks: true}} {
 				losing("pause", func() error {
-					workers, err := s.Pause(t.Context(), nil, p)
+					workers, err := s.Pauses.Pause(t.Context(), nil, p)
 					if !slices.Equal(workers, []uuid.UUID{worker}) {
 						t.Errorf("workers %v", workers)
 					}
@@ -41,10 +41,10 @@ func TestLostPause(t *testing.T) {
 					t.Errorf("paused: %+v", got)
 				}
 				if p.Key.Name == "" {
-					losing("percent", func() error { return second(s.Unpause(t.Context(), nil, p, 99)) })
+					losing("percent", func() error { return second(s.Pauses.Unpause(t.Context(), nil, p, 99)) })
 				}
 				losing("unpause", func() error {
-					out, err := s.Unpause(t.Context(), nil, p, 0)
+					out, err := s.Pauses.Unpause(t.Context(), nil, p, 0)
 					if !slices.Equal(out.Workers, []uuid.UUID{worker}) || len(out.Queues) != 1 {
 						t.Errorf("to be told %+v", out)
 					}
@@ -57,19 +57,19 @@ func TestLostPause(t *testing.T) {
 					available_at = now()`)
 				exec(t, direct.pool, `UPDATE kagzi.run_keys SET available_at = now()`)
 			}
-			losing("pause a run", func() error { return s.PauseRun(t.Context(), nil, ids[0], store.Why{}) })
+			losing("pause a run", func() error { return s.Pauses.PauseRun(t.Context(), nil, ids[0], store.Why{}) })
 			losing("unpause a run", func() error {
-				run, err := s.UnpauseRun(t.Context(), nil, ids[0], store.Why{})
+				run, err := s.Pauses.UnpauseRun(t.Context(), nil, ids[0], store.Why{})
 				if run.RunID != ids[0] || run.Queue != "queue" {
 					t.Errorf("to be told %+v", run)
 				}
 				return err
 			})
-			if events, err := direct.RunEvents(t.Context(), ids[0]); err != nil || len(events) != 2 ||
+			if events, err := direct.Runs.Events(t.Context(), ids[0]); err != nil || len(events) != 2 ||
 				events[0].Event != store.EventPaused || events[1].Event != store.EventUnpaused {
 				t.Errorf("events %+v, %v", events, err)
 			}
-			if n, err := direct.Pauses(t.Context(), direct.pool, 9); err != nil || len(n) > 0 {
+			if n, err := direct.View.Pauses(t.Context(), direct.pool, 9); err != nil || len(n) > 0 {
 				t.Errorf("left %+v, %v", n, err)
 			}
 		})

@@ -33,7 +33,7 @@ func TestCallOnAConnectionThatIsBeingClosed(t *testing.T) {
 		t.Fatal("the trace does not show what is sent")
 	}
 	sent.Reset()
-	if _, err := newBoth(db.Pool, "test").Pauses(t.Context(), conn, 1); err == nil {
+	if _, err := newBoth(db.Pool, "test").View.Pauses(t.Context(), conn, 1); err == nil {
 		t.Error("a closed connection has answered")
 	}
 	if sent.Len() > 0 {

@@ -19,16 +19,16 @@ func TestScheduleIsNoRun(t *testing.T) {
 	if c := claim(t, s, request(5)); len(c.Runs) != 0 {
 		t.Errorf("claimed %v", c.Runs)
 	}
-	_, err := s.Run(t.Context(), template.ID)
+	_, err := s.Runs.Get(t.Context(), template.ID)
 	wantError(t, err, store.ErrRunNotFound)
-	_, err = newBoth(s.pool, "other").Schedule(t.Context(), template.ID)
+	_, err = newBoth(s.pool, "other").Schedules.Get(t.Context(), template.ID)
 	wantError(t, err, store.ErrScheduleNotFound)
 
 	edit(t, s, nil, template.ID, &store.Edit{Fire: &store.Firing{
 		Template: template.ID, Runs: []store.TickRun{{RunID: uuid.Must(uuid.NewV7())}},
 		Cursor: template.Cursor, Next: template.Next,
 	}, Delete: true})
-	_, err = s.Schedule(t.Context(), template.ID)
+	_, err = s.Schedules.Get(t.Context(), template.ID)
 	wantError(t, err, store.ErrScheduleNotFound)
 	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Limit: 10, Payloads: true})
 	if err != nil || len(list) != 1 || string(list[0].Input) != "input" || list[0].Schedule != "s" ||

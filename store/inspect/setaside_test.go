@@ -32,7 +32,7 @@ func setsAside(t *testing.T, s *both, n int) *store.ClaimedRun {
 
 func messagesOf(t *testing.T, s *both, run uuid.UUID) []StoredMessage {
 	t.Helper()
-	got, err := s.Messages(t.Context(), run, MessageFilter{Limit: 100})
+	got, err := s.View.Messages(t.Context(), run, MessageFilter{Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +58,12 @@ func TestSetAside(t *testing.T) {
 				t.Errorf("message %+v", m)
 			}
 		}
-		inbox, err := s.Inbox(t.Context(), []uuid.UUID{r.RunID})
+		inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{r.RunID})
 		if err != nil || len(inbox[r.RunID].Signals) > 0 {
 			t.Errorf("it is in the inbox: %+v, %v", inbox[r.RunID], err)
 		}
-		if page, more, err := s.UnreadOfName(t.Context(), r.RunID, "signal", 0); err != nil || len(page) > 0 || more {
+		if page, more, err := s.Messages.UnreadOfName(t.Context(), r.RunID, "signal", 0); err != nil || len(page) > 0 ||
+			more {
 			t.Errorf("it is in a page: %+v, more %t, %v", page, more, err)
 		}
 		if n, _, err := s.InboxOf(t.Context(), &store.Run{RunID: r.RunID}, true); err != nil || n != 1 {
@@ -75,10 +76,10 @@ func TestSetAside(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		r := setsAside(t, s, 3)
-		if err := s.DropMessage(t.Context(), nil, r.RunID, "1", store.Why{}); err != nil {
+		if err := s.Messages.Drop(t.Context(), nil, r.RunID, "1", store.Why{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.RedeliverMessage(t.Context(), nil, r.RunID, "2", store.Why{}); err != nil {
+		if _, err := s.Messages.Redeliver(t.Context(), nil, r.RunID, "2", store.Why{}); err != nil {
 			t.Fatal(err)
 		}
 		send(t, s, messageTo(r.RunID, "4"))
@@ -121,7 +122,7 @@ func TestRedeliverToAFullInbox(t *testing.T) {
 		if in {
 			tx = begin(t, s)
 		}
-		if _, err := s.RedeliverMessage(t.Context(), tx, r.RunID, "1", store.Why{}); !errors.Is(err,
+		if _, err := s.Messages.Redeliver(t.Context(), tx, r.RunID, "1", store.Why{}); !errors.Is(err,
 			store.ErrInboxFull) {
 			t.Errorf("%s: error %v, want ErrInboxFull", name, err)
 		}
@@ -134,11 +135,11 @@ func TestRedeliverToAFullInbox(t *testing.T) {
 			t.Errorf("%s: %d messages are set aside, %v", name, n, err)
 		}
 	}
-	if events, err := s.RunEvents(t.Context(), r.RunID); err != nil || len(events) > 0 {
+	if events, err := s.Runs.Events(t.Context(), r.RunID); err != nil || len(events) > 0 {
 		t.Errorf("events %+v, %v", events, err)
 	}
 	exec(t, s.pool, `DELETE FROM kagzi.signals WHERE signal_id = 'other1'`)
-	if _, err := s.RedeliverMessage(t.Context(), nil, r.RunID, "1", store.Why{}); err != nil {
+	if _, err := s.Messages.Redeliver(t.Context(), nil, r.RunID, "1", store.Why{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -152,7 +153,7 @@ func TestLostSetAside(t *testing.T) {
 		send(t, direct, messageTo(r.RunID, "1"))
 		f := &store.Flush{Aside: []*store.SetAside{aside(r, 1)}, Suspensions: []*store.Suspension{sleep(r, time.Hour)}}
 		drop := lose(proxy, "SET set_aside_at")
-		wantAway(t, s.Flush(t.Context(), f))
+		wantAway(t, s.Records.Flush(t.Context(), f))
 		happened(t, drop)
 		if n, _, err := direct.InboxOf(t.Context(), &store.Run{RunID: r.RunID}, true); err != nil || (n == 1) != done {
 			t.Fatalf("the server did it: %d, %v; want %t", n, err, done)
@@ -175,7 +176,7 @@ func TestLostDropMessage(t *testing.T) {
 				s, direct, proxy := losing(t)
 				r := setsAside(t, direct, 2)
 				drop := lose(proxy, part)
-				err := s.DropMessage(t.Context(), nil, r.RunID, "1", store.Why{Actor: "ada"})
+				err := s.Messages.Drop(t.Context(), nil, r.RunID, "1", store.Why{Actor: "ada"})
 				happened(t, drop)
 				if err != nil {
 					t.Fatal(err)
@@ -183,7 +184,7 @@ func TestLostDropMessage(t *testing.T) {
 				if got := messagesOf(t, direct, r.RunID); len(got) != 1 || got[0].ID != "2" {
 					t.Errorf("messages %+v", got)
 				}
-				if events, err := direct.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 ||
+				if events, err := direct.Runs.Events(t.Context(), r.RunID); err != nil || len(events) != 1 ||
 					events[0].Event != store.EventMessageDropped {
 					t.Errorf("events %+v, %v", events, err)
 				}
@@ -203,7 +204,7 @@ func TestLostRedeliverMessage(t *testing.T) {
 				s, direct, proxy := losing(t)
 				r := setsAside(t, direct, 1)
 				drop := lose(proxy, part)
-				found, err := s.RedeliverMessage(t.Context(), nil, r.RunID, "1", store.Why{Actor: "ada"})
+				found, err := s.Messages.Redeliver(t.Context(), nil, r.RunID, "1", store.Why{Actor: "ada"})
 				happened(t, drop)
 				if err != nil || found.RunID != r.RunID || !found.Running {
 					t.Fatalf("found %+v, %v", found, err)
@@ -215,7 +216,7 @@ func TestLostRedeliverMessage(t *testing.T) {
 				if row := readRow(t, direct.pool, r.RunID); row.Wakeups != 2 {
 					t.Errorf("%d wakeups, want 2", row.Wakeups)
 				}
-				if events, err := direct.RunEvents(t.Context(), r.RunID); err != nil || len(events) != 1 ||
+				if events, err := direct.Runs.Events(t.Context(), r.RunID); err != nil || len(events) != 1 ||
 					events[0].Event != store.EventMessageRedelivered {
 					t.Errorf("events %+v, %v", events, err)
 				}

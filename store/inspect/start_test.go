@@ -85,16 +85,17 @@ func TestRunAndList(t *testing.T) {
 	}
 
 	for _, id := range []uuid.UUID{uuid.New(), template} {
-		_, err := s.Run(t.Context(), id)
+		_, err := s.Runs.Get(t.Context(), id)
 		wantError(t, err, store.ErrRunNotFound)
 	}
-	_, err := newBoth(s.pool, "other").Run(t.Context(), ids[0])
+	_, err := newBoth(s.pool, "other").Runs.Get(t.Context(), ids[0])
 	wantError(t, err, store.ErrRunNotFound)
-	if ended, missing, err := newBoth(s.pool, "other").Ended(t.Context(), ids[4:5], 0); err != nil || len(ended) != 0 ||
+	if ended, missing, err := newBoth(s.pool, "other").Runs.Ended(t.Context(), ids[4:5], 0); err != nil ||
+		len(ended) != 0 ||
 		len(missing) != 1 {
 		t.Errorf("another namespace's: %v, %v, %v", ended, missing, err)
 	}
-	if ended, missing, err := s.Ended(t.Context(), ids[3:5], 0); err != nil || len(ended) != 1 ||
+	if ended, missing, err := s.Runs.Ended(t.Context(), ids[3:5], 0); err != nil || len(ended) != 1 ||
 		ended[0].Status != store.Cancelled || ended[0].ErrorKind != "cancelled" || len(missing) != 0 {
 		t.Errorf("ended %+v, missing %v, error %v", ended, missing, err)
 	}

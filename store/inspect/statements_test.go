@@ -49,8 +49,8 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	ok("check rights", s.CheckRights(t.Context()))
 	w := worker()
 	w.Handlers = []string{"type/1", "it's \\ \"odd\", {x}, é, NULL/7"}
-	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	_, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{
+	ok("register", s.Workers.Register(t.Context(), s.pool, w))
+	_, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{
 		Number: 1, Worker: w.ID, Queues: w.Queues, Active: 1,
 		Counts: store.Counts{Completed: 2, Failed: 3},
 	})
@@ -66,9 +66,9 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		newRun(func(r *store.NewRun) { r.At = time.Now().Add(-time.Minute) }), newRun(withPriority(1)),
 	}
 	runs = append(runs, newRun(withParent(runs[3].RunID)))
-	started, err := s.Start(t.Context(), nil, runs)
+	started, err := s.Starts.Start(t.Context(), nil, runs)
 	ok("start", err)
-	again, err := s.Start(t.Context(), nil,
+	again, err := s.Starts.Start(t.Context(), nil,
 		[]store.NewRun{newRun(withID(odd), func(r *store.NewRun) { r.InputHash = []byte{0, 1, 0xff} }), runs[1]})
 	ok("start again", err)
 	if len(again) != 2 || again[0] != (store.StartedRun{RunID: runs[0].RunID, Existed: true}) ||
@@ -76,7 +76,7 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		t.Fatalf("started again %+v, before %+v", again, started)
 	}
 	for range 2 {
-		_, err = s.Signal(t.Context(), nil, store.Message{
+		_, err = s.Messages.Send(t.Context(), nil, store.Message{
 			RunID: runs[1].RunID, Name: odd, ID: odd,
 			Payload: []byte{0, 0xff, '\\'},
 		})
@@ -85,18 +85,18 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	withMessage := newRun(withID(odd), func(r *store.NewRun) {
 		r.InputHash, r.Messages = []byte{0, 1, 0xff}, []store.Message{{Name: odd, ID: "1", Payload: []byte{}}}
 	})
-	again, err = s.Start(t.Context(), nil, []store.NewRun{withMessage})
+	again, err = s.Starts.Start(t.Context(), nil, []store.NewRun{withMessage})
 	ok("signal with start", err)
 	if len(again) != 1 || !again[0].Existed || again[0].Signalled == nil {
 		t.Errorf("signalled with start: %+v", again)
 	}
-	inbox, err := s.Inbox(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
+	inbox, err := s.Messages.Inbox(t.Context(), []uuid.UUID{runs[0].RunID, runs[1].RunID})
 	ok("inbox", err)
 	if n := inbox[runs[1].RunID]; n.Wakeups != 1 || len(n.Signals) != 1 || n.Signals[0].Name != odd ||
 		string(n.Signals[0].Payload) != "\x00\xff\\" {
 		t.Errorf("inbox %+v", n)
 	}
-	id, err := s.Find(t.Context(), nil, odd)
+	id, err := s.Runs.Find(t.Context(), nil, odd)
 	ok("find", err)
 	if id != runs[0].RunID {
 		t.Errorf("found %v", id)
@@ -109,9 +109,9 @@ func life(t *testing.T, s *both, plain pg.DB) {
 			{Type: odd, Versions: []int{7}, Default: 7},
 		}
 	})
-	c, err := s.Claim(t.Context(), req)
+	c, err := s.Claims.Claim(t.Context(), req)
 	ok("claim", err)
-	under, err := s.ResolveClaim(t.Context(), req)
+	under, err := s.Claims.Resolve(t.Context(), req)
 	ok("claimed under", err)
 	if len(c.Runs) != 5 || len(under.Runs) != 5 {
 		t.Fatalf("claimed %d, found %d of 5", len(c.Runs), len(under.Runs))
@@ -125,7 +125,7 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		r(1).Version != 1 || r(0).DeadlineAt.IsZero() {
 		t.Errorf("claimed %+v", r(0))
 	}
-	ok("reset recoveries", s.ResetRecoveries(t.Context(), held(r(0))))
+	ok("reset recoveries", s.Leases.ResetRecoveries(t.Context(), held(r(0))))
 	states, terms := extend(t, s, time.Hour, r(0), r(1))
 	if len(states) != 2 || !states[0].Holds || len(terms) != 2 {
 		t.Errorf("states %+v, terms %v", states, terms)
@@ -151,7 +151,7 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		},
 	}
 	for i := range 2 { // the second time as after a lost answer
-		ok("flush", s.Flush(t.Context(), f))
+		ok("flush", s.Records.Flush(t.Context(), f))
 		for _, x := range f.Suspensions {
 			wantOutcome(t, fmt.Sprint("suspend ", i), x.Outcome, store.Done)
 		}
@@ -163,9 +163,9 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	if row := readRow(t, plain, r(3).RunID); row.Wakeups != 1 || !row.Due {
 		t.Errorf("the parent %+v", row)
 	}
-	h, err := s.History(t.Context(), []uuid.UUID{r(0).RunID, r(1).RunID})
+	h, err := s.Histories.Latest(t.Context(), []uuid.UUID{r(0).RunID, r(1).RunID})
 	ok("history", err)
-	loaded, err := s.Load(t.Context(), store.LoadRequest{
+	loaded, err := s.Histories.Load(t.Context(), store.LoadRequest{
 		Runs: []uuid.UUID{runs[0].RunID}, Woken: []uuid.UUID{runs[1].RunID},
 		Most: 1 << 20, Timeout: time.Minute,
 	})
@@ -173,9 +173,9 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	if len(loaded.Steps[runs[0].RunID]) == 0 || len(loaded.More) > 0 {
 		t.Errorf("loaded %+v", loaded)
 	}
-	_, err = s.LoadSize(t.Context(), runs[0].RunID, time.Minute)
+	_, err = s.Histories.Size(t.Context(), runs[0].RunID, time.Minute)
 	ok("load size", err)
-	evidence, err := s.CrashLoopEvidence(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
+	evidence, err := s.Histories.CrashLoopEvidence(t.Context(), runs[0].RunID, time.Now().Add(-time.Hour), time.Minute)
 	ok("evidence", err)
 	if !evidence.Progress || evidence.Children {
 		t.Errorf("evidence %+v", evidence)
@@ -204,7 +204,7 @@ func life(t *testing.T, s *both, plain pg.DB) {
 		h[r(0).RunID][0].StepID != odd || len(h[r(1).RunID]) != 2 {
 		t.Errorf("history %+v", h)
 	}
-	steps, err := s.StepAttempts(t.Context(), r(1).RunID, store.StepPayloads{All: true})
+	steps, err := s.Histories.Attempts(t.Context(), r(1).RunID, store.StepPayloads{All: true})
 	ok("steps", err)
 	for _, st := range steps {
 		if st.StepID == "step" && (st.Error != odd || st.WakeAt.IsZero() || st.Output != nil || !st.Permanent) ||
@@ -214,10 +214,10 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	}
 	tx := begin(t, s)
 	ok("lock timeout", func() error { _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = 0`); return err }())
-	made, err := s.RecordIn(t.Context(), tx, nil, record(r(0), "tx", "x"))
+	made, err := s.Records.WriteIn(t.Context(), tx, nil, record(r(0), "tx", "x"))
 	ok("record in", err)
 	commit(t, tx)
-	row, holds, err := s.StepResult(t.Context(), held(r(0)), "tx", 1)
+	row, holds, err := s.Records.StepResult(t.Context(), held(r(0)), "tx", 1)
 	ok("step result", err)
 	if !made.Written || row == nil || !holds {
 		t.Errorf("written %t, %+v, %t", made.Written, row, holds)
@@ -228,23 +228,23 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	ok("begin", err)
 	lockRow(t, tx, r(0).RunID)
 	f = &store.Flush{Records: []*store.Record{record(r(0), "busy", "x")}}
-	ok("flush", s.Flush(t.Context(), f))
+	ok("flush", s.Records.Flush(t.Context(), f))
 	wantOutcome(t, "record", f.Records[0].Outcome, store.Busy)
 	ok("rollback", tx.Rollback(t.Context()))
 
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, r(0).RunID, store.Why{}, 0)))
-	resumed, err := s.Resume(t.Context(), nil, r(0).RunID, store.Why{})
+	ok("cancel", cancelled(s.Runs.Cancel(t.Context(), nil, r(0).RunID, store.Why{}, 0)))
+	resumed, err := s.Runs.Resume(t.Context(), nil, r(0).RunID, store.Why{})
 	ok("resume", err)
 	if resumed != (store.Resumed{Queue: "queue"}) {
 		t.Errorf("resumed %+v", resumed)
 	}
 	verbs(t, s, r(0).RunID, odd)
-	ended, missing, err := s.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()}, 0)
+	ended, missing, err := s.Runs.Ended(t.Context(), []uuid.UUID{r(1).RunID, uuid.New()}, 0)
 	ok("ended", err)
 	if len(ended) != 1 || ended[0].Error != odd || len(missing) != 1 {
 		t.Errorf("ended %+v, missing %v", ended, missing)
 	}
-	got, err := s.Run(t.Context(), r(2).RunID)
+	got, err := s.Runs.Get(t.Context(), r(2).RunID)
 	ok("run", err)
 	if got.WaitingOn != odd || got.Error != odd {
 		t.Errorf("run %+v", got)
@@ -270,30 +270,30 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	}
 	_, err = s.DueWork(t.Context(), s.pool)
 	ok("due work", err)
-	ranges, _, err := s.RetentionRanges(t.Context(), 0)
+	ranges, _, err := s.Deletions.RetentionRanges(t.Context(), 0)
 	ok("begin walk", err)
-	_, _, err = s.KeyStatistics(t.Context())
+	_, _, err = s.Deletions.KeyStatistics(t.Context())
 	ok("key statistics", err)
 	keep := store.Retention{
 		Completed: time.Microsecond, Failed: time.Microsecond,
 		Workflows: map[string]time.Duration{odd: time.Hour},
 	}
-	over, _, err := s.ExpiredRuns(t.Context(), keep, store.Range{After: ranges[0].After, End: uuid.Max}, 100,
+	over, _, err := s.Deletions.Expired(t.Context(), keep, store.Range{After: ranges[0].After, End: uuid.Max}, 100,
 		time.Minute)
 	ok("old", err)
-	pruned, err := s.Prune(t.Context(), keep, over, 2)
+	pruned, err := s.Deletions.Prune(t.Context(), keep, over, 2)
 	ok("prune", err)
 	if len(over) != 2 || len(pruned.Long) != 1 {
 		t.Fatalf("old %v, pruned %+v", over, pruned)
 	}
-	gone, err := s.PruneSteps(t.Context(), pruned.Long[0], 2)
+	gone, err := s.Deletions.PruneSteps(t.Context(), pruned.Long[0], 2)
 	ok("prune steps", err)
-	rest, err := s.Prune(t.Context(), keep, over, 2)
+	rest, err := s.Deletions.Prune(t.Context(), keep, over, 2)
 	ok("prune", err)
 	if gone != 3 || rest.Deleted != 1 { // two steps and a message
 		t.Errorf("%d steps gone, pruned %+v", gone, rest)
 	}
-	ok("drain", s.DrainingWorker(t.Context(), s.pool, w.ID))
+	ok("drain", s.Workers.Draining(t.Context(), s.pool, w.ID))
 	if _, err := plain.Exec(t.Context(),
 		`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 hour'`); err != nil {
 		t.Fatal(err)
@@ -303,17 +303,18 @@ func life(t *testing.T, s *both, plain pg.DB) {
 	if len(lost) != 1 || lost[0].Types[0] != "type" || lost[0].LeaseTimeout != time.Minute {
 		t.Errorf("lost %+v", lost)
 	}
-	ok("stop", s.StoppedWorker(t.Context(), s.pool, w.ID, store.Counts{}))
+	ok("stop", s.Workers.Stopped(t.Context(), s.pool, w.ID, store.Counts{}))
 	registry(t, s, odd)
-	_, err = s.Start(t.Context(), nil, []store.NewRun{newRun(withID(odd+"policy"), ifEnded(store.StartIfFailed))})
+	_, err = s.Starts.Start(t.Context(), nil,
+		[]store.NewRun{newRun(withID(odd+"policy"), ifEnded(store.StartIfFailed))})
 	ok("start if failed", err)
-	out, err := s.Start(t.Context(), nil,
+	out, err := s.Starts.Start(t.Context(), nil,
 		[]store.NewRun{newRun(withID(odd+"policy"), ifActive(store.ReplaceActive), ifEnded(store.RejectEnded))})
 	if got := outcome(out, err); got != "replaced" {
 		t.Errorf("replace: %s", got)
 	}
-	ok("cancel", cancelled(s.Cancel(t.Context(), nil, out[0].RunID, store.Why{}, 0)))
-	if got := outcome(s.Start(t.Context(), nil, []store.NewRun{newRun(withID(odd+"policy"),
+	ok("cancel", cancelled(s.Runs.Cancel(t.Context(), nil, out[0].RunID, store.Why{}, 0)))
+	if got := outcome(s.Starts.Start(t.Context(), nil, []store.NewRun{newRun(withID(odd+"policy"),
 		ifEnded(store.RejectEnded))})); got !=
 		"taken" {
 		t.Errorf("reject: %s", got)
@@ -324,7 +325,7 @@ func life(t *testing.T, s *both, plain pg.DB) {
 func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 	t.Helper()
 	tx := begin(t, s)
-	if err := cancelled(s.Cancel(t.Context(), tx, id, store.Why{}, 0)); err != nil {
+	if err := cancelled(s.Runs.Cancel(t.Context(), tx, id, store.Why{}, 0)); err != nil {
 		t.Error(err)
 	}
 	input := []byte{0, 0xff, '\\', '"', ','}
@@ -333,7 +334,7 @@ func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 		Run: id, New: fork, Step: odd, ExternalID: "fork " + odd, Version: 7, Replace: true,
 		Input: input, Why: store.Why{Reason: odd},
 	}, {Run: id, New: restart, Why: store.Why{Reason: odd}}} {
-		if work, err := s.Restart(t.Context(), tx, r); err != nil || work.Queue != "queue" || work.Type != "type" {
+		if work, err := s.Runs.Restart(t.Context(), tx, r); err != nil || work.Queue != "queue" || work.Type != "type" {
 			t.Errorf("%+v, error %v", work, err)
 		}
 	}
@@ -345,11 +346,12 @@ func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 		Queue: odd, Priority: 1, SetDue: true, At: time.Now().Add(time.Hour), SetVersion: true, Version: 3,
 		SetMetadata: true, Metadata: []byte(`{"k": "it's"}`),
 	}
-	if due, err := s.Update(t.Context(), tx, fork, all, store.Why{Reason: odd, Actor: odd}); err != nil ||
+	if due, err := s.Runs.Update(t.Context(), tx, fork, all, store.Why{Reason: odd, Actor: odd}); err != nil ||
 		due[0].Queue != odd {
 		t.Errorf("%+v, error %v", due, err)
 	}
-	if ids, err := s.Delete(t.Context(), tx, id, store.Why{Reason: odd, Actor: odd}, true); err != nil || ids[0] != id {
+	if ids, err := s.Deletions.Delete(t.Context(), tx, id, store.Why{Reason: odd, Actor: odd}, true); err != nil ||
+		ids[0] != id {
 		t.Errorf("%v, error %v", ids, err)
 	}
 	if got := one[[]byte](t, tx, `SELECT input FROM kagzi.workflow_runs WHERE run_id = $1`,
@@ -370,7 +372,7 @@ func verbs(t *testing.T, s *both, id uuid.UUID, odd string) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	events, err := s.RunEvents(t.Context(), id)
+	events, err := s.Runs.Events(t.Context(), id)
 	if err != nil || len(events) != 2 || events[0].Event != store.EventCancelled ||
 		events[1].Event != store.EventResumed {
 		t.Errorf("events %+v, error %v", events, err)
@@ -392,39 +394,39 @@ func registry(t *testing.T, s *both, odd string) {
 		PID: 1 << 30, Start: time.Now(),
 		Server: one[time.Time](t, s.pool, `SELECT pg_postmaster_start_time()`),
 	}
-	ok("register", s.RegisterWorker(t.Context(), s.pool, w))
-	ok("register", s.RegisterWorker(t.Context(), s.pool, v))
-	fleet, err := s.CheckFleet(t.Context())
+	ok("register", s.Workers.Register(t.Context(), s.pool, w))
+	ok("register", s.Workers.Register(t.Context(), s.pool, v))
+	fleet, err := s.Workers.CheckFleet(t.Context())
 	ok("gone", err)
 	if gone := fleet.Disconnected; len(gone) != 1 || gone[0].ID != w.ID || fleet.Watched != 1 || fleet.Workers != 2 {
 		t.Errorf("fleet %+v", fleet)
 	}
-	ok("drain", s.Drain(t.Context(), nil, w.ID, store.Why{}))
+	ok("drain", s.Workers.Drain(t.Context(), nil, w.ID, store.Why{}))
 	f := WorkerFilter{
 		Status: []string{store.Draining}, Queue: odd, Type: odd, Labels: []byte(`{"k": "it's"}`), Limit: 5,
 	}
-	page, total, err := s.Workers(t.Context(), f)
+	page, total, err := s.View.Workers(t.Context(), f)
 	ok("workers", err)
 	if len(page) != 1 || page[0].ID != w.ID || page[0].Types[0] != odd || total != 1 {
 		t.Errorf("%+v, %d in all", page, total)
 	}
 	f.After = w.ID
-	page, total, err = s.Workers(t.Context(), f)
+	page, total, err = s.View.Workers(t.Context(), f)
 	ok("workers", err)
 	if len(page) != 0 || total != 1 {
 		t.Errorf("%+v, %d in all", page, total)
 	}
-	asked, err := s.DrainQueue(t.Context(), nil, v.Queues[0], store.Why{})
+	asked, err := s.Workers.DrainQueue(t.Context(), nil, v.Queues[0], store.Why{})
 	ok("drain queue", err)
 	if len(asked) != 1 || asked[0] != v.ID {
 		t.Errorf("asked %v", asked)
 	}
-	lost, err := s.ReleaseUnresponsive(t.Context(), fleet.Disconnected, odd)
+	lost, err := s.Workers.ReleaseUnresponsive(t.Context(), fleet.Disconnected, odd)
 	ok("release", err)
 	if len(lost) != 1 || !slices.Equal(lost[0].Queues, w.Queues) {
 		t.Errorf("lost %+v", lost)
 	}
-	_, err = s.ForceOffline(t.Context(), nil, v.ID, odd, store.Why{})
+	_, err = s.Workers.ForceOffline(t.Context(), nil, v.ID, odd, store.Why{})
 	ok("force offline", err)
 	row, err := s.Worker(t.Context(), v.ID)
 	ok("worker", err)
@@ -433,6 +435,6 @@ func registry(t *testing.T, s *both, odd string) {
 	if row.Status != store.Offline || row.StoppedAt.IsZero() || len(log) != 3 || log[2].Detail != odd {
 		t.Errorf("%+v, %+v", row, log)
 	}
-	_, err = s.PruneWorkers(t.Context(), time.Hour, 10)
+	_, err = s.Workers.Prune(t.Context(), time.Hour, 10)
 	ok("prune", err)
 }

@@ -74,7 +74,7 @@ func TestStatsCounts(t *testing.T) {
 	loadStats(t, s, "test", "queue", "undone", store.Sleeping, "-1 hour", "", 2)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET outcome = '{}' WHERE workflow_type = 'undone'`)
 	for _, p := range []store.Pause{{Type: "stopped"}, {Queue: "queue", Key: store.Key{Name: "stopped"}}} {
-		if _, err := s.Pause(t.Context(), nil, p); err != nil {
+		if _, err := s.Pauses.Pause(t.Context(), nil, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,7 +208,7 @@ func TestStatsOfWorkersAndFailures(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
 	w := register(t, s)
-	if _, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{
 		Number: 1, Worker: w.ID, Queues: w.Queues, Active: 3,
 		Rates: store.Rates{Completed: 1, Failed: 2, Steps: 3},
 	}); err != nil {

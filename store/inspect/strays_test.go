@@ -26,7 +26,7 @@ func TestUnextendedRuns(t *testing.T) {
 		}
 		change(&w)
 		exec(t, s.pool, `DELETE FROM kagzi.workers`)
-		if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+		if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,7 +16,7 @@ func TestReleaseInSeveralQueues(t *testing.T) {
 	s := open(t)
 	w := worker()
 	w.Queues = []string{"queue", "other"}
-	if err := s.RegisterWorker(t.Context(), s.pool, w); err != nil {
+	if err := s.Workers.Register(t.Context(), s.pool, w); err != nil {
 		t.Fatal(err)
 	}
 	var held []uuid.UUID
@@ -28,18 +28,18 @@ func TestReleaseInSeveralQueues(t *testing.T) {
 		}
 		held = append(held, runs[0].RunID)
 	}
-	if _, err := s.Heartbeat(t.Context(), s.pool, store.Heartbeat{
+	if _, err := s.Workers.Heartbeat(t.Context(), s.pool, store.Heartbeat{
 		Number: 1, Worker: w.ID, Queues: w.Queues[:1],
 		LeftQueues: w.Queues[1:],
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for queue, want := range map[string]int{"queue": 1, "other": 0} {
-		if page, total, err := s.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil ||
+		if page, total, err := s.View.Workers(t.Context(), WorkerFilter{Queue: queue, Limit: 10}); err != nil ||
 			len(page) != want || total != want {
 			t.Errorf("workers of queue %q: %+v, %d, %v", queue, page, total, err)
 		}
-		if asked, err := s.DrainQueue(t.Context(), nil, queue, store.Why{}); err != nil || len(asked) != want {
+		if asked, err := s.Workers.DrainQueue(t.Context(), nil, queue, store.Why{}); err != nil || len(asked) != want {
 			t.Errorf("draining of queue %q asked %v, %v", queue, asked, err)
 		}
 	}

@@ -20,11 +20,11 @@ import (
 func TestRecordsTellOfWhatHappensToTheRun(t *testing.T) {
 	t.Parallel()
 	cancel := func(ctx context.Context, s *store.Store, id uuid.UUID) error {
-		_, err := s.Cancel(ctx, nil, id, store.Why{Reason: "a test"}, store.CancelGrace)
+		_, err := s.Runs.Cancel(ctx, nil, id, store.Why{Reason: "a test"}, store.CancelGrace)
 		return err
 	}
 	pause := func(ctx context.Context, s *store.Store, id uuid.UUID) error {
-		return s.PauseRun(ctx, nil, id, store.Why{Reason: "a test"})
+		return s.Pauses.PauseRun(ctx, nil, id, store.Why{Reason: "a test"})
 	}
 	for _, tc := range []struct {
 		name string

@@ -235,7 +235,7 @@ func TestWakeUpIsNotLost(t *testing.T) {
 		wf := kagzi.Define[struct{}, string]("wf")
 		w := kit.NewWorker(t, k.Client, kit.NotifiedOnly)
 		send := func(run kagzi.RunID, v string) { // without a notification: the suspension itself must find it
-			if _, err := store.New(k.Pool, "default").Signal(k.Ctx, nil,
+			if _, err := store.New(k.Pool, "default").Messages.Send(k.Ctx, nil,
 				store.Message{
 					RunID: uuid.MustParse(string(run)), Name: "approved", ID: v,
 					Payload: []byte(`"` + v + `"`),

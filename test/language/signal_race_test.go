@@ -85,7 +85,7 @@ func TestSignalWhileBusy(t *testing.T) {
 func signalQuietly(k *kit.Kit, run kagzi.RunID, v string) {
 	k.T.Helper()
 	m := store.Message{RunID: uuid.MustParse(string(run)), Name: "approved", ID: v, Payload: []byte(`"` + v + `"`)}
-	if _, err := store.New(k.Pool, "default").Signal(k.Ctx, nil, m); err != nil {
+	if _, err := store.New(k.Pool, "default").Messages.Send(k.Ctx, nil, m); err != nil {
 		k.T.Fatal(err)
 	}
 }

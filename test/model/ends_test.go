@@ -38,7 +38,7 @@ func (w *world) compensating(t *rapid.T) act {
 	id := w.runWhich(t, func(r *Run) bool { return r.Outcome != "" }).ID
 	locked := false
 	return changing("compensate", func(s *store.Store) error {
-		_, err := s.Compensate(ctx, id)
+		_, err := s.Ends.Compensate(ctx, id)
 		if locked = pg.Locked(err); locked {
 			return nil
 		}
@@ -81,7 +81,7 @@ func (w *world) endingOverdue(*rapid.T) act {
 		o := &store.Overdue{Kind: "deadline", Error: "text"}
 		for more := true; more; {
 			var err error
-			if _, more, err = s.EndOverdue(ctx, o); err != nil {
+			if _, more, err = s.Ends.EndOverdue(ctx, o); err != nil {
 				return err
 			}
 		}

@@ -42,7 +42,7 @@ func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 	return act{name: what, lease: h.Lease, send: func(s *store.Store) (answer string, err error) {
 		for range tries {
 			f := plan()
-			err, answer = s.Flush(ctx, f), ""
+			err, answer = s.Records.Flush(ctx, f), ""
 			busy := false
 			for _, x := range written(f) {
 				answer += x.text()
@@ -258,7 +258,7 @@ func (w *world) cancellingChildren(t *rapid.T) act { return cancellingChildrenOf
 
 func cancellingChildrenOf(h held) act {
 	a := changing("cancel children", func(s *store.Store) error {
-		_, err := s.CancelChildren(ctx, h.HeldRun)
+		_, err := s.Ends.CancelChildren(ctx, h.HeldRun)
 		return err
 	}, func(m *Model) error { return m.CancelChildren(h.RunID, h.Lease) })
 	a.lease = h.Lease

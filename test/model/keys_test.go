@@ -32,7 +32,7 @@ func (w *world) limitingQueue(t *rapid.T) act {
 		KeyBurst: drawn(t, "key's burst", 0, 0, 0, 1, 2), Held: number(t, "held", 2) == 0,
 	}
 	return changing("limit the queue", func(s *store.Store) error {
-		return s.SetQueue(ctx, store.QueueLimits{
+		return s.Limits.SetQueue(ctx, store.QueueLimits{
 			Queue: "queue", MaxRunning: q.Max, Rate: rate(q.Burst), EachKey: store.KeyLimits{
 				MaxRunning: q.KeyMax,
 				Rate:       rate(q.KeyBurst),
@@ -52,7 +52,8 @@ func (w *world) limitingKey(t *rapid.T) act {
 	k, l := store.Key{Name: drawn(t, "key", "k", "l")},
 		KeyLimit{Max: drawn(t, "max", 0, 1, 2), Burst: drawn(t, "burst", 0, 0, 1, 2)}
 	return changing("limit a key", func(s *store.Store) error {
-		return s.SetKey(ctx, "queue", k.Name, store.KeyLimits{MaxRunning: l.Max, Rate: rate(l.Burst)}, store.Why{})
+		return s.Limits.SetKey(ctx, "queue", k.Name, store.KeyLimits{MaxRunning: l.Max, Rate: rate(l.Burst)},
+			store.Why{})
 	}, func(m *Model) error {
 		m.SetKey(k, l)
 		return nil

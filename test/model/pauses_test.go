@@ -34,7 +34,7 @@ func (p Work) pause(parks bool) store.Pause {
 func (w *world) pausingWork(t *rapid.T) act {
 	work, parks := w.work(t), number(t, "parks", 2) == 0
 	return changing("pause work", func(s *store.Store) error {
-		_, err := s.Pause(ctx, nil, work.pause(parks))
+		_, err := s.Pauses.Pause(ctx, nil, work.pause(parks))
 		return err
 	}, func(m *Model) error {
 		m.PauseWork(work, parks)
@@ -54,7 +54,7 @@ func (w *world) unpausingWork(t *rapid.T) act {
 		percent = 0
 	}
 	return changing("unpause work", func(s *store.Store) error {
-		_, err := s.Unpause(ctx, nil, work.pause(false), percent)
+		_, err := s.Pauses.Unpause(ctx, nil, work.pause(false), percent)
 		return err
 	}, func(m *Model) error { return m.UnpauseWork(work, percent) })
 }

@@ -25,7 +25,7 @@ func (w *world) signalAgain(t *rapid.T) {
 
 func sending(m store.Message) act {
 	return changing("signal", func(s *store.Store) error {
-		_, err := s.Signal(ctx, nil, m)
+		_, err := s.Messages.Send(ctx, nil, m)
 		return err
 	}, func(model *Model) error { return model.Signal(m.RunID, m.ID) })
 }
@@ -42,7 +42,7 @@ func changing(name string, send func(*store.Store) error, apply func(*Model) err
 func (w *world) cancelling(t *rapid.T) act {
 	id := w.run(t)
 	return changing("cancel", func(s *store.Store) error {
-		_, err := s.Cancel(ctx, nil, id, store.Why{}, far)
+		_, err := s.Runs.Cancel(ctx, nil, id, store.Why{}, far)
 		return err
 	}, func(m *Model) error { return m.Cancel(id, false) })
 }
@@ -50,7 +50,7 @@ func (w *world) cancelling(t *rapid.T) act {
 func (w *world) terminating(t *rapid.T) act {
 	id := w.run(t)
 	return changing("terminate", func(s *store.Store) error {
-		_, err := s.Terminate(ctx, nil, id, store.Why{})
+		_, err := s.Runs.Terminate(ctx, nil, id, store.Why{})
 		return err
 	}, func(m *Model) error { return m.Cancel(id, true) })
 }
@@ -65,7 +65,7 @@ func (w *world) resuming(t *rapid.T) act {
 		}
 	}
 	return changing("resume", func(s *store.Store) error {
-		_, err := s.Resume(ctx, nil, id, store.Why{})
+		_, err := s.Runs.Resume(ctx, nil, id, store.Why{})
 		return err
 	}, func(m *Model) error { return m.Resume(id) })
 }
@@ -78,21 +78,21 @@ func (w *world) forking(t *rapid.T) act {
 func (w *world) restartingAt(t *rapid.T, step string) act {
 	r := store.Restart{Run: w.run(t), New: uuid.Must(uuid.NewV7()), Step: step}
 	return changing("restart", func(s *store.Store) error {
-		_, err := s.Restart(ctx, nil, r)
+		_, err := s.Runs.Restart(ctx, nil, r)
 		return err
 	}, func(m *Model) error { return m.Restart(r.Run, r.New, step) })
 }
 
 func (w *world) pausing(t *rapid.T) act {
 	id := w.runWhich(t, func(*Run) bool { return true }).ID
-	return changing("pause", func(s *store.Store) error { return s.PauseRun(ctx, nil, id, store.Why{}) },
+	return changing("pause", func(s *store.Store) error { return s.Pauses.PauseRun(ctx, nil, id, store.Why{}) },
 		func(m *Model) error { return m.Pause(id) })
 }
 
 func (w *world) unpausing(t *rapid.T) act {
 	id := w.run(t)
 	return changing("unpause", func(s *store.Store) error {
-		_, err := s.UnpauseRun(ctx, nil, id, store.Why{})
+		_, err := s.Pauses.UnpauseRun(ctx, nil, id, store.Why{})
 		return err
 	}, func(m *Model) error { return m.Unpause(id) })
 }
@@ -100,7 +100,7 @@ func (w *world) unpausing(t *rapid.T) act {
 func (w *world) deleting(t *rapid.T) act {
 	id := w.run(t)
 	return changing("delete", func(s *store.Store) error {
-		_, err := s.Delete(ctx, nil, id, store.Why{}, false)
+		_, err := s.Deletions.Delete(ctx, nil, id, store.Why{}, false)
 		return err
 	}, func(m *Model) error { return m.Delete(id) })
 }
@@ -108,11 +108,11 @@ func (w *world) deleting(t *rapid.T) act {
 // examine reads the history and the inbox of a run, as an execution does.
 func (w *world) examine(t *rapid.T) {
 	id, s := w.run(t), w.store(t)
-	histories, err := s.History(ctx, []uuid.UUID{id})
+	histories, err := s.Histories.Latest(ctx, []uuid.UUID{id})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inboxes, err := s.Inbox(ctx, []uuid.UUID{id})
+	inboxes, err := s.Messages.Inbox(ctx, []uuid.UUID{id})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func editing(what, name string, change func(before *Schedule, hour int) *Schedul
 		return &store.Edit{Save: &save}, nil
 	}
 	return changing(what, func(s *store.Store) error {
-		_, err := s.EditSchedule(ctx, nil, scheduleID(name), edit)
+		_, err := s.Schedules.Edit(ctx, nil, scheduleID(name), edit)
 		return err
 	}, func(m *Model) error {
 		before, ok := m.Schedules[name]
@@ -143,7 +143,7 @@ func (w *world) firing(t *rapid.T) act {
 	}
 	return act{name: "fire", send: func(s *store.Store) (string, error) {
 		err := insist(func() error {
-			_, _, err := s.FireDue(ctx, 10, decide)
+			_, _, err := s.Schedules.FireDue(ctx, 10, decide)
 			return err
 		})
 		return answer, err
@@ -196,7 +196,7 @@ func (w *world) replacingFired(t *rapid.T) act {
 	ids := map[string]uuid.UUID{}
 	return changing("replace fired", func(s *store.Store) error {
 		return insist(func() error {
-			_, err := s.TickSchedule(ctx, scheduleID(name), time.Minute,
+			_, err := s.Schedules.Tick(ctx, scheduleID(name), time.Minute,
 				func(_ time.Time, t *store.Template) (*store.Edit, error) {
 					if t == nil || t.Paused || t.Overlap != timetable.OverlapCancelPrevious ||
 						tickOf(t.Cursor) != cursor {
@@ -218,7 +218,7 @@ func (w *world) releasingQueued(t *rapid.T) act {
 	beside := w.focus != nil
 	var released []uuid.UUID
 	return act{name: "release queued", send: func(s *store.Store) (string, error) {
-		runs, _, err := s.ReleaseQueued(ctx, func(run store.QueuedRun, err error) {
+		runs, _, err := s.Schedules.ReleaseQueued(ctx, func(run store.QueuedRun, err error) {
 			t.Errorf("run %s: %v", run.RunID, err)
 		})
 		for _, r := range runs {

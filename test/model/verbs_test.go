@@ -65,7 +65,7 @@ func (w *world) startAgain(t *rapid.T) {
 
 func startOf(n store.NewRun) act {
 	return act{name: "start", send: func(s *store.Store) (string, error) {
-		out, err := s.Start(ctx, nil, []store.NewRun{n})
+		out, err := s.Starts.Start(ctx, nil, []store.NewRun{n})
 		if err != nil {
 			return "", err
 		}
@@ -124,9 +124,9 @@ func (w *world) claiming(t *rapid.T) act {
 	lost := false
 	t.Logf("claim %+v, keys %+v", req, req.Keys)
 	return act{name: "claim", send: func(s *store.Store) (_ string, err error) {
-		if claim, err = s.Claim(ctx, req); pg.Unavailable(err) {
+		if claim, err = s.Claims.Claim(ctx, req); pg.Unavailable(err) {
 			lost = true
-			claim, err = s.ResolveClaim(ctx, req)
+			claim, err = s.Claims.Resolve(ctx, req)
 		}
 		for _, c := range claim.Runs {
 			if (c.Input == nil) != (lost || c.CrashLoopSuspect()) {
@@ -171,7 +171,7 @@ func (w *world) resolveClaim(t *rapid.T) {
 		panic(nothingToDo{})
 	}
 	req := pick(t, "claim", w.claims)
-	claim, err := w.store(t).ResolveClaim(ctx, req)
+	claim, err := w.store(t).Claims.Resolve(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func (w *world) heartbeat(t *rapid.T) {
 	h := w.lease(t)
 	s := w.store(t)
 	refuse := func(h store.HeldRun, err error) { t.Fatalf("run %v: %v", h.RunID, err) }
-	states, err := s.HeldStates(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, refuse)
+	states, err := s.Leases.HeldStates(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, refuse)
 	if err != nil || len(states) != 1 {
 		t.Fatalf("%d states, %v", len(states), err)
 	}
@@ -213,7 +213,7 @@ func (w *world) extending(t *rapid.T) act { return w.extendingOf(w.lease(t)) }
 func (w *world) extendingOf(h held) act {
 	extended, beside := false, w.focus != nil
 	return act{name: "extend", send: func(s *store.Store) (string, error) {
-		terms, err := s.ExtendLeases(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, leaseTimeout,
+		terms, err := s.Leases.Extend(ctx, s.Pool(), []store.HeldRun{h.HeldRun}, leaseTimeout,
 			func(store.HeldRun, error) {})
 		_, extended = terms[h.HeldRun]
 		return fmt.Sprint(extended), err
@@ -227,7 +227,7 @@ func (w *world) extendingOf(h held) act {
 
 func (w *world) beginningSuspect(t *rapid.T) act {
 	h := w.lease(t)
-	return changing("begin a suspect", func(s *store.Store) error { return s.BeginSuspect(ctx, h.HeldRun) },
+	return changing("begin a suspect", func(s *store.Store) error { return s.Leases.BeginSuspect(ctx, h.HeldRun) },
 		func(m *Model) error {
 			m.BeginSuspect(h.HeldRun)
 			return nil
@@ -239,11 +239,11 @@ func (w *world) sweep(t *rapid.T) {
 	i := number(t, "worker", len(w.workers))
 	id, s := w.workers[i], w.store(t)
 	w.exec(t, `UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 week' WHERE worker_id = $1`, id)
-	silent, err := s.SilentWorkers(ctx)
+	silent, err := s.Workers.Silent(ctx)
 	if err != nil || len(silent) != 1 {
 		t.Fatalf("silent %v, %v", silent, err)
 	}
-	lost, err := s.ReleaseUnresponsive(ctx, silent, "test")
+	lost, err := s.Workers.ReleaseUnresponsive(ctx, silent, "test")
 	if err != nil || len(lost) != 1 || lost[0].ID != id {
 		t.Fatalf("lost %v, %v", lost, err)
 	}

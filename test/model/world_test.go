@@ -94,7 +94,7 @@ func newWorld(t *rapid.T, b *bench) *world {
 
 func (w *world) register(t *rapid.T) uuid.UUID {
 	id := uuid.New()
-	err := w.stores[0].RegisterWorker(context.Background(), w.pool, store.Worker{
+	err := w.stores[0].Workers.Register(context.Background(), w.pool, store.Worker{
 		ID: id, Queues: []string{"queue"}, Types: []string{"a", "b"}, LeaseTimeout: leaseTimeout, StaleAfter: far,
 	})
 	if err != nil {

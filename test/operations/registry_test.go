@@ -321,10 +321,10 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 				Limit: 2, Worker: dead.ID, Lease: uuid.New(), LeaseTimeout: time.Hour,
 			}
 			s := store.New(db.Pool, "default")
-			if err := s.RegisterWorker(t.Context(), db.Pool, dead); err != nil {
+			if err := s.Workers.Register(t.Context(), db.Pool, dead); err != nil {
 				t.Fatal(err)
 			}
-			if claimed, err := s.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
+			if claimed, err := s.Claims.Claim(t.Context(), claim); err != nil || len(claimed.Runs) != 2 {
 				t.Fatalf("INVALID: claimed %d, %v", len(claimed.Runs), err)
 			}
 			cfg := kit.RareHeartbeats

@@ -105,7 +105,7 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 	id := template(k, "s").ID
 	looks, done := make(chan look, 10), make(chan error, 1)
 	go func() {
-		_, err := store.New(k.Pool, "default").EditSchedule(k.Ctx, nil, id,
+		_, err := store.New(k.Pool, "default").Schedules.Edit(k.Ctx, nil, id,
 			func(_ time.Time, t *store.Template) (*store.Edit, error) {
 				_, err := k.Pool.Exec(k.Ctx, `SELECT FROM kagzi.schedules WHERE name = 's' FOR UPDATE NOWAIT`)
 				looks <- look{t != nil, pg.Locked(err)}

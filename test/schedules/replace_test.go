@@ -52,7 +52,7 @@ func trigger(k *kit.Kit, name string) {
 func template(k *kit.Kit, name string) *store.Template {
 	k.T.Helper()
 	id := dbtest.QueryOne[uuid.UUID](k.T, k.Pool, `SELECT schedule_id FROM kagzi.schedules WHERE name = $1`, name)
-	t, err := store.New(k.Pool, "default").Schedule(k.Ctx, id)
+	t, err := store.New(k.Pool, "default").Schedules.Get(k.Ctx, id)
 	if err != nil {
 		k.T.Fatal(err)
 	}
