@@ -13,7 +13,7 @@
 //   - A registration is a row of kind COMPENSATION and says which run to start, so compensating needs no code of the
 //     failed run. UndoneBy announces itself before the step, by a row without a call, so that a cancel waits for the
 //     step.
-//   - Store.Compensate locks the run and its parent, and takes one step. Two calls at once do no harm. If the caller
+//   - Ends.Compensate locks the run and its parent, and takes one step. Two calls at once do no harm. If the caller
 //     dies, a coordinator calls it. A compensation is a detached child: no cancel of its parent ends it.
 //   - A compensation whose start the server refuses is noted in the run (its start is refused), which is due again
 //     after 10 s. An end or a cancel takes the first step in its own transaction. It takes it in a savepoint, and

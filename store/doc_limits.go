@@ -49,7 +49,7 @@
 // If the server refuses a task of a batch, Isolate halves the batch, and only that step fails. The commit waits for the
 // disk: a crash of the server must not forget a slot whose function is under way.
 //
-// Code: Store.ServeLimit, Store.SetLimit, Isolate. Tests: TestRaceForSlotsOfALimit, TestSlotsOfALimit,
+// Code: Limits.Serve, Limits.Set, Isolate. Tests: TestRaceForSlotsOfALimit, TestSlotsOfALimit,
 // TestManyComeLateToALimit, TestTokensAreNeverTooClose, TestLimitHoldsThroughAllTroubles, TestLostAnswersOfALimit,
 // TestCallOvertakesAnAnswer, TestSlotOfADeadWorkerIsFreed, TestSlotOfARunThatWasDeleted, TestRefusedPlaceOfALimit. They
 // hold that a limit is never exceeded, and that no slot is lost.

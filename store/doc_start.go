@@ -44,7 +44,7 @@
 // After the commit, the client wakes those workers of its own process that have free slots. It notifies other processes
 // only if these have too little room. In a caller's transaction, the notification is sent by its commit.
 //
-// Package internal/starts tells how concurrent starts share a statement. Code: Store.Start, Store.StartTogether,
+// Package internal/starts tells how concurrent starts share a statement. Code: Starts.Start, Starts.Together,
 // HeldError. They keep promises 1 and 4.
 //
 // Tests: TestAStartIsOneStatement, TestStartOfAHeldID, TestIfEndedRaces, TestReplaceActiveRaces, TestLostStart,

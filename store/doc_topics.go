@@ -78,7 +78,7 @@
 // consumed, but only if readers can see the skipped event. Otherwise a publisher's event may still appear between the
 // two.
 //
-// Code: Store.ReadEvents, Store.RotateEvents, Store.SkipEvent. Tests: TestReadersWaitForOlderTransactions,
+// Code: Topics.ReadEvents, Topics.RotateEvents, Consumers.SkipEvent. Tests: TestReadersWaitForOlderTransactions,
 // TestReadersSeeEachEventOnce, TestPositionsGrow, TestLaterPublishersHoldUpNobody, TestPublishersRaceWithRotations,
 // TestRotateEventsBesidePublishers, TestRotateEventsWaitsForPublishers, TestPublishAgainIntoAnotherPartition,
 // TestRotateEventsKeepsPending, TestRotateEventsWhilePending, TestSkipEventBehindAPublisher,

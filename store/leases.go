@@ -73,14 +73,14 @@ type HeldRunState struct {
 	Holds   bool      // the run is still RUNNING under the lease
 	Status  string
 	Wakeups int64
-	Cancel  bool // somebody cancelled the run: the worker has to end it
-	// the execution has to stop at its next step: somebody paused the run, or its queue, workflow or key in that way
+	Cancel  bool // the run was cancelled: the worker has to end it
+	// the execution has to stop at its next step: the run is paused, or its queue, workflow or key in that way
 	Paused   bool
 	Deadline time.Time // when the run has to end; zero if there is none
 	Term     Term      // of the lease, if Holds
 }
 
-// The statement extends only leases that are past half of their timeout. It skips rows that somebody else has locked:
+// The statement extends only leases that are past half of their timeout. It skips rows that others have locked:
 // the next heartbeat extends them. coalesce hides the condition on the time from the planner, which would otherwise
 // consider the claim's index.
 const extendLeases = `
