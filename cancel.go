@@ -8,12 +8,16 @@ import (
 )
 
 // Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds on
-// the worker that executes it, where the contexts of its steps end. A run that executes with a slot of a key or queue
-// with limits stays active, and keeps the slot, until its steps under way have returned, or their [Grace] is over. A
-// run that has registered compensations with [Compensate] ends once they have run, and stays active until then. They
-// begin when the run's steps under way have returned, or when their [Grace] is over. A run that has failed, and whose
-// compensations are under way, ends as cancelled. A run that is already cancelled stays so. Cancel returns
-// [ErrNotFound], and [ErrRunFinished] if the run completed or failed before.
+// its worker, where the contexts of its steps end.
+//
+// A run that executes with a slot of a key or queue with limits stays active, and keeps the slot, until its steps under
+// way have returned, or their [Grace] is over. A run with compensations ([Compensate]) stays active until they have
+// run. They begin when the steps have returned, or the Grace is over.
+//
+// A run that has failed, and whose compensations are under way, ends as cancelled. A run that is already cancelled
+// stays so.
+//
+// Cancel returns [ErrNotFound], and [ErrRunFinished] if the run completed or failed before. See docs/compensation.md.
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.Takes("Grace"))

@@ -8,14 +8,15 @@ import (
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
-// Headers go with a run to all that it starts: a tenant, a user, a traceparent. A run's headers are inherited by its
-// children and compensations, by restarts and forks of it, and, if a schedule's run was given some, by each run of the
-// schedule. An option of a child adds to what it inherits, and so does each further Headers of a start, also one that
-// is a default of [Define]: of one name the last value counts.
+// Headers go with a run to all that it starts: a tenant, a user, a traceparent. Its children, compensations, restarts
+// and forks inherit them, and so do the runs of a schedule whose Run has some.
 //
-// Workflows read them by [Context], steps by [CurrentStep], and everybody else by [RunInfo]. Nobody can search by them:
-// for that there is [Metadata]. There are at most 64 headers, and 16 KiB of names and values together. A name has at
-// most 255 bytes, and is compared byte by byte: "Tenant" is not "tenant".
+// An option of a child adds to them, and so does each further Headers of a start, also a default of [Define]: of one
+// name the last value counts.
+//
+// Workflows read them by [Context], steps by [CurrentStep], and other code by [RunInfo]. To search for runs, use
+// [Metadata]. There are at most 64 headers, and 16 KiB of names and values together. A name has at most 255 bytes, and
+// its case counts.
 //
 // A message has headers of its own: see [Message.WithHeaders].
 type Headers map[string]string

@@ -41,10 +41,9 @@ type Interceptor struct {
 	// memory for a long wait or for another worker. Values of the context that it gives to next reach the contexts of
 	// the run's steps and the lines of its Logger; its deadline and its end do not.
 	//
-	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one
-	// that is [ErrSuspended]. If the function has succeeded, an error of an Execute fails this attempt of the run. If
-	// the run is suspended, cancelled or has failed already, that error is ignored. An Execute that does not return
-	// within ten seconds after next is not waited for.
+	// next returns nil if the function has returned its result, the function's error, or an error that is
+	// [ErrSuspended] if the run goes on later. After a result, an error of an Execute fails this attempt of the run.
+	// Otherwise its error is ignored. The worker waits ten seconds at most for an Execute to return after next.
 	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
 
 	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the

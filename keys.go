@@ -8,13 +8,14 @@ import (
 
 type (
 	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8,
-	// without control characters. Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits), and the keys
-	// of a queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
-	// "tenant-7" of one queue is not that of another.
+	// without control characters. A queue's keys are its own.
 	//
-	// A start that finds an active run of its [ID] returns that run, whatever the run's key. admin.Client.Restart and
-	// admin.Client.Fork copy the key. A child does not have its parent's key: it would wait for a slot that the parent
-	// holds. A compensation takes no key. See the page docs/flow.md.
+	// Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits). The keys of a queue take turns, so that
+	// a key with a large backlog does not delay the others.
+	//
+	// A start that finds an active run of its [ID] returns that run, whatever the run's key. Restarts and forks copy
+	// the key. A child does not have its parent's key: it would wait for a slot that the parent holds. A compensation
+	// takes no key. See docs/flow.md.
 	Key string
 
 	// Group is a key that spans queues and workflows, and whose limit is one: of the runs of a group, at most one has

@@ -8,11 +8,13 @@ import (
 )
 
 // SetMetadata changes tags of the run, recorded under name; the rules of [Step]'s names apply. Tags that m does not
-// name stay, and an empty value removes a tag. [RunInfo], [RunFilter] and everybody else sees the change once the
-// record is written. SetMetadata returns at once, and later operations are recorded after it. A replay changes nothing.
+// name stay, and an empty value removes a tag.
 //
-// [Context] has the metadata as the code knows them. What an operator changes, with admin.Client.Update, does not reach
-// the code. If both together are more than a start may have, tags of the operator go.
+// It returns at once, and later operations are recorded after it. [RunInfo] and [RunFilter] see the change once the
+// record is written. A replay changes nothing.
+//
+// [Context] has the metadata as the code knows them, without the changes of an operator (admin.Client.Update). If both
+// together are more than a start may have, tags of the operator go.
 //
 // The tags after the change must be valid as those of a start: otherwise the call is wrong, and the run fails with
 // [kind.BadRequest]. SetMetadata returns another error only if the branch was cancelled.

@@ -99,14 +99,14 @@ func InTx(tx pgx.Tx) interface {
 func Input(v any) StepOption { return stepInput{v} }
 
 // Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. Its result is used
-// before it is recorded: the run goes on at once, and the record is written with the next write of the run, such as its
-// end. If the worker dies before that, the step is executed again, and may return something else. By then only other
-// repeatable steps and the workflow function have used the first result: whatever has an effect outside of the run
-// waits until it is recorded.
+// before it is recorded: the run goes on at once, and the record is written with the run's next write.
 //
-// At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet,
-// Repeatable has no effect, nor has it with a [Limit]. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the
-// run fails with [kind.BadRequest].
+// If the worker dies before that, the step is executed again, and may return something else. By then only other
+// repeatable steps and the workflow function have used the first result: all effects outside of the run wait for the
+// record.
+//
+// On a branch of a [Race] without a winner, and with a [Limit], Repeatable has no effect. With [StepTx], [DoTx] or
+// [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest]. See docs/steps.md.
 func Repeatable() StepOption { return repeatable{} }
 
 // CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error
