@@ -96,9 +96,9 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 
 // Cancel cancels the child, and the child's own children, unless it is over. It returns once the child is cancelled,
 // or, if the child must run compensations first, once the cancel is requested; [Child.Result] waits for its end. The
-// cancel is recorded: if somebody resumes the child, a replay does not cancel it again. A child needs no Cancel if the
-// branch that started it fails, is cancelled or loses a [Race]: it is cancelled then, like the children of a run that
-// ends, unless it is [Detached].
+// cancel is recorded: if an operator resumes the child, a replay does not cancel it again. A child needs no Cancel if
+// the branch that started it fails, is cancelled or loses a [Race]: it is cancelled then, like the children of a run
+// that ends, unless it is [Detached].
 //
 // Cancel returns an error only if the call is wrong or the branch was cancelled.
 func (c *Child[Out]) Cancel(ctx Context) error {

@@ -35,13 +35,13 @@ type ClientConfig struct {
 	// run with kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
-	// RunEvents publishes an event of topic.Runs for the start and the end of each run that this client starts, also
-	// as a child, by a schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end,
-	// whatever his client says.
+	// RunEvents publishes an event of topic.Runs for the start and the end of each run that this client starts, also as
+	// a child, by a schedule that it saves, or as a restart of such a run. The client that ends the run publishes its
+	// end, also without RunEvents.
 	RunEvents bool
 
-	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost
-	// nothing.
+	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. Without
+	// interceptors there is no overhead.
 	Interceptors []Interceptor
 
 	// Logger receives events that no caller learns of as an error. A panic in its handler is caught. Zero means

@@ -41,10 +41,10 @@ type Sealer interface {
 	// changed. A panic counts as an error.
 	Open(sealed []byte) ([]byte, error)
 	// HashKey returns a secret key for the hashes by which inputs and items are compared, and which are stored beside
-	// them: the first 16 bytes of HMAC-SHA-256 of the encoded bytes. Nil means SHA-256 without a key: then everybody
-	// who reads the database sees which inputs are equal, and may guess a short one. After a change of the key, a start
-	// does not recognize the input of an active run, which is ErrIDConflict, and a Map does not recognize its items:
-	// keep the key as long as runs last.
+	// them: the first 16 bytes of HMAC-SHA-256 of the encoded bytes. Nil means SHA-256 without a key: then every reader
+	// of the database sees which inputs are equal, and may guess a short one. After a change of the key, a start does
+	// not recognize the input of an active run, which is ErrIDConflict, and a Map does not recognize its items: keep
+	// the key as long as runs last.
 	HashKey() []byte
 }
 

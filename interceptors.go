@@ -25,13 +25,12 @@ import (
 // failed, the failure stays. A panic is an error of [kind.Panic]. What a replay passes calls no interceptor, and
 // neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
-	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
-	// admin.Client.Restart and admin.Client.Fork, admin.Client.TriggerSchedule and admin.Client.BackfillSchedule; the
-	// start of a child, which is stored with the next write of its parent, after next has returned; and in a
-	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a
-	// call of its own. If it fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values
-	// of a request. Nothing wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule]
-	// and the like start when they change a schedule.
+	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, Restart, Fork,
+	// TriggerSchedule and BackfillSchedule of package admin; the start of a child, which is stored with the next write
+	// of its parent, after next has returned; and in a coordinator the ticks of a schedule that are due, whether these
+	// start a run or not. In a bulk verb, each run is a call of its own. If it fails for the ticks of a schedule, they
+	// are tried again; a coordinator's ctx has no values of a request. Nothing wraps the start of compensations and of
+	// consumers' runs, and of runs that [Client.Schedule] and the like start when they change a schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
@@ -172,8 +171,8 @@ func around[T any](outer, inner func(context.Context, T, func(context.Context) e
 	}
 }
 
-// both returns a function that calls first and then. Either may be nil. A panic in first is logged: nobody is there to
-// get it as an error.
+// both returns a function that calls first and then. Either may be nil. A panic in first is logged, because no caller
+// gets it as an error.
 func both[T any](first, then func(T), log *slog.Logger) func(T) {
 	if first == nil {
 		return then

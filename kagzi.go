@@ -14,11 +14,12 @@
 // Some terms. A replay is a call of the function in which recorded operations return their results at once; the history
 // is the run's records. A worker has a slot for each run that it may execute at once. A lease is the right of one
 // worker to change a run, for a time. A group is a [Parallel], [Map] or [Race]. A series of attempts is those of a step
-// that its [RetryPolicy] allows; a further attempt of the run, or an admin.Client.Resume, may begin another. A step or
+// that its [RetryPolicy] allows; a further attempt of the run, or an operator's Resume, may begin another. A step or
 // run fails for good if no attempt of it is left. A run is quarantined if it failed without compensations because code
 // or data must be repaired: Resume it then.
 //
-// Package kagzitest tests workflows without waiting for their sleeps. Package kind has the kinds of failures.
+// Package admin is for operators, who see and steer runs. Package topic has streams of events. Package kagzitest tests
+// workflows without waiting for their sleeps. Package kind has the kinds of failures.
 package kagzi
 
 import (

@@ -93,7 +93,7 @@ func classify(err error) kind.Kind {
 		return kind.Unauthorized
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
 		errors.Is(err, migrations.ErrNewer):
-		return kind.Unavailable // until somebody has migrated the database, or deployed the program
+		return kind.Unavailable // until an operator has migrated the database, or deployed the program
 	case errors.Is(err, pg.ErrIsolation):
 		return kind.BadRequest
 	case errors.Is(err, ErrKeyFull), errors.Is(err, ErrInboxFull):

@@ -7,7 +7,7 @@ import "github.com/kagzi/kagzi/internal/valid"
 // begin. A wait of more than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The
 // step's [Timeout] does not count it.
 //
-// If nobody has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's
+// If no program has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's
 // [RetryPolicy].
 type Limit string
 

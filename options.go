@@ -15,9 +15,8 @@ type (
 	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority],
 	// [Version], [Metadata], [Headers], [Timeout], [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
 	StartOption interface{ start(*startConfig) }
-	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
-	// [Input]; to [Step] and [StepTx] also [UndoneBy],
-	// to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
+	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and [Input]; to [Step]
+	// and [StepTx] also [UndoneBy], to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
 	StepOption interface{ step(*stepConfig) }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branch(*branchConfig) }
@@ -25,10 +24,9 @@ type (
 	// and Replay of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ Handle(*core.HandleConfig) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
-	// [Reason] and [Actor], which the audit log records: see admin.Client.Audit. All but those of limits take [InTx];
-	// topic.Client.Publish takes InTx alone. [Client.Cancel] and admin.Client.CancelAll also take [Grace],
-	// admin.Client.Resume and admin.Client.ResumeAll also admin.Forget, and methods with a [RunFilter] also
-	// admin.DryRun.
+	// [Reason] and [Actor], which the audit log records, and all but those of limits take [InTx]; topic.Client.Publish
+	// takes InTx alone. [Client.Cancel] also takes [Grace]. Packages admin and topic say which options their methods
+	// take.
 	ChangeOption interface{ Change(*core.ChangeConfig) }
 )
 
@@ -76,8 +74,8 @@ type (
 	Concurrency int
 )
 
-// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then nobody else
-// sees it, so wait for a run that was started in tx only after the commit.
+// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then no other
+// transaction sees it, so wait for a run that was started in tx only after the commit.
 //
 // tx must be READ COMMITTED, Postgres's default; a stricter one is refused. [Client.Signal], and starts without
 // [ReplaceActive], [RejectEnded], [StartIfFailed], [OncePer], [Debounce] and [Batch], accept any level.
@@ -117,7 +115,7 @@ func CollectErrors() BranchOption { return collectErrors{} }
 // it they go to the worker's handler of the highest version. With it a worker can have a new version for the runs that
 // ask for it, before all new runs take it.
 //
-// As an option of admin.Client.Update, it takes the run's version away.
+// As an option of Update (package admin), it takes the run's version away.
 func DefaultVersion() interface {
 	HandleOption
 	core.UpdateOption
@@ -128,12 +126,11 @@ func DefaultVersion() interface {
 // Detached leaves a child running when its parent ends or is cancelled. Only [StartChild] and [RunChild] take it.
 func Detached() StartOption { return detached{} }
 
-// A Reason says why something is changed. The audit log records it: see admin.Client.Audit. So do the log of a run,
-// admin.Client.RunLog, and a pause. Control characters are replaced, and a text over 1 KiB is truncated.
+// A Reason says why something is changed. The audit log, the log of a run and a pause record it: see package admin.
+// Control characters are replaced, and a text over 1 KiB is truncated.
 type Reason string
 
-// An Actor says who makes a change. The audit log records it: see admin.Client.Audit. So do the log of a run,
-// admin.Client.RunLog, and a pause. It is treated like a [Reason].
+// An Actor says who makes a change. It is recorded where a [Reason] is, and by the same rules.
 type Actor string
 
 type (

@@ -23,7 +23,7 @@ type (
 	// not compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change
 	// both rules.
 	//
-	// As an option of admin.Client.Restart and admin.Client.Fork it is the new run's ID.
+	// As an option of a restart or fork it is the new run's ID.
 	ID string
 )
 

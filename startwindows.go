@@ -15,8 +15,7 @@ import (
 // at once. With [InTx] the transaction must be READ COMMITTED, and other starts of the same ID or key wait for its end.
 //
 // They are for [Start], [StartItem] and [Client.StartMany]. A child, a compensation and the run of a schedule take
-// none, and ignore those in the workflow's definition. So do admin.Client.Restart and admin.Client.Fork: a new run
-// shares nothing.
+// none, and ignore those in the workflow's definition. So do restarts and forks: a new run shares nothing.
 type (
 	// OncePer starts at most one run of its [ID] in any such period: OncePer(24*time.Hour). The period begins with the
 	// start. Until it is over, other starts with OncePer return that run, whatever became of it and whatever their

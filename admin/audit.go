@@ -41,7 +41,7 @@ var auditKinds = []AuditKind{
 	AuditLimit, AuditWorker, AuditConsumer,
 }
 
-// An AuditEntry is an entry of the audit log: a change that somebody made through a client. See [Client.Audit]. Its
+// An AuditEntry is an entry of the audit log: a change that a caller made through a client. See [Client.Audit]. Its
 // JSON follows the rules of [kagzi.RunInfo].
 type AuditEntry struct {
 	ID string    `json:"id"` // a UUID

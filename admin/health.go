@@ -21,8 +21,8 @@ import (
 // worker lives. It is Degraded if an operator should investigate. docs/health.md has the checks.
 //
 // If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or at
-// ctx's deadline, with the checks made by then. Its error is that of a cancelled ctx. If the pool has none free for two
-// seconds, Health opens a connection.
+// ctx's deadline, with the checks made by then. Its error is that of a cancelled ctx. If no connection of the pool is
+// free for two seconds, Health opens one.
 func (c *Client) Health(ctx context.Context) (health.Report, error) {
 	if err := c.core.Made(); err != nil {
 		return health.Report{}, failure.Wrap(err, "health")

@@ -61,7 +61,7 @@ type QueueStats struct {
 
 // Rates are how many there were in a second.
 type Rates struct {
-	Starts    float64 `json:"starts"`    // runs that were started, by anybody
+	Starts    float64 `json:"starts"`    // runs that were started, by any client
 	Completed float64 `json:"completed"` // runs that workers completed
 	Failed    float64 `json:"failed"`    // runs that failed in a worker
 	Steps     float64 `json:"steps"`     // attempts of steps that workers executed and recorded

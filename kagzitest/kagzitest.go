@@ -10,7 +10,7 @@
 //		env.Advance(90 * 24 * time.Hour)
 //		…
 //
-// [Env.Publish] publishes events, and consumers (kagzi.Consume) deal with them, and wake at their times, as the clock
+// [Env.Publish] publishes events, and consumers (topic.Consume) deal with them, and wake at their times, as the clock
 // moves.
 //
 // The databases are on a throwaway server, which the first test starts from the installed Postgres, or on the server
@@ -250,7 +250,7 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 	return run
 }
 
-// Publish is [kagzi.Client.PublishMany] with the test's client, and starts the worker. An error fails the test. The
+// Publish is PublishMany of a topic.Client with the test's client, and starts the worker. An error fails the test. The
 // runs of consumers begin at once; [Env.Advance] with a duration of zero waits until they have gone as far as they can.
 func (e *Env) Publish(events ...topic.NewEvent) {
 	e.t.Helper()

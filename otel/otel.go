@@ -45,7 +45,7 @@ type Config struct {
 	MaxNames int
 
 	// NoStats keeps Observe from reading the metrics of the whole namespace, kagzi.queue.due and those like it. They
-	// cost a query with each collection (see kagzi.Client.Stats), and the answer is the same in every process that
+	// cost a query with each collection (see admin.Client.Stats), and the answer is the same in every process that
 	// observes a client of the namespace: with very many processes, let a few of them report it.
 	NoStats bool
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // A Topic is a durable stream of events: a name and the type of their payload. Declare it once, as a package variable
-// that those who publish and those who read import. Nobody has to create it.
+// that publishers and readers import. It needs no creation.
 type Topic[T any] struct {
 	name string
 	own  bool // Kagzi publishes in it, in JSON
@@ -34,10 +34,10 @@ type Topic[T any] struct {
 // "kagzi.". Functions that use the topic return an error for a bad one.
 func Define[T any](name string) Topic[T] { return Topic[T]{name: name} }
 
-// Runs has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is
-// published in the transaction that starts or ends the run, whoever does that: so there is one for each, and a run's
-// start comes before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of
-// the application but the ID and the names.
+// Runs has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is published
+// in the transaction that starts or ends the run, in any program: so there is one for each, and a run's start comes
+// before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of the
+// application but the ID and the names.
 var Runs = Topic[RunEvent]{name: store.RunsTopic, own: true}
 
 // A RunEvent says that a run was started, or how it ended: see [Runs]. A run that is resumed after its end ends

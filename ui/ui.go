@@ -7,8 +7,8 @@
 // dashboard also changes runs, schedules, limits and workers, and hands on who did it and why.
 //
 // Everything is served from the program itself: there is no build step, and no request to any other host. The handler
-// signs nobody in: the service must authenticate in front of it. The README in this folder describes the pages, what
-// they cost and what a service must do.
+// has no login: the service must authenticate in front of it. The README in this folder describes the pages, what they
+// cost and what a service must do.
 package ui
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// Config configures a Handler. Its zero value shows everything to everybody who reaches the handler, and changes
+// Config configures a Handler. Its zero value shows everything to every visitor who reaches the handler, and changes
 // nothing.
 type Config struct {
 	// Path is where a browser finds the dashboard: every link begins with it. It begins and ends with a slash. Zero
