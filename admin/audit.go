@@ -124,7 +124,7 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 // neither starts nor what Kagzi does by itself. An entry is written in the transaction of its change. A call that
 // changes nothing has none.
 //
-// Entries are kept for CoordinatorConfig.KeepAudit, 90 days by default, also after their object. Audit returns
+// Entries are kept for [kagzi.CoordinatorConfig].KeepAudit, 90 days by default, also after their object. Audit returns
 // [kagzi.ErrNotFound] if the entry of f.After no longer exists. See docs/audit.md.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
 	err := c.core.Made()

@@ -31,9 +31,9 @@ type BulkResult struct {
 //
 // The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run
 // that cannot be changed is skipped with its error. If the database fails, or ctx ends, they return the result so far
-// with the error; another call does the rest. With [kagzi.InTx] all changes are made in that transaction: limit it by
-// f.Limit. They take [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [DryRun], CancelAll also [kagzi.Grace]. They are
-// safe for concurrent use.
+// with the error; another call does the rest. With [kagzi.InTx] all changes are in that transaction: limit it by
+// f.Limit. The verbs take [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [DryRun], CancelAll also [kagzi.Grace]. They
+// are safe for concurrent use.
 //
 // f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the
 // runs to which the verb applies.

@@ -9,8 +9,8 @@ import "context"
 // Nothing else changes: fn's result is recorded, its error retried as the step's [kagzi.RetryPolicy] says, and
 // [kagzi.CurrentStep] tells fn its step. The transaction of a [kagzi.StepTx] has only the record in it.
 //
-// A step whose function returns another type than T fails, and so does the test. So does a mock that no step called:
-// see [Config].
+// A step whose function returns another type than T fails, with the test. The test also fails if steps ran and none
+// called fn: see [Config].
 //
 // For a child or compensation, give its workflow another function with [kagzi.Handle].
 func Mock[T any](e *Env, name string, fn func(context.Context) (T, error)) {

@@ -76,7 +76,7 @@ type AnyTopic interface {
 
 func (t Topic[T]) topic() {}
 
-// DefineConsumer names a consumer. The rules for names are those of [Define]: consumers and workflows share them.
+// DefineConsumer names a consumer. The rules for names are those of [kagzi.Define]: consumers and workflows share them.
 // Functions that use the consumer return an error for a bad name or configuration.
 func DefineConsumer(name string, cfg ConsumerConfig) Consumer { return Consumer{name, cfg} }
 

@@ -34,9 +34,9 @@ type Topic[T any] struct {
 // "kagzi.". Functions that use the topic return an error for a bad one.
 func Define[T any](name string) Topic[T] { return Topic[T]{name: name} }
 
-// Runs has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is published
-// in the transaction that starts or ends the run, in any program: so there is one for each, and a run's start comes
-// before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of the
+// Runs has an event for the start and for the end of each run whose client has [kagzi.ClientConfig].RunEvents. It is
+// published in the transaction that starts or ends the run, in any program: so there is one for each, and a run's start
+// comes before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of the
 // application but the ID and the names.
 var Runs = Topic[RunEvent]{name: store.RunsTopic, own: true}
 
