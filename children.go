@@ -16,22 +16,18 @@ import (
 // use it.
 type Child[Out any] struct{ c *replay.Child }
 
-// StartChild starts a run of wf as a child of this run, recorded under name; the rules of [Step]'s names apply. It
-// returns at once: a thousand children started in a loop are written in a few statements, and later operations are
-// recorded after them. Only with an [ID] it waits for the write, and returns [ErrIDConflict] if an active run has the
-// ID, whatever its input.
+// StartChild starts a run of wf as a child of this run, recorded under name. The rules of [Step]'s names apply.
 //
-// A child is a run like any other, and any worker may execute it. Its queue and its priority are the parent's unless
-// wf's definition or opts give others. It is cancelled when its parent is cancelled or ends, unless it is [Detached].
-// When the run is tried again, or resumed, children that completed or are under way stay. A child that failed is
-// started again, as another run, if a failed step in its place would be tried again, or if nobody had asked for the
-// child's result.
+// It returns at once, and later operations are recorded after the start. Only with an [ID] it waits for the write, and
+// returns [ErrIDConflict] if an active run has the ID, whatever its input.
 //
-// A child takes no [InTx], because its start is recorded with the run; no [Message], which a step can send with
-// [Client.Signal]; and no [IfActive], [IfEnded], [OncePer], [Debounce] or [WhenFull], while those in wf's definition
-// are ignored. StartChild returns an error for these options, for a bad name, option or input, and if the branch was
-// cancelled. What is no mistake of the code is recorded, and every replay returns the same error: [ErrPayloadTooLarge],
-// an error of the client's Sealer, and that of an [Interceptor].
+// The child has its parent's queue and priority unless wf's definition or opts give others. Unless it is [Detached], it
+// is cancelled when its parent ends.
+//
+// It takes no [InTx], [Message], [IfActive], [IfEnded], [OncePer], [Debounce] and [WhenFull]; wf's own are ignored.
+//
+// StartChild returns an error for a wrong call, and if the branch was cancelled. Other refusals, such as
+// [ErrPayloadTooLarge], are recorded. See docs/children.md.
 func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in In,
 	opts ...StartOption,
 ) (*Child[Out], error) {
@@ -100,9 +96,9 @@ func (c *Child[Out]) Result(ctx Context) (Out, error) {
 
 // Cancel cancels the child, and the child's own children, unless it is over. It returns once the child is cancelled,
 // or, if the child must run compensations first, once the cancel is requested; [Child.Result] waits for its end. The
-// cancel is recorded: if somebody resumes the child, a replay does not cancel it again. A child needs no Cancel if the
-// branch that started it fails, is cancelled or loses a [Race]: it is cancelled then, like the children of a run that
-// ends, unless it is [Detached].
+// cancel is recorded: if an operator resumes the child, a replay does not cancel it again. A child needs no Cancel if
+// the branch that started it fails, is cancelled or loses a [Race]: it is cancelled then, like the children of a run
+// that ends, unless it is [Detached].
 //
 // Cancel returns an error only if the call is wrong or the branch was cancelled.
 func (c *Child[Out]) Cancel(ctx Context) error {

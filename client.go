@@ -2,6 +2,7 @@ package kagzi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,13 +36,13 @@ type ClientConfig struct {
 	// run with kind.Validation. Zero means 4 MiB.
 	MaxPayload int
 
-	// RunEvents publishes an event of topic.Runs for the start and the end of each run that this client starts, also
-	// as a child, by a schedule that it saves, or as a restart of such a run. Whoever ends the run publishes its end,
-	// whatever his client says.
+	// RunEvents publishes an event of topic.Runs for the start and the end of each run that this client starts, also as
+	// a child, by a schedule that it saves, or as a restart of such a run. The client that ends the run publishes its
+	// end, also without RunEvents.
 	RunEvents bool
 
-	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. None cost
-	// nothing.
+	// Interceptors wrap what the client, its workers and its coordinators do. The first is the outermost. Without
+	// interceptors there is no overhead.
 	Interceptors []Interceptor
 
 	// Logger receives events that no caller learns of as an error. A panic in its handler is caught. Zero means
@@ -49,7 +50,8 @@ type ClientConfig struct {
 	Logger *slog.Logger
 }
 
-// A Client starts, changes and queries runs. It is safe for concurrent use, holds no connection of its own while
+// A Client starts, cancels, signals and finds runs, and declares schedules. Packages admin and topic make their Clients
+// from it, for all else. It is safe for concurrent use, holds no connection of its own while
 // nothing waits, and needs no Close.
 type Client struct {
 	cfg        ClientConfig
@@ -101,4 +103,24 @@ func (c *Client) Core() *core.Client {
 		return nil
 	}
 	return c.core
+}
+
+// Cancel ends an active run, and its children except [Detached] ones: at once in the table, and within milliseconds on
+// its worker, where the contexts of its steps end.
+//
+// A run that executes with a slot of a key or queue with limits stays active, and keeps the slot, until its steps under
+// way have returned, or their [Grace] is over. A run with compensations ([Compensate]) stays active until they have
+// run. They begin when the steps have returned, or the Grace is over.
+//
+// A run that has failed, and whose compensations are under way, ends as cancelled. A run that is already cancelled
+// stays so.
+//
+// Cancel returns [ErrNotFound], and [ErrRunFinished] if the run completed or failed before. See docs/compensation.md.
+func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.Takes("Grace"))
+	if err != nil {
+		return failure.Wrap(err, "cancel %v", at)
+	}
+	return c.Core().Cancel(ctx, at, &cfg)
 }

@@ -23,16 +23,14 @@ type Codec interface {
 }
 
 // A Sealer transforms the bytes of a [Codec] before they are stored, and back after they are read, for example by
-// encryption. It must be safe for concurrent use, and the same for all clients and workers of a namespace. Inputs
-// (those of schedules too), results of steps and runs, states of consumers, and payloads of signals and events are
-// sealed. Names, IDs, metadata and the texts of errors are not.
+// encryption. It must be safe for concurrent use, and the same for all clients and workers of a namespace.
 //
-// The texts of its errors are logged and stored, too, and must not quote the data.
+// Inputs (those of schedules too), results of steps and runs, states of consumers, and payloads of signals and events
+// are sealed. Names, IDs, metadata and the texts of errors are not. Those of its own errors are logged and stored, too,
+// and must not quote the data.
 //
-// An error of Open is final, as is data that does not decode: a run whose input does not open fails with
-// [kind.BadInput], one whose step's result does not open is quarantined with [kind.Nondeterminism], and a message that
-// does not open is set aside. A Sealer that depends on a key server must retry by itself. To change keys, let Seal
-// write which key it used, and let Open know the old ones.
+// An error of Open is final, as is data that does not decode. A Sealer that depends on a key server must retry by
+// itself. See docs/security.md, also for changes of keys.
 type Sealer interface {
 	// Seal returns the bytes to store instead of data. Unlike Encode it may return other bytes each time: a random
 	// nonce is fine. Its error is returned by the call that brought data. If data is a result, the error fails that
@@ -43,10 +41,10 @@ type Sealer interface {
 	// changed. A panic counts as an error.
 	Open(sealed []byte) ([]byte, error)
 	// HashKey returns a secret key for the hashes by which inputs and items are compared, and which are stored beside
-	// them: the first 16 bytes of HMAC-SHA-256 of the encoded bytes. Nil means SHA-256 without a key: then everybody
-	// who reads the database sees which inputs are equal, and may guess a short one. After a change of the key, a start
-	// does not recognize the input of an active run, which is ErrIDConflict, and a Map does not recognize its items:
-	// keep the key as long as runs last.
+	// them: the first 16 bytes of HMAC-SHA-256 of the encoded bytes. Nil means SHA-256 without a key: then every reader
+	// of the database sees which inputs are equal, and may guess a short one. After a change of the key, a start does
+	// not recognize the input of an active run, which is ErrIDConflict, and a Map does not recognize its items: keep
+	// the key as long as runs last.
 	HashKey() []byte
 }
 

@@ -12,28 +12,18 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Compensate registers call, a workflow that undoes an effect of this run. The compensation starts if the run fails for
-// good, is cancelled, or passes its Timeout. It does not start if the run completes, is ended by
-// admin.Client.Terminate, or gets another attempt. Compensations run one after the other, the last registered first,
-// each as a child run of its own with its own [RetryPolicy]. Any worker with a handler for the workflow can execute it,
-// without the code of this run. If a compensation fails for good, the others still run, and the run ends as failed with
-// [kind.Compensation]; admin.Client.Resume runs the failed one again.
+// Compensate registers call, a workflow that undoes an effect of this run. It starts if the run fails for good, is
+// cancelled, or passes its Timeout.
 //
-// Compensations of a handled failure, and of branches that lost a [Race], do not run if the run completes: the workflow
-// must undo such effects itself. They run if the run fails later. A child that fails or is cancelled runs its
-// compensations at once, and those of its parent begin after them. A child that completed runs none, so register in the
-// parent how to undo it.
+// Call Compensate before the step whose effect it undoes, so that a crash in between cannot lose it. It returns once
+// the registration is recorded.
 //
-// Compensate returns once the registration is recorded. Call it before the step whose effect it undoes, so that a crash
-// in between cannot lose it; the compensation must tolerate a step that never ran. A registration under the same name
-// on the same branch, with another workflow or input, replaces the one before, and counts as the newest. So register
-// with the data that are known before the step, such as the order's ID, and again with the data known after it.
-// [UndoneBy] does the latter for a step of the same name. Unlike a step's name, the name is not counted: in a loop, put
-// the item's key into it. A registration cannot be withdrawn.
+// A registration under the same name on the same branch, with another workflow or input, replaces the one before, and
+// counts as the newest. Unlike a step's name, the name is not counted: in a loop, put the item's key into it.
 //
-// call may have any option of a start but [ID], [At], [Message], [InTx] and [Detached]. Without a [Queue] it runs in
-// the run's queue. A wrong call fails the run, and ends the function there. On a cancelled branch Compensate registers
-// nothing, and the branch's next operation returns the cancellation.
+// call may have any option of a start but [ID], [At], [Message], [InTx] and [Detached].
+//
+// See docs/compensation.md for the order, branches, children and failures of compensations.
 func Compensate(ctx Context, name string, call Call) {
 	b, c, err := branchOf(ctx)
 	if err != nil {

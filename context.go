@@ -16,11 +16,9 @@ import (
 // A workflow function gets a Context. Each belongs to one goroutine: that of its run or of a branch. It deliberately is
 // no context.Context: I/O belongs in a step, whose ctx is one.
 //
-// A durable operation ([Step], [Sleep], [Go] and so on) returns an error if it is called from another goroutine than
-// the Context's. This and any other wrong call, such as one with a bad name or option, is an error of [kind.BadRequest]
-// that the function should return: if it drops the error, the run fails with it at its end, unless the function returns
-// another error. If another goroutine has made such a call, the run fails when its goroutine would end for a long wait,
-// because a replay may never reach that call again.
+// A wrong call of a durable operation ([Step], [Sleep], [Go] and so on) is an error of [kind.BadRequest]: one with a
+// bad name or option, or from another goroutine than the Context's. The function should return it: if it drops the
+// error, the run fails with it at its end, unless the function returns another error. See docs/workflows.md.
 //
 // Deferred functions of a workflow run whenever its goroutine ends, also at each long sleep: they may release memory
 // and locks, and nothing else.

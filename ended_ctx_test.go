@@ -103,7 +103,7 @@ func TestEndedContextInATransaction(t *testing.T) {
 	}
 }
 
-// A start that waits for somebody's open transaction says so when its context ends.
+// A start that waits for another caller's open transaction says so when its context ends.
 func TestStartOfAHeldID(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")

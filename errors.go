@@ -31,12 +31,10 @@ var (
 	ErrRunFinished = core.ErrRunFinished
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
 	ErrRunActive = core.ErrRunActive
-	// ErrNotWaiting reports that an admin.Client.Update cannot change a run: a worker executes it, its new queue is
-	// full, or the run waits for something else than the time that was to be changed. The text says which, and what to
-	// do.
+	// ErrNotWaiting reports that admin.Client.Update cannot change a run: a worker executes it, its new queue is full,
+	// or the run waits for something else than the time that was to be changed. The text says which, and what to do.
 	ErrNotWaiting = core.ErrNotWaiting
-	// ErrRunNeeded reports that an admin.Client.Delete refuses a run, because its parent or its topic.Consumer needs
-	// it.
+	// ErrRunNeeded reports that admin.Client.Delete refuses a run, because its parent or its topic.Consumer needs it.
 	ErrRunNeeded = core.ErrRunNeeded
 	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its
 	// steps.

@@ -194,7 +194,7 @@ func ExampleBranchErrors() {
 	// Output: 20 € paid, charge-1 declined: true, 30 € paid <nil>
 }
 
-// An offer that nobody has taken is withdrawn.
+// An offer that no customer has taken is withdrawn.
 func ExampleChild_Cancel() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -103,7 +103,7 @@ func ExampleInterceptor_metrics() {
 	// charge, attempt 2, kind "", took time: true
 }
 
-// A run is counted once, whoever ends it.
+// A run is counted once, whether a worker or a caller ends it.
 func ExampleInterceptor_ended() {
 	ctx, pool, _, _ := setup()
 	defer teardown()

@@ -29,7 +29,7 @@ func ExampleOncePer() {
 	// report of acme <nil>
 }
 
-// A document is indexed once nobody has typed for a while, and with its last text.
+// A document is indexed once its author has not typed for a while, and with its last text.
 func ExampleDebounce() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// The payloads are most of a long history. A filter spares those that nobody looks at.
+// The payloads are most of a long history. A filter leaves them out.
 func ExampleStepFilter() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -10,22 +10,19 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// HTTPStatus returns the status with which an HTTP handler should answer for err, an error from Kagzi. It is 200 for
-// nil.
+// HTTPStatus returns the status with which an HTTP handler should answer for an error from Kagzi:
 //
+//   - 200: nil
 //   - 404: [ErrNotFound]
 //   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
 //   - 413: [ErrPayloadTooLarge]
 //   - 429: [ErrKeyFull], [ErrInboxFull]
-//   - 503: the database is away, too slow or short of connections, or another transaction holds a lock: try again
+//   - 503: the database is away, slow, busy or not migrated, a lock is held, or the handler's context was cancelled
 //   - 400: Kagzi refused a call for its arguments
 //
 // Otherwise [KindOf] decides: not found is 404, unauthorized 403, a bad request 400, a failed validation 422, cancelled
-// 409, rate limited 429, a timeout and a deadline 504, a network failure 502, unavailable 503, as is a database that
-// nobody has migrated. The kind of a *[RunError] says why the run failed; unauthorized and a bad request are then 500,
-// because the workflow made the request. Everything else is 500: failures that the server's side must repair, such as a
-// missing right of this program, and kinds of your own. If the caller of the handler cancelled its context, the status
-// is 503; nobody reads that answer.
+// 409, rate limited 429, timeout and deadline 504, a network failure 502, unavailable 503. Of a *[RunError],
+// unauthorized and a bad request are 500, because the workflow made the request. All other errors are 500.
 func HTTPStatus(err error) int {
 	if err == nil {
 		return http.StatusOK

@@ -83,9 +83,8 @@ func (c *statementCounter) lead(t *testing.T, payload string) {
 	c.leads++
 }
 
-// Of an idle fleet one coordinator works, nobody polls, and the statements are those of the heartbeats and of that
-// coordinator.
-// not beside other tests: workers whose claims take long look again after a second
+// Of an idle fleet one coordinator works, no worker polls, and the statements are those of the heartbeats and of that
+// coordinator. not beside other tests: workers whose claims take long look again after a second
 func TestIdleFleetIsQuiet(t *testing.T) {
 	const workers, queues, seconds = 10, 3, 8
 	db := dbtest.Database(t)

@@ -25,13 +25,12 @@ import (
 // failed, the failure stays. A panic is an error of [kind.Panic]. What a replay passes calls no interceptor, and
 // neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
-	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
-	// admin.Client.Restart and admin.Client.Fork, admin.Client.TriggerSchedule and admin.Client.BackfillSchedule; the
-	// start of a child, which is stored with the next write of its parent, after next has returned; and in a
-	// coordinator the ticks of a schedule that are due, whether these start a run or not. In a bulk verb, each run is a
-	// call of its own. If it fails for the ticks of a schedule, they are tried again; a coordinator's ctx has no values
-	// of a request. Nothing wraps the start of compensations and of consumers' runs, and of runs that [Client.Schedule]
-	// and the like start when they change a schedule.
+	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, Restart, Fork,
+	// TriggerSchedule and BackfillSchedule of package admin; the start of a child, which is stored with the next write
+	// of its parent, after next has returned; and in a coordinator the ticks of a schedule that are due, whether these
+	// start a run or not. In a bulk verb, each run is a call of its own. If it fails for the ticks of a schedule, they
+	// are tried again; a coordinator's ctx has no values of a request. Nothing wraps the start of compensations and of
+	// consumers' runs, and of runs that [Client.Schedule] and the like start when they change a schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
@@ -41,10 +40,9 @@ type Interceptor struct {
 	// memory for a long wait or for another worker. Values of the context that it gives to next reach the contexts of
 	// the run's steps and the lines of its Logger; its deadline and its end do not.
 	//
-	// next returns nil if the function has returned its result, the function's error, or, if the run goes on later, one
-	// that is [ErrSuspended]. If the function has succeeded, an error of an Execute fails this attempt of the run. If
-	// the run is suspended, cancelled or has failed already, that error is ignored. An Execute that does not return
-	// within ten seconds after next is not waited for.
+	// next returns nil if the function has returned its result, the function's error, or an error that is
+	// [ErrSuspended] if the run goes on later. After a result, an error of an Execute fails this attempt of the run.
+	// Otherwise its error is ignored. The worker waits ten seconds at most for an Execute to return after next.
 	Execute func(ctx context.Context, e Execution, next func(context.Context) error) error
 
 	// Step wraps the function of one attempt of a [Step], [StepTx], [Do] or [DoTx], without the commit of the
@@ -173,8 +171,8 @@ func around[T any](outer, inner func(context.Context, T, func(context.Context) e
 	}
 }
 
-// both returns a function that calls first and then. Either may be nil. A panic in first is logged: nobody is there to
-// get it as an error.
+// both returns a function that calls first and then. Either may be nil. A panic in first is logged, because no caller
+// gets it as an error.
 func both[T any](first, then func(T), log *slog.Logger) func(T) {
 	if first == nil {
 		return then

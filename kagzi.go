@@ -14,11 +14,12 @@
 // Some terms. A replay is a call of the function in which recorded operations return their results at once; the history
 // is the run's records. A worker has a slot for each run that it may execute at once. A lease is the right of one
 // worker to change a run, for a time. A group is a [Parallel], [Map] or [Race]. A series of attempts is those of a step
-// that its [RetryPolicy] allows; a further attempt of the run, or an admin.Client.Resume, may begin another. A step or
+// that its [RetryPolicy] allows; a further attempt of the run, or an operator's Resume, may begin another. A step or
 // run fails for good if no attempt of it is left. A run is quarantined if it failed without compensations because code
 // or data must be repaired: Resume it then.
 //
-// Package kagzitest tests workflows without waiting for their sleeps. Package kind has the kinds of failures.
+// Package admin is for operators, who see and steer runs. Package topic has streams of events. Package kagzitest tests
+// workflows without waiting for their sleeps. Package kind has the kinds of failures.
 package kagzi
 
 import (
@@ -34,15 +35,16 @@ import (
 )
 
 // Migrate creates the schema kagzi in the pool's database, or migrates it to the version that this program needs. It
-// returns when the schema is ready. Any number of processes may call it at once. If a newer program has migrated the
-// database and this one works with that schema, Migrate does nothing: see docs/upgrading.md. migrations.SQL returns the
-// same as a script. If another transaction uses a table that a migration changes, Migrate tries again until ctx ends,
-// and does not block others meanwhile.
+// returns when the schema is ready. Any number of processes may call it at once. If the schema is newer and works with
+// this program, Migrate does nothing.
+//
+// While a transaction uses a table that a migration changes, Migrate tries again until ctx ends, and blocks no other.
 //
 // It needs the right to create a schema, or a schema kagzi that belongs to its user, and a connection without a
 // transaction pooler in between. If the schema is current, the rights of any program suffice. Its error says how to
-// proceed if a right is missing, if the database is not UTF8, if the schema is too new for this program, or if a
-// migration would break running workers of much older programs.
+// proceed.
+//
+// migrations.SQL returns the same as a script. See docs/upgrading.md.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return errors.New("kagzi: migrate: the pool is nil: make one with pgxpool.New")

@@ -8,13 +8,14 @@ import (
 
 type (
 	// Key says for whom or what the run works, such as a tenant or an order: any text of 1 to 255 bytes in UTF-8,
-	// without control characters. Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits), and the keys
-	// of a queue take turns, so that a key with a large backlog does not delay the others. A queue's keys are its own:
-	// "tenant-7" of one queue is not that of another.
+	// without control characters. A queue's keys are its own.
 	//
-	// A start that finds an active run of its [ID] returns that run, whatever the run's key. admin.Client.Restart and
-	// admin.Client.Fork copy the key. A child does not have its parent's key: it would wait for a slot that the parent
-	// holds. A compensation takes no key. See the page docs/flow.md.
+	// Limits of a queue may count by key (admin.QueueLimits, admin.KeyLimits). The keys of a queue take turns, so that
+	// a key with a large backlog does not delay the others.
+	//
+	// A start that finds an active run of its [ID] returns that run, whatever the run's key. Restarts and forks copy
+	// the key. A child does not have its parent's key: it would wait for a slot that the parent holds. A compensation
+	// takes no key. See docs/flow.md.
 	Key string
 
 	// Group is a key that spans queues and workflows, and whose limit is one: of the runs of a group, at most one has
@@ -36,3 +37,17 @@ func (g Group) start(c *startConfig) {
 
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
+
+// Limit makes a step subject to the limit of that name, which admin.Client.SetLimit has set: all steps of the namespace
+// that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
+// begin. A wait of more than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The
+// step's [Timeout] does not count it.
+//
+// If no program has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's
+// [RetryPolicy].
+type Limit string
+
+func (l Limit) step(c *stepConfig) {
+	c.limit = string(l)
+	c.Check(valid.LimitName(string(l)))
+}

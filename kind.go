@@ -20,19 +20,16 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// KindOf returns the kind of err: the outermost kind in its chain (a [kind.Kind], a [StepError], a [RunError]), else
-// the kind by classification. It returns "" for nil.
-//
-// These errors are classified:
+// KindOf returns the kind of err, "" for nil: the outermost kind in its chain (a [kind.Kind], a [StepError], a
+// [RunError]), else that by classification:
 //
 //   - errors of contexts: timeout, cancelled. But a step that returns context.Canceled while its own context goes on
 //     has failed with unknown.
 //   - errors of net, net/url and the system's sockets: timeout, network.
-//   - errors of pgx, by their SQLSTATE: a violated constraint is validation, a statement that cannot work is
-//     bad_request, a missing permission is unauthorized, and the rest is database. So is every failure to connect,
-//     since a database restarts.
+//   - errors of pgx, by SQLSTATE: validation for a violated constraint, bad_request for a wrong statement, unauthorized
+//     for a missing permission, else database, also for a failure to connect.
 //   - sql.ErrNoRows and fs.ErrNotExist: not_found. fs.ErrPermission: unauthorized.
-//   - Kagzi's own refusals: bad_request.
+//   - Kagzi's refusals: bad_request.
 //   - errors with a method StatusCode or HTTPStatusCode that returns an HTTP status as int: by that status.
 //
 // All others are unknown.
@@ -96,7 +93,7 @@ func classify(err error) kind.Kind {
 		return kind.Unauthorized
 	case errors.Is(err, migrations.ErrMissing), errors.Is(err, migrations.ErrOlder),
 		errors.Is(err, migrations.ErrNewer):
-		return kind.Unavailable // until somebody has migrated the database, or deployed the program
+		return kind.Unavailable // until an operator has migrated the database, or deployed the program
 	case errors.Is(err, pg.ErrIsolation):
 		return kind.BadRequest
 	case errors.Is(err, ErrKeyFull), errors.Is(err, ErrInboxFull):

@@ -152,8 +152,7 @@ func callWithZeros(t *testing.T, name string, f reflect.Value) (err error, retur
 	return nil, false
 }
 
-// Whoever has overlooked the error of a constructor learns of it by an error, whatever he calls, and from no panic of
-// Kagzi's.
+// A program that has overlooked the error of a constructor gets an error from each call, and no panic of Kagzi's.
 func TestNothingOfNilPanics(t *testing.T) {
 	t.Parallel()
 	functions, types := exported(t)

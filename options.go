@@ -13,11 +13,11 @@ import (
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority],
-	// [Version], [Metadata], [Headers], [Timeout], [RetryPolicy], [Key], [Group], [Message], [InTx] and [Detached].
+	// [Version], [Metadata], [Headers], [Timeout], [RetryPolicy], [Key], [Group], [Message],
+	// [InTx], and for a child [Detached] and [InheritMetadata].
 	StartOption interface{ start(*startConfig) }
-	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and
-	// [Input]; to [Step] and [StepTx] also [UndoneBy],
-	// to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
+	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and [Input]; to [Step]
+	// and [StepTx] also [UndoneBy], to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
 	StepOption interface{ step(*stepConfig) }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branch(*branchConfig) }
@@ -25,10 +25,9 @@ type (
 	// and Replay of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ Handle(*core.HandleConfig) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
-	// [Reason] and [Actor], which the audit log records: see admin.Client.Audit. All but those of limits take [InTx];
-	// topic.Client.Publish takes InTx alone. [Client.Cancel] and admin.Client.CancelAll also take [Grace],
-	// admin.Client.Resume and admin.Client.ResumeAll also admin.Forget, and methods with a [RunFilter] also
-	// admin.DryRun.
+	// [Reason] and [Actor], which the audit log records, and all but those of limits take [InTx]; topic.Client.Publish
+	// takes InTx alone. [Client.Cancel] also takes [Grace]. Packages admin and topic say which options their methods
+	// take. Its method is for these packages.
 	ChangeOption interface{ Change(*core.ChangeConfig) }
 )
 
@@ -76,8 +75,8 @@ type (
 	Concurrency int
 )
 
-// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then nobody else
-// sees it, so wait for a run that was started in tx only after the commit.
+// InTx makes the change in the caller's transaction: it takes effect when tx commits, or never. Until then no other
+// transaction sees it, so wait for a run that was started in tx only after the commit.
 //
 // tx must be READ COMMITTED, Postgres's default; a stricter one is refused. [Client.Signal], and starts without
 // [ReplaceActive], [RejectEnded], [StartIfFailed], [OncePer], [Debounce] and [Batch], accept any level.
@@ -99,14 +98,14 @@ func InTx(tx pgx.Tx) interface {
 func Input(v any) StepOption { return stepInput{v} }
 
 // Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. Its result is used
-// before it is recorded: the run goes on at once, and the record is written with the next write of the run, such as its
-// end. If the worker dies before that, the step is executed again, and may return something else. By then only other
-// repeatable steps and the workflow function have used the first result: whatever has an effect outside of the run
-// waits until it is recorded.
+// before it is recorded: the run goes on at once, and the record is written with the run's next write.
 //
-// At most 100 results, or 256 KiB of them, wait to be recorded. On a branch of a [Race] that nobody has won yet,
-// Repeatable has no effect, nor has it with a [Limit]. With [StepTx], [DoTx] or [UndoneBy] the call is wrong, and the
-// run fails with [kind.BadRequest].
+// If the worker dies before that, the step is executed again, and may return something else. By then only other
+// repeatable steps and the workflow function have used the first result: all effects outside of the run wait for the
+// record.
+//
+// On a branch of a [Race] without a winner, and with a [Limit], Repeatable has no effect. With [StepTx], [DoTx] or
+// [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest]. See docs/steps.md.
 func Repeatable() StepOption { return repeatable{} }
 
 // CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error
@@ -117,7 +116,7 @@ func CollectErrors() BranchOption { return collectErrors{} }
 // it they go to the worker's handler of the highest version. With it a worker can have a new version for the runs that
 // ask for it, before all new runs take it.
 //
-// As an option of admin.Client.Update, it takes the run's version away.
+// As an option of Update (package admin), it takes the run's version away.
 func DefaultVersion() interface {
 	HandleOption
 	core.UpdateOption
@@ -128,12 +127,11 @@ func DefaultVersion() interface {
 // Detached leaves a child running when its parent ends or is cancelled. Only [StartChild] and [RunChild] take it.
 func Detached() StartOption { return detached{} }
 
-// A Reason says why something is changed. The audit log records it: see admin.Client.Audit. So do the log of a run,
-// admin.Client.RunLog, and a pause. Control characters are replaced, and a text over 1 KiB is truncated.
+// A Reason says why something is changed. The audit log, the log of a run and a pause record it: see package admin.
+// Control characters are replaced, and a text over 1 KiB is truncated.
 type Reason string
 
-// An Actor says who makes a change. The audit log records it: see admin.Client.Audit. So do the log of a run,
-// admin.Client.RunLog, and a pause. It is treated like a [Reason].
+// An Actor says who makes a change. It is recorded where a [Reason] is, and by the same rules.
 type Actor string
 
 type (

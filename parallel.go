@@ -25,9 +25,9 @@ type Future[T any] struct {
 }
 
 // Go runs fn as a branch of its own, with its own goroutine and Context. Its steps are recorded under the branch's
-// name; the rules of [Step]'s names apply. A run does not complete before its branches. If nobody asks for the result
-// of a branch that fails, its error fails the run. A branch that fails cancels the branches below it, whose errors then
-// no longer count. It stays failed: a replay begins nothing in it.
+// name; the rules of [Step]'s names apply. A run does not complete before its branches. If no branch asks for the
+// result of a branch that fails, its error fails the run. A branch that fails cancels the branches below it, whose
+// errors then no longer count. It stays failed: a replay begins nothing in it.
 func Go[T any](ctx Context, name string, fn func(Context) (T, error)) *Future[T] {
 	b, c, err := branchOf(ctx)
 	if err != nil {

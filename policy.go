@@ -104,21 +104,16 @@ func (p IfEnded) stored() string {
 }
 
 // WhenFull says what a start does if its [Key] or [Group] is full: if the runs that hold a slot of the key, and those
-// that are due and wait for one, are as many as the limit. Runs that sleep without a slot, or are due later, do not
-// count, nor do runs without a slot that admin.Client.PauseRun has stopped; those that wait because of an
-// admin.Client.Pause do. The limit is that of the key, of admin.KeyLimits or admin.QueueLimits.EachKey; that of a group
-// is one. A key without a limit is never full, and the limit and the rates of the whole queue do not matter. Without a
-// WhenFull, WaitForSlot applies.
+// that are due and wait for one, are as many as its limit. Without a WhenFull, WaitForSlot applies.
 //
-// The rule holds exactly among all starts with RejectNew or CancelOldest, however many processes start at once. Starts
-// of the key without them join the line at any time. A start that finds an active run of its [ID] returns that run.
-// With [InTx] the transaction must be READ COMMITTED, and other starts of the key with RejectNew or CancelOldest wait
-// for its end.
+// The limit is that of the key, of admin.KeyLimits or admin.QueueLimits.EachKey; that of a group is one. A key without
+// a limit is never full.
 //
-// It is for starts that are due at once: it takes no [Delay] and [At], and no [OncePer], [Debounce] and [Batch]. A
-// child and the run of a schedule take none, and ignore that of the workflow's definition. admin.Client.Restart,
-// admin.Client.Fork and admin.Client.Resume wait for a slot. A start with a WhenFull and without a key is refused. As a
-// default of [Define] it applies to the starts that have a key. The last one given wins: a start's own over a default.
+// A start with it needs a key, and must be due at once: it takes no [Delay], [At], [OncePer], [Debounce] and [Batch].
+// As a default of [Define] it applies to the starts that have a key, but not to children and runs of schedules. The
+// last one given wins.
+//
+// See docs/flow.md.
 type WhenFull string
 
 const (

@@ -19,21 +19,15 @@ type AnyContext interface {
 	Err() error
 }
 
-// SetProgress says how far the run is, for people: "42 of 100 pages", and perhaps a fraction from 0 to 1. [Client.Get]
-// and [Client.List] show what was said last, also after the end of the run. An empty text without a fraction removes
-// it. Call it in a workflow function or in a step's function, from any goroutine, as often as you like: it waits for
-// nothing.
+// SetProgress says how far the run is, for people: "42 of 100 pages", and perhaps a fraction from 0 to 1. [RunInfo]
+// shows it, also after the run's end. An empty text without a fraction removes it.
 //
-// The progress is stored with another write of the run if there is one, and otherwise by itself within a second; with
-// the suspension or the end of the run at the latest. Only the last one counts, so what is replaced within a second may
-// never be stored. If the worker dies, the last second may be missing. It is not part of the run's history: a replay
-// says nothing until it has passed what is recorded, an attempt of a step that has ended says nothing, and a restart or
-// fork begins without. While a [StepTx] with an [Isolation] stricter than READ COMMITTED is under way, nothing is
-// stored.
+// Call it in a workflow function or in a step's function, from any goroutine, as often as you like: it waits for
+// nothing. The progress is stored within a second. It is not part of the run's history: see docs/workflows.md.
 //
 // Control characters are replaced, and a text over 1 KiB is truncated. SetProgress returns an error of
-// [kind.BadRequest] if the fraction is not from 0 to 1, if there are several, or if ctx belongs to no run. The run does
-// not fail for it unless the caller returns the error.
+// [kind.BadRequest] for a wrong fraction, or if ctx belongs to no run. The run does not fail for it unless the caller
+// returns the error.
 func SetProgress(ctx AnyContext, text string, fraction ...float64) error {
 	p, err := newProgress(text, fraction)
 	if err != nil {

@@ -15,17 +15,13 @@ import (
 
 // Replay executes the worker's code for a run that is over against the run's history. It returns nil if the code
 // reaches the same end: the same result, or an error of the same kind and text. Else it returns a *[DivergenceError]
-// with the first difference. Replay writes nothing and calls no step function. The worker need not be running.
+// with the first difference. It writes nothing and calls no step function. The worker need not run.
 //
-// If the run was ended from outside of its code, by a cancel or its Timeout for example, the history has no end, and
-// Replay checks that the code repeats the recorded part. A recorded step that the code no longer reaches is no
-// divergence by itself. A new step is one, unless [AllowAdditions] is given.
+// If a cancel or a Timeout ended the run, the code must repeat the recorded part. A recorded step that the code no
+// longer reaches is no divergence by itself. A new step is one, unless [AllowAdditions] is given.
 //
-// With a [Version], Replay executes the handler of that version instead of the run's own.
-//
-// Replay returns [ErrNotFound], [ErrRunActive] if the run is not over, and another error if the worker has no handler
-// for the version or if ctx ends before the code does. Code that waits for something other than its durable operations
-// then keeps running.
+// A [Version] selects another handler. Replay returns [ErrNotFound], [ErrRunActive], and an error if there is no
+// handler or ctx ends. See docs/testing.md.
 func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) error {
 	at := core.RefOf(ref)
 	if err := w.made(); err != nil {

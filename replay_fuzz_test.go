@@ -212,7 +212,7 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte{0, 0x80, 0x61}, []byte{0, 0x80, 0x60}, false, []byte(nil))
 	f.Add([]byte{0xa0, 1, 2, 0xe0}, []byte{0xa0, 0x81, 2}, true, []byte(nil))
 	f.Add([]byte{0, 0, 0, 0xc1, 0x82}, []byte{0, 0, 0xc1, 0x82}, false, []byte{1, 0, 2, 9})
-	pool, err := pgxpool.New(f.Context(), "postgres://nobody@127.0.0.1:1/none") // nobody asks it for a connection
+	pool, err := pgxpool.New(f.Context(), "postgres://nobody@127.0.0.1:1/none") // no test asks it for a connection
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func FuzzReplay(f *testing.F) {
 		now.run(ops, "")
 		got := replayed(t, client, ops, history, additions, how)
 		if len(how) >= 2 {
-			return // what comes of it is anybody's guess, but it has come
+			return // the result is open, but there is one
 		}
 		step, differs := now.step, now.diverged
 		switch {

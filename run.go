@@ -54,13 +54,15 @@ func (r *Run[Out]) Info(ctx context.Context) (RunInfo, error) {
 	return r.client.Get(ctx, r.id)
 }
 
-// Result waits for the run to end and returns its result. The error is a *[RunError] if the run did not complete. Any
-// other error means that the wait ended early, because ctx ended, the run was not found ([ErrNotFound]) or the database
-// returned the same error again and again; or that the run completed, and the [Sealer] cannot open its result or the
-// result does not decode into Out. While the database is away, Result keeps waiting. A run started [InTx] does not
-// exist before the commit: until then Result returns ErrNotFound. In a step, prefer a child: see [RunChild]. The step
-// holds its slot of the worker while it waits, and the run may need one: steps that hold all of them so are logged, and
-// named by admin.Client.Health.
+// Result waits for the run to end and returns its result. The error is a *[RunError] if the run did not complete.
+//
+// Any other error means that the wait ended early, because ctx ended, the run was not found ([ErrNotFound]) or the
+// database returned the same error again and again; or that the run completed, and its result does not open ([Sealer])
+// or decode into Out. While the database is away, Result keeps waiting. Before the commit of its [InTx], a run is not
+// found.
+//
+// In a step, prefer a child: see [RunChild]. The step holds its slot of the worker while it waits, and the run may need
+// one: see docs/hanging.md.
 func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	if err := r.made(); err != nil {

@@ -23,7 +23,7 @@ type (
 	// not compared. Runs that are over do not count: starting again begins a new run. [IfActive] and [IfEnded] change
 	// both rules.
 	//
-	// As an option of admin.Client.Restart and admin.Client.Fork it is the new run's ID.
+	// As an option of a restart or fork it is the new run's ID.
 	ID string
 )
 
@@ -91,40 +91,15 @@ type RunInfo struct {
 	// WorkerConfig.FixedLease)
 	Recoveries int    `json:"recoveries,omitempty"`
 	Status     Status `json:"status"`
-	// WaitingOn is the reason why the run waits. It is empty for a Delay or At, and before the first worker. Its values
-	// are
+	// WaitingOn is the reason why the run waits: "timer cooling-off", "signal approved", "child ship", "retry
+	// authorize". It is empty for a Delay or At, and before the first worker. docs/waiting.md has all values.
 	//
-	//   - "timer cooling-off", "signal approved", "child ship", and "retry authorize" for the backoff of a step;
-	//   - "retry" for the backoff of the run itself, and "previous run" of its schedule;
-	//   - "pause" if it was paused while a worker executed it;
-	//   - "worker" if its worker drained, or lost the database, and gave the run back;
-	//   - "recovery" after its workers died, and "history" if its history could not be read;
-	//   - "children" that must end before its compensations run, and then "compensation flight";
-	//   - "compensation flight; its start is refused" or "its end is refused" if the database refuses that; it is tried
-	//     again every ten seconds;
-	//   - "limit openai" for the [Limit] of a step;
-	//   - "timeout ship" for the [Timeout] of a group of branches;
-	//   - "cancel" if it was cancelled, and its worker waits until its code has returned, or the [Grace] is over: see
-	//     CancelRequestedAt;
-	//   - "deletion" if it is over and retention is deleting it.
+	// If several branches wait, it names at most three things that they wait for: "timer cooling-off; signal approved;
+	// 4 more". Those with a time come first, in the order of their times, so AvailableAt is that of the first.
 	//
-	// If several branches wait, it names what they wait for, each thing once: "timer cooling-off; signal approved; 4
-	// more". At most three are named. Those with a time come first, in the order of their times, so AvailableAt is that
-	// of the first. The others follow in the order of their texts. Waiting for several children with [Results] is one
-	// thing: "child ship and 2 more".
-	//
-	// [Client.Get] also says the following; [Client.List] does not look. It names the steps that a cancel waits for, as
-	// in "cancel (step charge under way)", once they have run for a second, and what keeps workers from claiming a run
-	// that is due, and messages that the run cannot read:
-	//
-	//   - "key tenant-7 (2 of 2 running), behind order-42", "group mail (1 of 1 running), behind order-42" or "queue
-	//     shop (50 of 50 running)" if no slot is free: order-42 is the [ID] of the run that has held its slot for
-	//     longest, or its [RunID] if it has none;
-	//   - "rate of key tenant-7" or "rate of queue shop" if the next start is still to come;
-	//   - "signal approved; 1 message that does not decode": see admin.MessageInfo.SetAside;
-	//   - "takeover" if it is RUNNING and its worker is dead or silent: see SilentSince;
-	//   - "pause" of the run itself, and "pause of key tenant-7", "pause of workflow checkout", "pause of queue shop"
-	//     or "pause of all runs".
+	// [Client.Get] also names what keeps workers from claiming a run that is due, such as "key tenant-7 (2 of 2
+	// running), behind order-42", the steps that a cancel waits for, and messages that the run cannot read.
+	// [Client.List] does not look.
 	WaitingOn string `json:"waiting_on,omitempty"`
 
 	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it
@@ -227,11 +202,11 @@ type StepAttempt struct {
 	// Status is
 	//
 	//   - StatusRunning while the attempt, sleep, wait, child or compensation is under way;
-	//   - StatusCompleted, or StatusFailed with Kind and Error. If a wait or a group of branches timed out, it is
-	//     failed, of [kind.Timeout];
-	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], or was cancelled by the failure or the
-	//     Timeout of its group, its branch failed meanwhile, or its run is over. A child is cancelled if its run was. A
-	//     compensation is cancelled if its registration was replaced, or if its run completed or was terminated before;
+	//   - StatusCompleted, or StatusFailed with Kind and Error. A wait or a group of branches that timed out is failed,
+	//     of [kind.Timeout];
+	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], its group failed or timed out, its
+	//     branch failed meanwhile, or its run is over. A child is cancelled if its run was. A compensation is cancelled
+	//     if its registration was replaced, or if its run completed or was terminated before;
 	//   - StatusPending if its worker drained or died, and the attempt is made again. A compensation is pending until
 	//     its run, the Child, is started.
 	Status  Status          `json:"status"`

@@ -58,8 +58,8 @@ func specChanged(entry *store.AuditEntry, old, saved json.RawMessage) {
 	entry.Change("publish_runs", from.Tells, to.Tells)
 }
 
-// inputChanged adds a change of the input, without its content: who may read the log need not be somebody who may read
-// inputs. A Sealer makes other bytes of the same input each time.
+// inputChanged adds a change of the input, without its content: a reader of the log may lack the right to read inputs.
+// A Sealer makes other bytes of the same input each time.
 func (c *Client) inputChanged(entry *store.AuditEntry, old, saved []byte) {
 	if bytes.Equal(old, saved) || bytes.Equal(c.core.Payloads.Shown(old), c.core.Payloads.Shown(saved)) {
 		return

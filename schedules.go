@@ -154,14 +154,15 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	return t, table, nil
 }
 
-// Schedule creates the schedule named s.Name, or changes the one of that name to s; call it at each start of the
-// program. It returns once that is stored. A new schedule begins now: earlier ticks do not count
-// (admin.Client.BackfillSchedule runs them). If the timetable of a schedule changes, its past ticks fire by the old
-// timetable, and future ones by s. A paused schedule stays paused, and when it is resumed, the ticks of its pause fire
-// by what it has then. The last caller wins, even if it is an older program that starts again during a deploy. Schedule
-// returns an error for a cron expression that does not parse or never fires, an unknown time zone, and a timetable
-// without a future tick. It takes [InTx], [Reason] and [Actor]; the audit log has no entry of a call that changes
-// nothing.
+// Schedule creates the schedule named s.Name, or changes it to s; call it at each start of the program. The last caller
+// wins, even if it is an older program that starts again during a deploy.
+//
+// A new schedule begins now: admin.Client.BackfillSchedule runs earlier ticks. If the timetable of a schedule changes,
+// its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused, and when it is
+// resumed, the ticks of its pause fire by what it has then.
+//
+// Schedule returns an error for a cron expression that does not parse or never fires, an unknown time zone, and a
+// timetable without a future tick. It takes [InTx], [Reason] and [Actor].
 func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err := cmp.Or(err, c.Core().Usable(ctx)); err != nil {

@@ -124,22 +124,16 @@ func (n signalName) stepName() string {
 // ---- sending ----
 
 // Signal stores m for an active run and wakes the run; for an [ID], the active run that has it. It returns once the
-// message is stored, not when it is read. A message is kept until the run waits for it: [WaitSignal] reads the messages
-// of one name in the order in which they were stored, each once.
+// message is stored, not when it is read. [WaitSignal] reads the messages of one name in the order in which they were
+// stored, each once.
 //
-// If the run has a message with the same ID ([Message.WithID]) already, m is not stored again, and Signal returns nil,
-// even if the run is over by then. A message that a step sends without an ID gets one that is derived from the step,
-// the run, the signal and the payload. So a further attempt of the step sends only messages that earlier attempts did
-// not send. Equal messages of one attempt are counted, and each is sent. If the payload differs in each attempt, for
-// example because it contains the time, give the message an ID.
+// A message whose ID ([Message.WithID]) the run has already is not stored again, and Signal returns nil, even if the
+// run is over. A step's message gets an ID that keeps further attempts from sending it again: see docs/signals.md.
 //
-// With [InTx] the message is sent when the transaction commits. Until then the transaction keeps the run's row locked,
-// so that the run cannot record anything: commit soon.
+// With [InTx] the message is sent when the transaction commits. Until then the run records nothing: commit soon.
+// [Reason] and [Actor] go into its log.
 //
-// With [Reason] or [Actor], for a message of a person, the log of the run says who sent it, and so does the audit log:
-// see admin.Client.RunLog.
-//
-// Signal returns [ErrNotFound], [ErrRunFinished] if the run is over, [ErrInboxFull], and [ErrPayloadTooLarge].
+// Signal returns [ErrNotFound], [ErrRunFinished], [ErrInboxFull], and [ErrPayloadTooLarge].
 func (c *Client) Signal(ctx context.Context, ref Ref, m Message, opts ...ChangeOption) error {
 	at := core.RefOf(ref)
 	if err := c.signal(ctx, at, m, opts); err != nil {
@@ -235,20 +229,15 @@ func (c *Client) message(ctx context.Context, m Message, ref string) (store.Mess
 // ---- waiting ----
 
 // WaitSignal returns the payload of the oldest message with the signal's name and key that the run has not read. If
-// there is none, it waits for one. Meanwhile the run holds no goroutine, slot or connection, unless another branch is
-// executing. The read is recorded like a step's result: a replay returns the same message, and a further WaitSignal
-// returns the next one. A branch that loses a [Race] gives back the message that it read, unless the branch has
-// recorded something after the read.
+// there is none, it waits for one. Meanwhile the run holds no goroutine, slot or connection.
 //
-// With a [Timeout], WaitSignal returns a *[StepError] of [kind.Timeout] if no message was stored in time. The time
-// counts from the beginning of the wait, and a restart of the worker does not begin it again. The timeout is recorded,
-// too: a later message is left to the next WaitSignal, and a further attempt of the run gets the same error, which is
-// therefore permanent. A wait that has begun keeps its time when the code is changed.
+// The read is recorded like a step's result: a replay returns the same message, a further WaitSignal the next one.
 //
-// A message that does not decode into T is set aside, and WaitSignal goes on waiting as if it had not come: see
-// admin.MessageInfo.SetAside. WaitSignal returns another error only if the call is wrong or the branch was cancelled.
-// If a message that the run has read already does not decode into T any more, the run is quarantined with
-// [kind.Nondeterminism].
+// With a [Timeout], WaitSignal returns a *[StepError] of [kind.Timeout] if no message was stored in time. That is
+// recorded, too: a later message is left to the next WaitSignal.
+//
+// A message that does not decode into T is set aside, and WaitSignal goes on waiting: see docs/signals.md. It returns
+// another error only if the call is wrong or the branch was cancelled.
 func WaitSignal[T any](ctx Context, s Signal[T], timeout ...Timeout) (T, error) {
 	m, err := WaitMessage(ctx, s, timeout...)
 	return m.Payload, err

@@ -17,22 +17,16 @@ import (
 )
 
 // Start starts a run of wf, or returns the active run of the same [ID] (see [Run.Existed]). It returns once the run is
-// stored: from then on the run is executed even if this process dies. It returns [ErrIDConflict] if the active run of
-// the ID has another workflow, or another input and the start brings no [Message]; [ErrIDTaken] if an [IfActive] or
-// [IfEnded] refuses the start; [ErrKeyFull] if a [WhenFull] does; [ErrInboxFull] if the active run takes no more
-// messages; and [ErrPayloadTooLarge] if the input or a message is too large.
+// stored: from then on the run is executed even if this process dies.
 //
-// Concurrent calls on one client share a statement and its commit, except those with [InTx], [IfActive], [IfEnded],
-// [Message], [OncePer], [Debounce], [Batch] or [WhenFull]. Each call has its own ctx and its own error. If ctx ends
-// before the statement is sent, nothing is started, and the error says so. If ctx is cancelled later, the call returns
-// when the answer comes. If its deadline passes, the call returns at once, and the run may have been started.
+// It returns [ErrIDConflict] if the active run of the ID has another workflow, or another input and the start brings no
+// [Message]; [ErrIDTaken] if an [IfActive] or [IfEnded] refuses; [ErrKeyFull] if a [WhenFull] does; [ErrInboxFull] if
+// the active run takes no more messages; and [ErrPayloadTooLarge].
 //
-// While an open transaction holds the ID, because it starts a run with it, Start waits until ctx ends. If ctx ends
-// meanwhile, the error says whether a run was started. With [InTx] the wait happens in your transaction: if ctx ends,
-// the connection is closed and the transaction rolled back. If ctx has already ended, Start sends nothing. Any other
-// error of ctx or of a connection may occur after the run was stored: start again with the same ID to find it.
+// An error of ctx or of a connection may occur after the run was stored: start again with the same ID to find it. See
+// docs/workflows.md.
 //
-// Start needs a context.Context, so a workflow function cannot call it; a step can.
+// A workflow function cannot call Start; a step can.
 func Start[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], in In,
 	opts ...StartOption,
 ) (*Run[Out], error) {
@@ -61,15 +55,15 @@ func Find[In, Out any](ctx context.Context, c *Client, wf Workflow[In, Out], ref
 	return &Run[Out]{client: c, workflow: wf.name, id: info.ID, existed: true}, nil
 }
 
-// StartMany starts all calls or none. Up to 10,000 calls take one statement, and one round trip if none has an [ID] or
-// a [Message]; more calls take several statements in one transaction. All are in memory at once. Options apply to all
-// calls: they override a workflow's defaults, and a call's own options override them. StartMany waits as [Start] does,
-// and returns the same errors.
+// StartMany starts all calls or none. Options apply to all calls: they override a workflow's defaults, and a call's own
+// options override them. StartMany waits as [Start] does, and returns the same errors.
 //
-// Runs are inserted in the order of their IDs, whatever the order of the calls, so concurrent calls with the same IDs
-// wait for each other without a deadlock. If one transaction ([InTx]) calls Start or StartMany several times, the
-// caller chooses the order: call in the order of the IDs, or two such transactions may deadlock, and Postgres ends one
-// of them.
+// Up to 10,000 calls take one statement, and one round trip if none has an [ID] or a [Message]; more calls take several
+// statements in one transaction. All are in memory at once.
+//
+// Runs are inserted in the order of their IDs, so concurrent calls with the same IDs wait for each other without a
+// deadlock. If one transaction ([InTx]) calls Start or StartMany several times, call in the order of the IDs: else two
+// such transactions may deadlock, and Postgres ends one of them.
 func (c *Client) StartMany(ctx context.Context, calls []Call, opts ...StartOption) ([]Started, error) {
 	started, err := c.start(ctx, calls, opts)
 	if err != nil {

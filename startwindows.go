@@ -2,11 +2,13 @@ package kagzi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
@@ -15,8 +17,7 @@ import (
 // at once. With [InTx] the transaction must be READ COMMITTED, and other starts of the same ID or key wait for its end.
 //
 // They are for [Start], [StartItem] and [Client.StartMany]. A child, a compensation and the run of a schedule take
-// none, and ignore those in the workflow's definition. So do admin.Client.Restart and admin.Client.Fork: a new run
-// shares nothing.
+// none, and ignore those in the workflow's definition. So do restarts and forks: a new run shares nothing.
 type (
 	// OncePer starts at most one run of its [ID] in any such period: OncePer(24*time.Hour). The period begins with the
 	// start. Until it is over, other starts with OncePer return that run, whatever became of it and whatever their
@@ -123,4 +124,26 @@ func (b Batch) validate() error {
 			b.Most, maxBatch))
 	}
 	return errors.Join(errs...)
+}
+
+// StartItem adds an item to the batch of wf that is collected, or begins a batch, as its [Batch] says: a run whose
+// input is the slice of all items. It returns that run once the item is stored: Existed reports whether the batch had
+// other items, and Result is the result of the whole batch. Items are in the order in which the calls, or their
+// transactions with [InTx], locked the batch. An item is in exactly one batch, also if an answer of the database is
+// lost. A step that calls StartItem may be repeated after a crash, and then adds its item twice.
+//
+// StartItem is otherwise like [Start].
+func StartItem[Item, Out any](ctx context.Context, c *Client, wf Workflow[[]Item, Out], item Item,
+	opts ...StartOption,
+) (*Run[Out], error) {
+	return startCall[Out](ctx, c, ItemOf(wf, item, opts...))
+}
+
+// ItemOf binds an item to the workflow that processes batches of them, for [Client.StartMany], which adds its items in
+// the order of the calls. It starts nothing.
+func ItemOf[Item, Out any](wf Workflow[[]Item, Out], item Item, opts ...StartOption) Call {
+	return Call{
+		workflow: wf.name, input: item, decodable: payloads.DecodableAs(item), defaults: wf.defaults, opts: opts,
+		item: true,
+	}
 }

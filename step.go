@@ -19,19 +19,15 @@ import (
 )
 
 // Step executes fn and records one result under name. After a crash fn may be executed again: make its effects
-// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so everything that the workflow needs from fn
-// must be in its return value. fn's ctx ends with the step's [Timeout], with the run's cancellation, and when the
-// worker must give up the run. By errors.Is, its context.Cause is [kind.Timeout], [kind.Deadline] if the run's Timeout
-// has passed, [kind.Cancelled], [ErrLeaseLost] or [ErrShutdown]. ctx carries no values of the ctx of [Worker.Run]. If
-// fn returns after the Timeout, the attempt has failed with [kind.Timeout].
+// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so all that the workflow needs must be in its
+// return value.
 //
-// A name has at most 255 bytes, without # and /, and 2,000 together with the names of the branches around it. A name
-// that is used again on the same branch is counted, "pay" and "pay#2": only their order distinguishes steps of one
-// name.
+// fn's ctx ends with the step's [Timeout], when the run is cancelled, and when the worker must give it up.
 //
-// A failed attempt is repeated according to the step's [RetryPolicy]; the wait between attempts holds no more than a
-// [Sleep] does. When no attempt is left, or the error is marked [Permanent] or has a kind that is not worth another
-// attempt, Step returns a *[StepError]. It returns another error only if the call is wrong or the branch was cancelled.
+// A name has at most 255 bytes, without # and /. One that comes again on a branch is counted: "pay#2".
+//
+// A failed attempt is repeated according to the step's [RetryPolicy]. After the last one Step returns a *[StepError].
+// It returns another error only if the call is wrong or the branch was cancelled. See docs/steps.md.
 func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
 	if fn != nil {
@@ -41,19 +37,14 @@ func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), 
 }
 
 // StepTx is [Step] with a transaction of the application's database: the changes that fn makes in tx commit together
-// with the record that the step is done, or not at all. To roll back, return an error. fn must not end tx: Commit and
-// Rollback of tx do nothing and return an error. If fn calls Rollback and returns no error, the attempt fails for good,
-// because fn asked both to undo and to keep its changes. A deferred Rollback counts, too, because it cannot be
-// distinguished: leave it out. fn may use savepoints, by tx.Begin.
+// with the record that the step is done, or not at all. To roll back, return an error.
 //
-// The transaction is READ COMMITTED unless an [Isolation] says otherwise. It holds a connection of the pool while fn
-// runs. If the database refuses the commit, because of a deferred constraint or a serialization failure, the attempt
-// has failed.
+// fn must not end tx: Commit and Rollback of tx do nothing and return an error. If fn calls Rollback, deferred or not,
+// and returns no error, the attempt fails for good. fn may use savepoints, by tx.Begin.
 //
-// If the transaction loses its connection, the server cannot continue it, or the record waits in vain for a lock of the
-// run, then nothing was committed: fn is called again, and the attempt is not counted, for up to a minute. For Kagzi to
-// see this, fn must return the error of pgx, wrapped or not. After a minute of such losses the attempt fails like any
-// other.
+// The transaction is READ COMMITTED unless an [Isolation] says otherwise, and holds a connection while fn runs. If the
+// database refuses the commit, the attempt has failed. If the connection is lost, fn is called again, without counting
+// an attempt: see docs/steps.md.
 func StepTx[T any](ctx Context, name string, fn func(context.Context, pgx.Tx) (T, error),
 	opts ...StepOption,
 ) (T, error) {

@@ -226,15 +226,16 @@ func (w *Worker) made() error {
 	return nil
 }
 
-// Run executes runs until ctx ends. Then it claims no more runs, lets those under way finish for DrainTimeout, returns
-// the rest to the queue, and returns nil. In a program, end ctx by signal.NotifyContext with os.Interrupt and
-// syscall.SIGTERM, the signal by which Kubernetes and systemd stop a process. admin.Client.Drain has the same effect,
-// from any process. Step functions get none of ctx's values.
+// Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
+// rest back, and returns nil. End ctx by signal.NotifyContext with os.Interrupt and syscall.SIGTERM, with which
+// Kubernetes and systemd stop a process. admin.Client.Drain does the same, from any process. Step functions get none of
+// ctx's values.
 //
 // Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit,
-// missing rights, a database that is read-only when Run begins, or a pool that is too small or was closed. If the
-// database is away, or becomes read-only later, as the old primary does in a failover, Run logs that and continues when
-// the database is back. A Worker may run again after Run has returned, but not twice at once.
+// missing rights, a database that is read-only when Run begins, or a pool that is too small or closed. It logs a later
+// outage or failover, and continues after it.
+//
+// A Worker may run again after Run has returned, but not twice at once.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.made(); err != nil {
 		return err

@@ -41,7 +41,7 @@ var auditKinds = []AuditKind{
 	AuditLimit, AuditWorker, AuditConsumer,
 }
 
-// An AuditEntry is an entry of the audit log: a change that somebody made through a client. See [Client.Audit]. Its
+// An AuditEntry is an entry of the audit log: a change that a caller made through a client. See [Client.Audit]. Its
 // JSON follows the rules of [kagzi.RunInfo].
 type AuditEntry struct {
 	ID string    `json:"id"` // a UUID
@@ -119,14 +119,13 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 // Audit returns the entries of the audit log that f selects, the newest first. For the next page, set f.After to the ID
 // of the last one.
 //
-// The log has every change that somebody made through a client: of runs, schedules, limits, pauses, workers and
-// consumers, with the [kagzi.Actor] and the [kagzi.Reason] that the caller gave. It also has the messages whose senders
-// gave one of them. An entry is written in the transaction of its change. A call that changes nothing has none: so
-// programs may declare their limits and schedules at each start. What Kagzi does by itself, such as a release of a dead
-// worker's runs, is not in it, nor are starts.
+// The log has every change that a caller made through a client: of runs, schedules, limits, pauses, workers and
+// consumers, with its [kagzi.Actor] and [kagzi.Reason]. It also has the messages whose senders gave one of them. It has
+// neither starts nor what Kagzi does by itself. An entry is written in the transaction of its change. A call that
+// changes nothing has none.
 //
-// Entries are kept for CoordinatorConfig.KeepAudit, 90 days by default, whether or not their object still exists. Audit
-// returns [kagzi.ErrNotFound] if the entry of f.After no longer exists.
+// Entries are kept for [kagzi.CoordinatorConfig].KeepAudit, 90 days by default, also after their object. Audit returns
+// [kagzi.ErrNotFound] if the entry of f.After no longer exists. See docs/audit.md.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
 	err := c.core.Made()
 	var chosen inspect.AuditFilter

@@ -30,9 +30,10 @@ type BulkResult struct {
 // CancelAll cancels the active runs that f selects, like [kagzi.Client.Cancel].
 //
 // The bulk verbs process runs from new to old, page by page, and change each run in a transaction of its own. A run
-// that cannot be changed, for example because it ended meanwhile, is skipped with its error. If the database fails, or
-// ctx ends, they stop and return the result so far with the error; another call does the rest. With [kagzi.InTx] all
-// changes are made in that transaction: limit it by f.Limit. The bulk verbs are safe for concurrent use.
+// that cannot be changed is skipped with its error. If the database fails, or ctx ends, they return the result so far
+// with the error; another call does the rest. With [kagzi.InTx] all changes are in that transaction: limit it by
+// f.Limit. The verbs take [kagzi.InTx], [kagzi.Reason], [kagzi.Actor] and [DryRun], CancelAll also [kagzi.Grace]. They
+// are safe for concurrent use.
 //
 // f must have a condition: one without any is refused. A zero f.Limit means no limit. Without f.Status, f selects the
 // runs to which the verb applies.
@@ -61,8 +62,8 @@ func (c *Client) TerminateAll(ctx context.Context, f kagzi.RunFilter, opts ...ka
 	return c.bulk(ctx, f, v, err)
 }
 
-// ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume]. It is otherwise like
-// [Client.CancelAll].
+// ResumeAll resumes the failed and cancelled runs that f selects, like [Client.Resume], with [Forget] too. It is
+// otherwise like [Client.CancelAll].
 func (c *Client) ResumeAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi.ChangeOption) (BulkResult, error) {
 	cfg, err := core.Changes(opts, core.Takes("Forget", "DryRun"))
 	v := verb{

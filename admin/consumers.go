@@ -130,10 +130,10 @@ func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.A
 }
 
 // DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other
-// consumers. Only its name counts, so a program that no longer has it can pass topic.DefineConsumer(name, topic.ConsumerConfig{}).
-// A run that is active goes on, and its end changes nothing more. A worker that still has the consumer's function
-// stores it again when it starts. The options are [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. It returns [kagzi.ErrNotFound] if there is no
-// such consumer.
+// consumers. Only its name counts, so a program that no longer has it can pass topic.DefineConsumer(name,
+// topic.ConsumerConfig{}). A run that is active goes on, and its end changes nothing more. A worker that still has the
+// consumer's function stores it again when it starts. The options are [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
+// It returns [kagzi.ErrNotFound] if there is no such consumer.
 func (c *Client) DeleteConsumer(ctx context.Context, consumer topic.Consumer, opts ...kagzi.ChangeOption) error {
 	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
 	if err == nil {

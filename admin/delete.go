@@ -16,22 +16,16 @@ import (
 )
 
 // Delete deletes a run that is over, with all that is its own: input, result, steps, messages, log. Its children and
-// compensations go with it, but for children that are [kagzi.Detached]. Whoever waits for its result gets
-// [kagzi.ErrNotFound]. A deletion is for good: a run that may be of use again is better kept, and deleted by retention.
+// compensations go with it, except [kagzi.Detached] children. A deletion is for good: a run that may be of use again is
+// better kept, and deleted by retention.
 //
-// The deletion is recorded: [Client.RunLog] of the run's RunID, or of its ID unless another run has that, then shows
-// one entry DELETED with [kagzi.Reason] and [kagzi.Actor], the run's workflow, status and ID. Retention deletes that
-// record when it is as old as failed runs get.
+// [Client.RunLog] keeps one entry DELETED, with [kagzi.Reason] and [kagzi.Actor].
 //
 // Delete returns once the run is gone. It returns [kagzi.ErrRunActive] if the run or a child of it is not over,
-// [kagzi.ErrNotFound], and [kagzi.ErrRunNeeded] if the run cannot be missed: a child goes with its parent, and the last
-// run of a topic.Consumer that has not completed is followed by another one first. It deletes large histories (over
-// 5000 records) in several transactions. If it fails meanwhile, RunInfo.WaitingOn is "deletion", and a coordinator does
-// the rest within about a minute, whatever the retention is; so does another call. With [kagzi.InTx] everything is
-// deleted in that transaction.
+// [kagzi.ErrNotFound], and [kagzi.ErrRunNeeded] for a child, which goes with its parent, and for the last run of a
+// topic.Consumer that has not completed.
 //
-// A start with the ID of a deleted run finds no run that is over: see [kagzi.IfEnded]. A tick of a schedule whose run
-// was deleted is not fired again, unless a [Client.BackfillSchedule] asks for it.
+// It deletes large histories in several transactions; with [kagzi.InTx] in that one. See docs/retention.md.
 func (c *Client) Delete(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.EveryVerb)

@@ -1,6 +1,10 @@
 // Package admin sees and steers what a kagzi.Client starts: it is for operators and their tools, and for the parts of a
-// service that play that role. Who writes workflows, and starts them, does not need it. [New] makes its Client from a
-// kagzi.Client, and reads and changes the same namespace.
+// service that set limits or look after its own runs. Those who only write workflows and start them do not need it.
+// [New] makes its Client from a kagzi.Client, of the same namespace. What every service does is there: find, list, look
+// at, cancel and signal runs, and declare schedules.
+//
+//	operator := admin.New(client)
+//	err := operator.Pause(ctx, admin.Target{Queue: "shop"}, kagzi.Reason("migration"))
 //
 // It has the verbs for one run (resume, restart, fork, update, terminate, delete, pause) and for all runs that a filter
 // selects; pauses and limits of queues, keys and steps; schedules; the fleet of workers; consumers; health, counts,

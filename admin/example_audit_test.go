@@ -7,8 +7,8 @@ import (
 	"github.com/kagzi/kagzi/admin"
 )
 
-// Whoever changes something says who it is, and why. Declaring the same limits again changes nothing, so that is not in
-// the log.
+// A caller that changes something says who it is, and why. Declaring the same limits again changes nothing, so that is
+// not in the log.
 func ExampleClient_Audit() {
 	ctx, _, client, _ := setup()
 	defer teardown()

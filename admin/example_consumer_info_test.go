@@ -32,7 +32,7 @@ func eventually(done func() bool) {
 	}
 }
 
-// Before the worker starts, nobody subscribes.
+// Before the worker starts, no consumer subscribes.
 func ExampleClient_Topics() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -91,7 +91,7 @@ func ExampleClient_Consumers() {
 	// mail.received 1 false 0
 }
 
-// A run that fails pauses the consumer. Somebody reads why, skips the event, and ends the pause.
+// A run that fails pauses the consumer. An operator reads why, skips the event, and ends the pause.
 func ExampleClient_Skip() {
 	ctx, _, client, worker := setup()
 	defer teardown()

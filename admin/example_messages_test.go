@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 )
 
-// A run waits although somebody sent it a message: its unread messages show the misspelt name.
+// A run waits although a program sent it a message: its unread messages show the misspelt name.
 func ExampleClient_Messages() {
 	ctx, _, client, worker := setup()
 	defer teardown()

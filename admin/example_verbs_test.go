@@ -36,7 +36,7 @@ func ExampleClient_Restart() {
 	// double-21 true
 }
 
-// The fork keeps the steps that the old run had recorded before: nobody pays twice.
+// The fork keeps the steps that the old run had recorded before: no customer pays twice.
 func ExampleClient_Fork() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -15,21 +15,14 @@ import (
 )
 
 // Health checks whether the client can work and whether the work of its namespace progresses. It sends about ten short
-// statements over one connection. Their cost does not grow with the number of runs.
+// statements, whose cost does not grow with the number of runs.
 //
-// The report is Unhealthy if the client cannot work (the database is away or read-only, rights are missing, the schema
-// does not fit), or if work of the namespace has been due for 15 seconds and no worker lives. It is Degraded if
-// somebody should investigate: all connections of the pool have been in use for two seconds; workers are silent; work
-// has been due for 15 seconds and no live worker has a handler for it; work was due five minutes ago although there are
-// workers for it, or because its queue is full or its rate used up; the line of a limit of steps has not moved for five
-// minutes; something is paused; schedules are a minute late, or paused for an error; ten or more runs failed within the
-// last hour, and they are more than a tenth of those that ended; a compensation failed for good, and its run was not
-// resumed; runs were quarantined within the last 24 hours; the database refuses requests of a worker of this process.
+// The report is Unhealthy if the client cannot work, or if work of the namespace has been due for 15 seconds and no
+// worker lives. It is Degraded if an operator should investigate. docs/health.md has the checks.
 //
-// If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or when
-// ctx's deadline has passed, with the checks made by then. Its error is that of a ctx that was cancelled. If the pool
-// has no free connection for two seconds, Health opens one. Health is safe for concurrent use; for probes see
-// [Client.Readiness].
+// If the database is away, Health reports that and returns no error. It returns after 5 seconds at the latest, or at
+// ctx's deadline, with the checks made by then. Its error is that of a cancelled ctx. If no connection of the pool is
+// free for two seconds, Health opens one.
 func (c *Client) Health(ctx context.Context) (health.Report, error) {
 	if err := c.core.Made(); err != nil {
 		return health.Report{}, failure.Wrap(err, "health")
@@ -112,19 +105,14 @@ type StrandedRuns struct {
 
 // Stranded counts the active runs for whose version no live worker of their queue has a handler, by queue, workflow and
 // version. A worker is live if it is ONLINE and sent a heartbeat within its own StaleAfter; a draining worker is not.
-// Sleeping runs count, because nobody will execute them when they wake. So do runs that wait for a slot of their key,
-// paused ones, and those that a draining worker still executes.
 //
-// Call it before the last workers of an old version are removed for good: drain them, and if Stranded then lists that
-// version, start them again. Nothing is lost meanwhile: a stranded run waits for a worker.
+// Sleeping runs count, because no worker could execute them when they wake. So do runs that wait for a slot of their
+// key, paused ones, and those that a draining worker still executes.
 //
-// Stranded does not read millions of rows. Of each workflow in each queue it reads the 25,000 runs of each priority
-// that are due first. With more than two workflows it reads fewer, but at least 100. The same holds for the runs that
-// wait for a slot of their key: of each of up to 10,000 keys it reads as many, with more than four keys fewer, but at
-// least 10. If there are fewer active runs, the answer is complete. If there are more, Count is the number found among
-// the runs that were read, and a version that occurs only among runs that sleep for longer is not listed yet. Stranded
-// runs that are due are listed, because they have been due the longest. As in [Client.Health], at most a thousand
-// queues and a thousand workflows are read.
+// Call it before the last workers of an old version are removed for good. A stranded run waits for a worker.
+//
+// With more than 25,000 active runs the answer may be incomplete, but stranded runs that are due are listed. See
+// docs/versions.md.
 func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
 	err := c.core.CheckSchema(ctx, nil)
 	var stranded []inspect.ActiveWork

@@ -30,11 +30,11 @@ type StepLimit struct {
 	// more. One that comes later than that gets another token.
 	Rate Rate `json:"rate,omitzero"`
 	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way
-	// counts until its function returns, or its worker is dead. If its run was ended by somebody else, and the function
-	// does not return, it counts for ten more seconds.
+	// counts until its function returns, or its worker is dead. If a caller or a coordinator has ended its run, and the
+	// function does not return, it counts for ten more seconds.
 	MaxRunning int `json:"max_running,omitempty"`
-	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until
-	// somebody sets the limit without HonorRetryAfter.
+	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until an
+	// operator sets the limit without HonorRetryAfter.
 	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
 
@@ -71,7 +71,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
 		out, err = c.core.Store.Limits.Serve(ctx, l.Name, store.LimitRequest{})
-		if pg.Locked(err) { // somebody serves it
+		if pg.Locked(err) { // a worker serves it
 			err = nil
 		}
 		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More

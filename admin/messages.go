@@ -49,16 +49,15 @@ type MessageFilter struct {
 	Limit  int      // zero means 100
 }
 
-// Messages returns the messages of a run that f selects, by the names of their signals, and those of one name in the
-// order in which they were stored, which is the order in which the run reads them. For the next page, set f.After to
-// the ID of the last one.
+// Messages returns the messages of a run that f selects, by signal, and those of one signal in the order in which the
+// run reads them. For the next page, set f.After to the ID of the last one.
 //
-// A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, which takes it a second at
-// most, and in a branch of a [kagzi.Race] until the race is decided. The messages that a run ignores are found by
-// f.Unread: those whose name or key is misspelt, and those that came after the last read.
+// A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, within a second; in a
+// branch of a [kagzi.Race], when the race is decided. So f.Unread finds the messages that a run ignores: see
+// docs/signals.md.
 //
-// Messages returns [kagzi.ErrNotFound] if the client's namespace has no such run, and an error if f.After is no message
-// of it. It reads no more messages than it returns; with f.Unread it may read all of the run's.
+// Messages returns [kagzi.ErrNotFound] if the namespace has no such run, and an error if f.After is no message of it.
+// It reads no more messages than it returns; with f.Unread it may read all of the run's.
 func (c *Client) Messages(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
 	at := core.RefOf(ref)
 	messages, err := c.messages(ctx, at, f)

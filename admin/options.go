@@ -29,13 +29,15 @@ func DryRun() interface {
 }
 
 // Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps,
-// children, branches and groups, as [kagzi.Client.Steps] shows them: "probe", "ship/0/pack", "ship". Forgetting a
-// branch or group also forgets the failures that caused its own. Forgetting a failure also forgets those of the
-// branches and groups that contain it. A group whose Timeout has passed begins again, with its whole time. If a name
-// belongs to no failure, or to one after which another attempt of the step was due, Resume changes nothing and returns
-// [kagzi.ErrNotFound]. The same holds for a [kagzi.WaitSignal] that timed out: [Client.Fork] from it instead.
+// children, branches and groups, as [kagzi.Client.Steps] shows them: "probe", "ship/0/pack", "ship".
 //
-// Steps after a forgotten failure keep their recorded results, although the failed step may now succeed.
+// Forgetting a branch or group also forgets the failures that caused its own. Forgetting a failure also forgets those
+// of the branches and groups that contain it. A group whose Timeout has passed begins again, with its whole time.
+//
+// If a name belongs to no failure, or to one after which another attempt was due, Resume changes nothing and returns
+// [kagzi.ErrNotFound]. So it does for a [kagzi.WaitSignal] that timed out: [Client.Fork] from it instead.
+//
+// Steps after a forgotten failure keep their recorded results.
 func Forget(steps ...string) kagzi.ChangeOption { return forgetSteps(steps) }
 
 type forgetSteps []string

@@ -75,17 +75,14 @@ func (c *Client) restart(ctx context.Context, at core.Ref, cfg core.RestartConfi
 
 // Fork is [Client.Restart] from a step on. The new run gets copies of everything that the old run had recorded when the
 // step first began, and of all signals. It executes the step itself, everything that began after it, and everything
-// that was under way then in other branches. step is an ID as [kagzi.Client.Steps] shows it: "pay", "pay#2", or
-// "ship/0/pack" of a branch; "ship" stands for all branches of the group, "ship/0" for all of that branch. Kagzi's own
-// records, whose names begin with #, and those of compensations are refused.
+// that was under way then in other branches.
 //
-// The workflow function must reach the same step again: if a new Version or input leads to other items for a Map that
-// had begun, the run is quarantined with [kind.Nondeterminism] there.
+// step is an ID as [kagzi.Client.Steps] shows it: "pay", "pay#2", or "ship/0/pack" of a branch; "ship" stands for all
+// branches of the group, "ship/0" for all of that branch. Records of Kagzi, which begin with #, and of compensations
+// are refused.
 //
 // Fork returns once the new run is stored. It returns the errors of Restart, [kagzi.ErrNotFound] if the run has no
-// record of the step (a step that was interrupted within a second has none), and [kagzi.ErrCompensated] if
-// compensations of the old run have run. The new run compensates the steps that it executes, and with
-// [InheritCompensations] also those that it copies from the old run.
+// record of the step, and [kagzi.ErrCompensated]. See docs/repairing.md.
 func (c *Client) Fork(ctx context.Context, ref kagzi.Ref, step string, opts ...RestartOption) (kagzi.RunID, error) {
 	at := core.RefOf(ref)
 	err := validateStepID(step)

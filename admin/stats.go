@@ -61,7 +61,7 @@ type QueueStats struct {
 
 // Rates are how many there were in a second.
 type Rates struct {
-	Starts    float64 `json:"starts"`    // runs that were started, by anybody
+	Starts    float64 `json:"starts"`    // runs that were started, by any client
 	Completed float64 `json:"completed"` // runs that workers completed
 	Failed    float64 `json:"failed"`    // runs that failed in a worker
 	Steps     float64 `json:"steps"`     // attempts of steps that workers executed and recorded
@@ -74,28 +74,14 @@ const (
 )
 
 // Stats returns what is due in the namespace and since when, what is running, sleeping, paused and failed, how much is
-// done in a second, and the workers with their slots. It is meant for dashboards, metrics and autoscalers. Whether
-// something is wrong, [Client.Health] says.
+// done in a second, and the workers with their slots. It is for dashboards, metrics and autoscalers.
 //
-// It sends one batch of statements, which read a bounded number of rows: with empty tables it takes the server less
-// than a millisecond, and with two million runs, of which each pair of queue and workflow has a backlog, about 9 for 40
-// pairs and 25 for 320. Callers in this process share an answer while it is found, and for a second after. The end of
-// ctx ends only the caller's wait.
+// It sends one batch of statements, which read a bounded number of rows. DueMore and More say that a count is a lower
+// bound; DueSince is exact nevertheless. docs/statistics.md says how exact counts and rates are.
 //
-// Counts are therefore bounded. Of each workflow in each queue at least 10 due runs and 10 others are counted, and
-// about 5,000 more of those that have more. So with few workflows a count goes up to thousands before it is cut, which
-// DueMore and More say; DueSince is exact nevertheless. Of the runs that wait for a slot of their key, those of the
-// first 300 keys by name are counted, at least 5 of each. A workflow of which only other keys have runs is missing. At
-// most a thousand queues and a thousand workflows are read, and a thousand paused runs.
-//
-// Starts are counted by the IDs of the runs of the last minute, or, if more than 3,000 runs were started since in all
-// namespaces of the database, of the time in which the last 3,000 were. A child's ID has the time by its parent's
-// worker; runs that were deleted since do not count. The other rates are what live and draining workers reported with
-// their last heartbeats, for the minute before. Runs that were ended by [kagzi.Client.Cancel], or by a coordinator
-// after a deadline or their compensations, are in none of them.
-//
-// A request that the database refuses or does not answer within 5 seconds fails, for all who share it. Stats is safe
-// for concurrent use.
+// Callers in this process share an answer while it is found, and for a second after. The end of ctx ends only the
+// caller's wait. A request that the database refuses or does not answer within 5 seconds fails, for all callers that
+// share it.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	err := c.core.CheckSchema(ctx, nil)
 	var read inspect.Stats

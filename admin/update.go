@@ -17,29 +17,16 @@ import (
 
 // Update changes a run that waits, which is one that is pending or sleeping. What no option names stays as it is:
 //
-//   - [kagzi.Queue] moves the run: from then on workers with that queue claim it, at once if it is due. Its [kagzi.Key]
-//     belongs to the queue, so it moves, too: the run gives up a slot that it holds, and takes one of the new queue
-//     when it goes on. A [kagzi.Group] spans queues, and a run that holds its slot keeps it, and counts in the new
-//     queue from then on: a queue whose MaxRunning is used up refuses it with [kagzi.ErrNotWaiting]. With [kagzi.InTx],
-//     every queue with a MaxRunning does: its claims would stand still until the transaction ends.
+//   - [kagzi.Queue] moves the run, with its [kagzi.Key].
 //   - [kagzi.Priority] changes its turn.
-//   - [kagzi.At] and [kagzi.Delay] say when it is due: Delay(0) is now. They are for pending runs, also those that wait
-//     for their next attempt. A run that sleeps is woken by what it waits for, and a run that waits for the previous
-//     one of its schedule by the end of that: both are refused with [kagzi.ErrNotWaiting]. The [kagzi.Timeout] of a run
-//     that has never begun counts from the new time. A run that has begun is due by its deadline at the latest. If the
-//     run has an open [kagzi.Debounce] or [kagzi.Batch], the next start of that decides anew.
-//   - [kagzi.Version] sends the run to handlers of that version. The code must lead a run that has begun to the same
-//     steps as before: check it with [kagzi.Worker.Replay]. With [kagzi.DefaultVersion], the worker that claims the run
-//     next says which version it is, as for a new run.
-//   - [kagzi.Metadata] replaces all tags; an empty one removes them. The run's code goes on to see its own: see
-//     [kagzi.SetMetadata].
+//   - [kagzi.At] and [kagzi.Delay] say when a pending run is due: Delay(0) is now.
+//   - [kagzi.Version] sends the run to handlers of that version; with [kagzi.DefaultVersion] the worker that claims it
+//     next decides.
+//   - [kagzi.Metadata] replaces all tags; an empty one removes them.
 //
-// It also takes [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. The run's log says what was changed, from what to what.
-// If all values are as they were already, nothing is recorded.
-//
-// Update returns once the change is stored. It returns [kagzi.ErrNotWaiting] if a worker executes the run or the new
-// queue has no place for it, [kagzi.ErrRunFinished] if the run is over, was cancelled, or is being compensated, and
-// [kagzi.ErrNotFound]. Without an option that changes something it is an error.
+// It also takes [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. It returns [kagzi.ErrNotWaiting] if a worker executes
+// the run, or its wait or the new queue does not allow that; [kagzi.ErrRunFinished] if it is over, cancelled or being
+// compensated; and [kagzi.ErrNotFound]. See docs/repairing.md.
 func (c *Client) Update(ctx context.Context, ref kagzi.Ref, opts ...UpdateOption) error {
 	if err := c.core.Made(); err != nil {
 		return err

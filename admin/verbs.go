@@ -34,20 +34,15 @@ func (c *Client) terminate(ctx context.Context, at core.Ref, cfg core.ChangeConf
 	return c.core.FailedIf(ctx, err, "terminate %v", at)
 }
 
-// Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. The failures
-// with which the last attempt ended are forgotten, and those steps tried again, as in an attempt that a
-// [kagzi.RetryPolicy] allows. Two sorts of failures count: those in the chain of the error that the function returned
-// (so wrap errors with %w), and those after which it reached no step, sleep, wait, child or group. A failure after
-// which the function continued stays recorded, too, unless a [Forget] names it. If there is nothing to try again, no
-// step is executed: the function sees the same results, and fails again unless its code has changed. The run's deadline
-// is removed.
+// Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. Steps are
+// tried again whose failures are in the chain of the error that the function returned (so wrap errors with %w), or
+// after which it reached no step, sleep, wait, child or group. Other failures stay recorded, unless a [Forget] names
+// them: see docs/steps.md. The run's deadline is removed.
 //
-// Resume returns once that is stored. It returns [kagzi.ErrRunActive] if the run is not over, [kagzi.ErrRunFinished] if
-// it completed, [kagzi.ErrCompensated] if its compensations have run, and [kagzi.ErrIDConflict] if another active run
-// has its ID, or a later run of its topic.Consumer has begun. A run whose compensations failed ([kind.Compensation]),
-// or that was terminated while they ran, continues with these, if the slots that it would hold to its end are free:
-// otherwise Resume returns [kagzi.ErrRunActive]. The parent of a resumed child keeps the failure that it has recorded,
-// and does not cancel the child when it ends.
+// It returns [kagzi.ErrRunActive] if the run is not over, [kagzi.ErrRunFinished] if it completed,
+// [kagzi.ErrCompensated] if its compensations have run, and [kagzi.ErrIDConflict] if another active run has its ID, or
+// a later run of its topic.Consumer has begun. A run whose compensations failed or were terminated continues with
+// these: see docs/compensation.md.
 func (c *Client) Resume(ctx context.Context, ref kagzi.Ref, opts ...kagzi.ChangeOption) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.Takes("Forget"))

@@ -1,7 +1,7 @@
 // Package doctor examines the database that Kagzi uses, and advises how to fix the problems that it finds.
 //
-// [Examine] is more thorough than Health of package admin, which asks whether the work goes on. Call it by hand,
-// in a deploy's check, or when things are slow.
+// [Examine] is more thorough than admin.Client.Health, which asks whether the work goes on. Call it by hand, in a
+// deploy's check, or when things are slow.
 package doctor
 
 import (

@@ -1,5 +1,5 @@
-// Package health holds the report that Health of package admin returns. The handlers of Client.Readiness and
-// Client.Liveness answer with one, too.
+// Package health holds the report that Health of an admin.Client returns. Its handlers Readiness and Liveness answer
+// with one, too.
 package health
 
 import "time"
@@ -28,8 +28,8 @@ func (s Status) rank() int {
 	}
 }
 
-// A Report is the result of admin.Client.Health for the client's namespace. As JSON it contains no address, user or password
-// of the database.
+// A Report is the result of admin.Client.Health for the client's namespace. As JSON it contains no address, user or
+// password of the database.
 type Report struct {
 	// Status is the worst of the Checks' statuses.
 	Status    Status `json:"status"`
@@ -61,18 +61,13 @@ func (r Report) Check(name string) Check {
 
 // A Check is one part of a Report.
 //
-// admin.Client.Health has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules", "failures"
-// and "quarantined". Others are there only while they are not Healthy: "pauses", one for each pause; "limits", one for
-// each queue whose limits let due runs wait for long, and for each limit of steps whose line does not move; "keys", one
-// for each key or group that stands still behind a run that keeps its slot; "strays", about runs that a live worker
-// holds and does not report; "consumers", about those that are due and have no run; "events", about events that are
-// kept for longer than their time; "hung", about code that goes on although its context has ended, or that blocks
-// outside of steps; "nested", about steps that wait for runs while such steps hold all slots of their workers;
-// "compensations", about runs of which a compensation failed for good; "suspects", about runs that were under way when
-// their workers died; "histories", about runs whose histories cannot be read; "messages" and "inboxes", about messages
-// that do not decode and runs that take no more; and "work", about requests of this process's workers that the database
-// refuses. "topics" is Healthy: it names those with events to which no consumer subscribes. Client.Liveness has
-// "process", or a "worker" for each worker that is stuck.
+// Health of an admin.Client has the checks "database", "pool", "schema", "writable", "workers", "queues", "schedules",
+// "failures" and "quarantined". Others are there only while they have something to say: "pauses", one for each pause;
+// "limits", one for each queue or limit of steps that lets due work wait for long; "keys", one for each key or group
+// that stands still; "strays", "consumers", "events", "hung", "nested", "compensations", "suspects", "histories",
+// "messages", "inboxes" and "work", which are not Healthy; and "topics", which is. docs/health.md says what each finds.
+//
+// Liveness has "process", or a "worker" for each worker that is stuck.
 type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`

@@ -26,13 +26,13 @@ func (e *Env) Now() time.Time {
 // Advance moves the database's clock forward by d. It stops at each moment at which something becomes due, and lets it
 // happen: runs wake up and continue, steps are retried, deadlines pass, schedules fire. It returns when d has passed
 // and no run can continue before the clock moves again. So one Advance covers the 90 days of a workflow that sleeps
-// three times for 30 days; each stop takes some milliseconds.
+// three times for 30 days.
 //
-// Advance(0) does not move the clock, and waits until the runs that are due now have continued.
+// Advance(0) waits until the runs that are due now have continued.
 //
-// Advance does not wait for the function of a step that takes longer than [Config].StepPatience: the clock moves on
-// without it. A step's [kagzi.Timeout] is measured in real time. Advance fails the test if the test has an open
-// transaction that has written to Kagzi's tables.
+// The clock moves on without the function of a step that takes longer than [Config].StepPatience. A step's
+// [kagzi.Timeout] is measured in real time. Advance fails the test if the test has an open transaction that has written
+// to Kagzi's tables.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	e.StartWorker()

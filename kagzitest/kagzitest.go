@@ -250,7 +250,7 @@ func Start[In, Out any](e *Env, wf kagzi.Workflow[In, Out], in In, opts ...kagzi
 	return run
 }
 
-// Publish is topic.Client.PublishMany with the test's client, and starts the worker. An error fails the test. The
+// Publish is PublishMany of a topic.Client with the test's client, and starts the worker. An error fails the test. The
 // runs of consumers begin at once; [Env.Advance] with a duration of zero waits until they have gone as far as they can.
 func (e *Env) Publish(events ...topic.NewEvent) {
 	e.t.Helper()

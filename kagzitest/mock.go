@@ -2,18 +2,17 @@ package kagzitest
 
 import "context"
 
-// Mock makes fn run instead of the functions of the steps named name. If name is a full ID, such as "ship/0/pack", fn
-// replaces the function of that step; otherwise it replaces those of all steps of that name, on any branch. The steps
-// may be of any workflow, unless the name begins with a workflow's: "checkout:authorize". Nothing else changes: fn's
-// result is recorded, an error is retried as the step's [kagzi.RetryPolicy] says, and [kagzi.CurrentStep] tells fn
-// which step it runs for. The transaction of a [kagzi.StepTx] is committed with only the record in it. Another Mock for
-// the same name replaces this one.
+// Mock makes fn run instead of the functions of the steps named name. A full ID, such as "ship/0/pack", is one step;
+// another name is all of that name, on any branch, of any workflow unless it begins with one: "checkout:authorize".
+// Another Mock for the same name replaces this one.
 //
-// A step whose function returns another type than T fails, and so does the test. The test also fails if steps ran and
-// none called fn, see [Config]. Mock may be called at any time.
+// Nothing else changes: fn's result is recorded, its error retried as the step's [kagzi.RetryPolicy] says, and
+// [kagzi.CurrentStep] tells fn its step. The transaction of a [kagzi.StepTx] has only the record in it.
 //
-// A child is no step, and neither is a call that [kagzi.Compensate] registers: give its workflow another function with
-// [kagzi.Handle].
+// A step whose function returns another type than T fails, with the test. The test also fails if steps ran and none
+// called fn: see [Config].
+//
+// For a child or compensation, give its workflow another function with [kagzi.Handle].
 func Mock[T any](e *Env, name string, fn func(context.Context) (T, error)) {
 	e.t.Helper()
 	e.mock(name, fn == nil, &mock{fn: func(ctx context.Context) (any, error) { return fn(ctx) }})

@@ -150,20 +150,15 @@ func LayoutOf(ctx context.Context, db interface {
 }
 
 // Distribute spreads the rows of Kagzi's tables over the servers of a Citus cluster, by their namespace, and copies the
-// table of migrations to every node. It returns the result for each table, also for the tables before an error. It is
-// for those who have outgrown one Postgres; docs/distributed.md says when and how to use it. Call it after
-// kagzi.Migrate, as the same user, with a pool that leads to Citus's coordinator node without a transaction pooler in
-// between. Before the first call, stop the workers and all programs that start runs: while some tables are distributed
-// and others are not, statements fail. Call it again after each Migrate that creates tables. It distributes these; no
-// running program uses them yet, so programs need not stop.
+// table of migrations to every node. It returns the result for each table, also before an error.
 //
-// Citus copies the rows that exist, which may take long and blocks writes meanwhile. If ctx ends, the table that is
-// being copied is rolled back. Each table is a transaction, and Distribute leaves a table that is distributed, so call
-// it again after an error. It works on a connection of its own, and no Migrate runs meanwhile.
+// Call it after kagzi.Migrate, as the same user, with a pool that leads to Citus's coordinator node without a
+// transaction pooler in between. Some programs must stop before: see docs/distributed.md.
+//
+// Each table is a transaction, and Distribute leaves a table that is distributed, so call it again after an error.
 //
 // If the database has no Citus, Distribute returns [ErrNoCitus]; if its tables are not those of this program,
-// [ErrMissing], [ErrOlder] or [ErrNewer]. It changes nothing then. If a right is missing, the error says what to do:
-// only the owner of the tables may distribute them.
+// [ErrMissing], [ErrOlder] or [ErrNewer]. It changes nothing then.
 func Distribute(ctx context.Context, pool *pgxpool.Pool) ([]Distributed, error) {
 	if pool == nil {
 		return nil, errors.New("kagzi: distribute: the pool is nil: make one with pgxpool.New")

@@ -33,21 +33,16 @@ const (
 	tableLockPause = time.Second
 )
 
-// Up creates Kagzi's schema, or brings it up to date, and returns once that is done. It takes no lock if no migration
-// is pending, or if a newer program has migrated the database to a schema that this one works with. Any number of
-// processes may call it at once: one of them migrates, on a connection of its own outside the pool, and the others wait
-// for it.
+// Up creates Kagzi's schema, or brings it up to date, and returns then. Any number of processes may call it at once:
+// one of them migrates, on a connection outside the pool, and the others wait.
 //
-// Each migration is one transaction, except those that build an index without locking its table. If a migration does
-// not get its lock on a table at once, Up rolls it back and tries again until ctx ends, so that others wait for the
-// table only for a moment. When ctx ends, a migration under way is rolled back.
+// Each migration is one transaction, except those that build an index without locking its table. When ctx ends, a
+// migration under way is rolled back. See docs/upgrading.md.
 //
-// Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration removes something
-// that running workers of older programs need, ErrEncoding if the database is not UTF8, and a RightsError if the user
-// lacks a right.
+// Up returns ErrNewer if this program can no longer work with the database, ErrInUse if a migration would break running
+// workers of older programs, ErrEncoding if the database is not UTF8, and a RightsError if the user lacks a right.
 //
-// The pool must lead to Postgres directly, or through a pooler in session mode: a pooler in transaction mode makes the
-// lock meaningless.
+// The pool must lead to Postgres directly, or through a pooler in session mode.
 func Up(ctx context.Context, pool *pgxpool.Pool) error { return UpFiles(ctx, pool, files) }
 
 // UpFiles is Up for a program with other migrations. Tests add later migrations to Files.

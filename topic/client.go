@@ -35,21 +35,17 @@ func branchOf(ctx kagzi.Context) (*replay.Branch, *core.Client, error) {
 	return s.Engine(), s.Core(), nil
 }
 
-// Publish stores an event. It returns once the event is stored: nothing else has to be there, and nobody has to read
-// it.
+// Publish stores an event. It returns once the event is stored, and needs no reader.
 //
 // An event whose ID ([NewEvent.WithID]) the topic has already is not stored again, whatever its payload, and Publish
-// returns nil. Without an ID the event gets one of its own. In a step, with the step's ctx, that is derived from the
-// step, the run, the topic and the payload. So a further attempt of the step publishes only events that earlier
-// attempts did not publish. Equal events of one attempt are counted, and each is published. If the payload differs in
-// each attempt, for example because it contains the time, give the event an ID.
+// returns nil. Without an ID the event gets one of its own. In a step, with the step's ctx, that ID keeps further
+// attempts from publishing the event again: see docs/topics.md.
 //
-// With [kagzi.InTx] the event is published when the transaction commits; with that of a [kagzi.StepTx], together with
-// the step's record. Until then those who read the topic stop before the events that others publish after it: commit
-// soon. While a transaction has published an ID and is open, other calls with that ID wait for its end.
+// With [kagzi.InTx], the only option, the event is published when the transaction commits; with that of a
+// [kagzi.StepTx], together with the step's record. Until then readers of the topic stop before later events, and calls
+// with the same ID wait: commit soon.
 //
-// Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID. The options are
-// [kagzi.InTx].
+// Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID.
 func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...kagzi.ChangeOption) error {
 	return c.core.FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
 }

@@ -76,7 +76,7 @@ type AnyTopic interface {
 
 func (t Topic[T]) topic() {}
 
-// DefineConsumer names a consumer. The rules for names are those of [Define]: consumers and workflows share them.
+// DefineConsumer names a consumer. The rules for names are those of [kagzi.Define]: consumers and workflows share them.
 // Functions that use the consumer return an error for a bad name or configuration.
 func DefineConsumer(name string, cfg ConsumerConfig) Consumer { return Consumer{name, cfg} }
 
@@ -145,15 +145,11 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 //
 // fn gets the state that the consumer's last run has returned, at first the zero value, and returns the next one. It is
 // a workflow function: see [kagzi.Context]. [Peek] reads events, [Reserve] takes those that the run deals with,
-// [WakeAt] asks for the next run. When fn returns without an error, all of that takes effect in the transaction that
-// completes the run: the state, the events that it has reserved, which are consumed then, and the time of the next run.
-// If the run fails or is cancelled, the consumer keeps its state and the events.
+// [WakeAt] asks for the next run. All of that takes effect in the transaction that completes the run. If the run fails
+// or is cancelled, the consumer keeps its state and the events.
 //
-// A consumer has at most one active run. Another one follows at once if there are events that the last one did not see,
-// or did not get to because it reserved others: never because of events that it saw and left.
-//
-// The options are [kagzi.Version] and [kagzi.DefaultVersion]. The type S must decode what earlier versions of the
-// program have returned.
+// The options are [kagzi.Version] and [kagzi.DefaultVersion]. S must decode the states of earlier versions. See
+// docs/consumers.md.
 func Consume[S any](w *kagzi.Worker, c Consumer, fn func(kagzi.Context, S) (S, error), opts ...kagzi.HandleOption) {
 	with := append(opts[:len(opts):len(opts)], consumes{c})
 	kagzi.Handle(w, kagzi.Define[S, S](c.name), fn, with...)
@@ -182,14 +178,13 @@ const mostPeeked = 10_000
 
 // Peek returns the first events of the topic that the consumer has not consumed, the oldest first, at most n of them,
 // and about 8 MiB. It leaves out those that this run has reserved. The answer is recorded under name: it is the same in
-// every replay. To leave events for a later run, return without reserving them.
+// every replay. To leave events, return without reserving them.
 //
-// The order of events, and when one is there, are those of [Events]. With an event whose payload does not decode into
-// T, Peek returns an error, the events before it, and as the last one that event without its payload. So a function
-// that has the means to can put it aside, and Reserve it.
+// With an event whose payload does not decode into T, Peek returns an error, the events before it, and as the last one
+// that event without its payload. The function may put it aside, and Reserve it.
 //
-// Peek returns an error if the call is wrong or the branch was cancelled. Only functions of consumers may call it, with
-// one of their topics.
+// Peek returns another error if the call is wrong or the branch was cancelled. Only functions of consumers may call it,
+// with one of their topics.
 func Peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) ([]Event[T], error) {
 	b, c, run, err := consumptionOf(ctx, "Peek")
 	if err != nil {

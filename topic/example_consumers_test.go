@@ -176,7 +176,7 @@ func ExampleConsume_failure() {
 	}
 	fmt.Println("paused by", pauses[0].Actor, pauses[0].Target == admin.Target{Group: archive.Group()})
 
-	full.Store(false) // somebody has made room
+	full.Store(false) // there is room again
 	fmt.Println(admin.New(client).Unpause(ctx, pauses[0].Target))
 	fmt.Println(<-archived)
 	// Output:

@@ -24,7 +24,7 @@ import (
 )
 
 // A Topic is a durable stream of events: a name and the type of their payload. Declare it once, as a package variable
-// that those who publish and those who read import. Nobody has to create it.
+// that publishers and readers import. It needs no creation.
 type Topic[T any] struct {
 	name string
 	own  bool // Kagzi publishes in it, in JSON
@@ -34,10 +34,10 @@ type Topic[T any] struct {
 // "kagzi.". Functions that use the topic return an error for a bad one.
 func Define[T any](name string) Topic[T] { return Topic[T]{name: name} }
 
-// Runs has an event for the start and for the end of each run whose client has ClientConfig.RunEvents. It is
-// published in the transaction that starts or ends the run, whoever does that: so there is one for each, and a run's
-// start comes before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of
-// the application but the ID and the names.
+// Runs has an event for the start and for the end of each run whose client has [kagzi.ClientConfig].RunEvents. It is
+// published in the transaction that starts or ends the run, in any program: so there is one for each, and a run's start
+// comes before its end. The runs of consumers are left out. The payload is JSON and not sealed. It has no data of the
+// application but the ID and the names.
 var Runs = Topic[RunEvent]{name: store.RunsTopic, own: true}
 
 // A RunEvent says that a run was started, or how it ended: see [Runs]. A run that is resumed after its end ends
@@ -157,20 +157,16 @@ const (
 )
 
 // Publish publishes events from a workflow, of one topic or of several, recorded under name; the rules of
-// [kagzi.Step]'s names apply. The events are stored in the transaction of the record, or not at all: a replay, another
-// attempt of the run and a fork that begins behind it publish nothing, and neither does a worker that has lost the run.
-// The positions of a branch's events are in the order of its calls.
+// [kagzi.Step]'s names apply. The events are stored in the transaction of the record, once. The positions of a branch's
+// events are in the order of its calls.
 //
 // Publish returns at once, as [kagzi.StartChild] does, and later operations are recorded after it; it waits for the
-// write of more than 256 KiB. A branch that loses a [kagzi.Race] has published only what it recorded before.
+// write of more than 256 KiB.
 //
-// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again. Without an ID it gets one that is
-// derived from the run, the name and its place in the call. While an open transaction has published one of the IDs, the
-// run's later operations wait for its end.
+// An event whose ID ([NewEvent.WithID]) the topic has already is not stored again.
 //
 // One call takes up to 1,000 events, whose payloads have 8 MiB together unless there is only one. Publish returns an
-// error for more, for a bad event, and if the branch was cancelled. [kagzi.ErrPayloadTooLarge] and an error of the
-// client's Sealer are recorded: every replay returns the same error.
+// error for more, for a bad event, and if the branch was cancelled. See docs/topics.md.
 func Publish(ctx kagzi.Context, name string, events ...NewEvent) error {
 	b, client, err := branchOf(ctx)
 	if err != nil {
@@ -203,17 +199,15 @@ func Publish(ctx kagzi.Context, name string, events ...NewEvent) error {
 // eventsPerRead bounds the events of one query.
 const eventsPerRead = 500
 
-// Events returns the events of a topic that were published after a position, the oldest first; zero stands for the
-// oldest that is kept. The iteration ends behind the last one, and does not wait for more. It reads some hundred at a
-// time, and holds no connection in between. To go on later, pass the Position of the last event: no event appears
-// before it.
+// Events returns the events of a topic that were published after a position, the oldest first; zero is the oldest that
+// is kept. The iteration ends behind the last one. It reads some hundred at a time, and holds no connection in between.
+// To go on later, pass the Position of the last event.
 //
-// An event is there once its transaction has committed, and all transactions have ended that had published in the topic
-// before it. So a reader that goes on from a position misses none, and sees each once.
+// An event is there once its transaction has committed, and all that published in the topic before it have ended. So a
+// reader that goes on from a position sees each event once.
 //
-// The iteration ends with an error if a query fails. An event that does not decode into T comes with an error, its
-// Position and its ID, and the iteration goes on. On a standby, which does not know who is publishing, there is an
-// error.
+// If a query fails, or on a standby, the iteration ends with an error. An event that does not decode into T comes with
+// an error, its Position and its ID. See docs/topics.md.
 func Events[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
 	c := client.Core()
 	return func(yield func(Event[T], error) bool) {

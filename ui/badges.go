@@ -8,7 +8,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 )
 
-// shapes are the drawings of statuses in a square of 12: nobody has to tell them apart by colour.
+// shapes are the drawings of statuses in a square of 12: so colour is not the only difference.
 var shapes = map[string]template.HTML{
 	"pending": `<circle cx="6" cy="6" r="4.5" fill="none" stroke="currentColor" stroke-width="1.5" ` +
 		`stroke-dasharray="2 1.5"/>`,

@@ -82,7 +82,7 @@ func (c counts) Sum() (n int) {
 
 // bulkStateOf reads the state that a form carries.
 func bulkStateOf(f web.Form) (s bulkState) {
-	// zero if somebody changed it
+	// zero if the browser changed it
 	number := func(name string) int { n, _ := strconv.Atoi(f.Get(name)); return max(n, 0) }
 	s.Total, s.Changed, s.NewMore = number("total"), number("changed"), number("new-more")
 	for name, to := range map[string]*counts{"skipped": &s.Skipped, "failed": &s.Failed} {

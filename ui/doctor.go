@@ -40,7 +40,7 @@ type doctorView struct {
 	Done   bool // the examination is there, and new
 }
 
-// Settled reports that the page does not change: nobody examines the database as long as a tab is open.
+// Settled reports that the page does not change: an open tab does not examine the database again and again.
 func (v doctorView) Settled() bool { return v.NoPool || v.Done }
 
 // Rest says why the page has no stream.

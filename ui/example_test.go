@@ -99,7 +99,7 @@ func order(c *kagzi.Client, id kagzi.ID, queue string) string {
 	return string(run.ID())
 }
 
-// One line in a service. Everybody who reaches it may read, and nobody may change anything.
+// One line in a service. Every visitor may read, and none may change anything.
 func ExampleHandler() {
 	client, teardown := setup()
 	defer teardown()
@@ -175,8 +175,7 @@ func ExampleConfig_authorize() {
 	// CANCELLED by mira@example.com: the customer called
 }
 
-// Everybody who has signed in reads, and nobody changes anything. A Config without Authorize does not even ask who it
-// is.
+// Visitors who have signed in read, and none changes anything. A Config without Authorize does not even ask who it is.
 func ExampleConfig_readOnly() {
 	client, teardown := setup()
 	defer teardown()
@@ -195,8 +194,8 @@ func ExampleConfig_readOnly() {
 	// mira: 403 This dashboard only reads
 }
 
-// A team changes the runs of its queues. Buttons and forms are shown to everybody, and only what is sent is looked up:
-// Authorize is asked for each button of each page, so it must not ask the database there.
+// A team changes the runs of its queues. Buttons and forms are shown to all visitors, and only a form that is sent is
+// looked up: Authorize is asked for each button of each page, so it must not ask the database there.
 func ExampleConfig_queues() {
 	client, teardown := setup()
 	defer teardown()

@@ -17,7 +17,7 @@ func bounded[T any](all []T, n int) (shown []T, more int) {
 	return all[:n], len(all) - n
 }
 
-// contains reports whether a name contains what somebody searches for.
+// contains reports whether a name contains the text that a visitor searches for.
 func contains(name, part string) bool {
 	return strings.Contains(strings.ToLower(name), strings.ToLower(part))
 }

@@ -154,7 +154,7 @@ func until(next func() sse, ok func(sse) bool) sse {
 	}
 }
 
-// everybody may do everything.
+// Every request may do everything.
 func everybody(*http.Request, Action) (string, error) { return "mira", nil }
 
 var echo = kagzi.Define[string, string]("echo")

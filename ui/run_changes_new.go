@@ -193,7 +193,7 @@ func (p *runForms) made(ctx context.Context, r kagzi.RunInfo, event string) (n i
 }
 
 // newRunOptions reads the fields of a new run. It refuses a form that was made before the last run was made from this
-// one: that form was sent twice, or somebody else was faster.
+// one: that form was sent twice, or another operator was faster.
 func (p *runForms) newRunOptions(ctx context.Context, f web.Form, id kagzi.RunID,
 	event string,
 ) (opts []admin.RestartOption, err error) {

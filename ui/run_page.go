@@ -32,7 +32,7 @@ func refOf(text string) kagzi.Ref {
 // pathOf returns the path of a run's page.
 func pathOf(run kagzi.RunInfo) string { return "/runs/" + string(run.ID) }
 
-// gone returns the error for a run that is not there: who deleted it, if somebody did.
+// gone returns the error for a run that is not there: who deleted it, if an operator did.
 func (p *runPage) gone(ctx context.Context, ref kagzi.Ref) error {
 	said, err := explain.Deleted(ctx, p.client, ref,
 		explain.Words{Moment: func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }})

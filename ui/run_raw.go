@@ -41,7 +41,7 @@ func (p *runPage) raw(w http.ResponseWriter, r *http.Request) error {
 
 // rawPayload returns the payload that the query names.
 func (p *runPage) rawPayload(ctx context.Context, q web.Query) ([]byte, error) {
-	leave, ok := p.cache.Enter(ctx) // it is a look that nobody shares
+	leave, ok := p.cache.Enter(ctx) // it is a look that no other page shares
 	if !ok {
 		return nil, web.ErrBusy
 	}

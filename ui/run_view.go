@@ -25,7 +25,7 @@ type runView struct {
 	unsettled bool // a step, such as a child, can still end
 }
 
-// Settled reports whether the run has ended and nothing of it is under way, not even code that hangs. Somebody may
+// Settled reports whether the run has ended and nothing of it is under way, not even code that hangs. An operator may
 // resume it: then the page is loaded again.
 func (v *runView) Settled() bool {
 	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0

@@ -15,9 +15,9 @@ import (
 // are over are counted once, and then only the current one and the one before.
 //
 // No index has the ends of runs by time: each run that ends would write to it. With two million runs it takes a second
-// to find those that ended in the last minute, however few they are. So most counts look only among the runs that were
-// started lately, which takes a few hundredths of that, and every ten minutes one looks among all. Until then the
-// minutes since the last one lack the ends of runs that have been active for more than an hour.
+// to find those of the last minute. So most counts look only among the runs that were started lately, which takes a few
+// hundredths of that, and every ten minutes one looks among all. Until then the minutes since the last one lack the
+// ends of runs that have been active for more than an hour.
 type throughput struct {
 	admin   *admin.Client
 	mu      sync.Mutex

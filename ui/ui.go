@@ -7,8 +7,8 @@
 // dashboard also changes runs, schedules, limits and workers, and hands on who did it and why.
 //
 // Everything is served from the program itself: there is no build step, and no request to any other host. The handler
-// signs nobody in: the service must authenticate in front of it. The README in this folder describes the pages, what
-// they cost and what a service must do.
+// has no login: the service must authenticate in front of it. The README in this folder describes the pages, what they
+// cost and what a service must do.
 package ui
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// Config configures a Handler. Its zero value shows everything to everybody who reaches the handler, and changes
+// Config configures a Handler. Its zero value shows everything to every visitor who reaches the handler, and changes
 // nothing.
 type Config struct {
 	// Path is where a browser finds the dashboard: every link begins with it. It begins and ends with a slash. Zero
@@ -40,15 +40,14 @@ type Config struct {
 	// The handler must get all of it or, if it is removed on the way, nothing of it.
 	Path string
 
-	// Authorize says who sends a request, and whether that person may do what it asks for. It is asked before each
-	// page, stream and change. For a change it is asked twice: whether it is allowed, and whether its object may be
-	// viewed. It is also asked for each button of a page, which is not shown if Authorize refuses it. Open pages ask
-	// again each second, and end if they are refused. So it must be quick: it should not ask a database, unless the
-	// request is a POST.
+	// Authorize says who sends a request, and whether that person may do what it asks. The handler asks before each
+	// page, stream and change. For a change it asks twice: whether it is allowed, and whether its object may be viewed.
+	// It also asks for each button of a page, and hides those refused. Open pages ask again each second, and end if
+	// they are refused. So it must be quick: only for a POST should it ask a database. It must be safe for concurrent
+	// use.
 	//
-	// The actor goes into the audit log; it may be empty. An error refuses the request with
-	// status 403, and its text is shown. Nil means that everybody may read and nobody may change anything. It must be
-	// safe for concurrent use.
+	// The actor goes into the audit log; it may be empty. An error refuses the request with status 403, and its text is
+	// shown. Nil lets every request read, and none change anything.
 	Authorize func(r *http.Request, a Action) (actor string, err error)
 
 	// HidePayloads hides inputs, results, and the payloads of messages and events: pages show only their sizes, and
@@ -68,10 +67,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Handler returns the dashboard of the client's namespace. Any goroutine may use it, and nothing has to be closed.
-// Handler does no I/O and starts no goroutine: a database that is away, or that was not migrated, is reported by the
-// pages. It panics if c is nil, or if cfg.Path is not a path that begins and ends with a slash, because that is a
-// mistake in the program.
+// Handler returns the dashboard of the client's namespace. Any goroutine may use it, and nothing has to be closed. It
+// does no I/O and starts no goroutine: its pages report a database that is away, or that was not migrated. It panics if
+// c is nil, or if cfg.Path is not a path that begins and ends with a slash.
 //
 // A hundred browsers on a page cost the database what one of them costs: what a page shows is looked up at most once a
 // second, and less often if that takes long. Each look ends after 5 seconds. Pages that update themselves hold a

@@ -88,7 +88,7 @@ func TestAnErrorIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Somebody whom Authorize refuses all changes is told so.
+// A visitor whom Authorize refuses all changes is told so.
 func TestWhoOnlyReadsIsTold(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, echo, "x")

@@ -54,7 +54,7 @@ func main() {
 		}
 		fmt.Println("Ada confirmed", address)
 
-		bob, err := kagzi.Start(ctx, client, SignUp, "Bob", kagzi.ID("bob")) // he never clicks
+		bob, err := kagzi.Start(ctx, client, SignUp, "Bob", kagzi.ID("bob")) // Bob never clicks
 		if err != nil {
 			return err
 		}

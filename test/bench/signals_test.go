@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// BenchmarkSignal sends messages to 5,000 runs that nobody executes: from one goroutine, and from 16.
+// BenchmarkSignal sends messages to 5,000 runs that no worker executes: from one goroutine, and from 16.
 func BenchmarkSignal(b *testing.B) {
 	s, wf := kagzi.DefineSignal[int]("s"), kagzi.Define[int, int]("wf")
 	for _, goroutines := range []int{1, 16} {

@@ -56,7 +56,7 @@ func (tb *tab) change(suffix, said string, fields ...string) {
 	tb.sends(said)
 }
 
-// sends sends the dialog's form as somebody does who clicks twice.
+// sends sends the dialog's form as a visitor does who clicks twice.
 func (tb *tab) sends(said string) {
 	tb.t.Helper()
 	tb.reloaded(func() {

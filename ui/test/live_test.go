@@ -18,7 +18,7 @@ var (
 	idle     = kagzi.Define[string, string]("idle")
 )
 
-// approve waits until somebody approves.
+// approve waits until an operator approves.
 func approve(ctx kagzi.Context, _ string) (string, error) { return kagzi.WaitSignal(ctx, approved) }
 
 // mark tells a page that was loaded from the same page later.
@@ -116,7 +116,7 @@ func TestHiddenTabsHaveNoStream(t *testing.T) {
 	tb.same()
 }
 
-// Postgres goes away while somebody looks, and comes back.
+// Postgres goes away while a visitor looks, and comes back.
 func TestOutage(t *testing.T) {
 	browser.reserve(t)
 	t.Parallel()

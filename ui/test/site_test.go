@@ -50,7 +50,7 @@ func serve(c *kagzi.Client, pool *pgxpool.Pool, cfg ui.Config) (s *site, stop fu
 
 const actor = "mira@example.com"
 
-// everybody may do everything.
+// Every request may do everything.
 func everybody(*http.Request, ui.Action) (string, error) { return actor, nil }
 
 // begin marks the test as parallel, and returns a kit, and a tab on a dashboard of its database.

@@ -281,7 +281,7 @@ func (tb *tab) dark(is bool) {
 	if is {
 		scheme = "dark"
 	}
-	// Transitions would be half done when somebody looks.
+	// Transitions would be half done when the test looks.
 	call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	}})

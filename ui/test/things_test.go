@@ -148,7 +148,7 @@ func TestDrainOfAQueueAndForceOffline(t *testing.T) {
 	}
 }
 
-// Somebody who may only read is told so, and finds no button.
+// A visitor who may only read is told so, and finds no button.
 func TestViewer(t *testing.T) {
 	k, tb := begin(t, ui.Config{Authorize: func(_ *http.Request, a ui.Action) (string, error) {
 		if a.Changes() {

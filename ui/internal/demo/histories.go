@@ -158,7 +158,7 @@ const manySteps = `
 		generate_series(1, CASE WHEN s.fails THEN 2 ELSE 1 END) a
 	WHERE r.run_id = $1`
 
-// crawl makes a run of 2,000 steps. Executing them would take longer than anybody wants to wait.
+// crawl makes a run of 2,000 steps. Executing them would take longer than a visitor wants to wait.
 func (d *Demo) crawl(ctx context.Context) error {
 	run, err := kagzi.Start(ctx, d.Client, Crawl, 999, kagzi.ID("crawl-1"))
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package gantt lays out the history of a run: which rows there are, and where in a row something is. It draws nothing
-// and asks nobody.
+// and does no I/O.
 package gantt
 
 import (
