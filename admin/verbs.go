@@ -109,7 +109,7 @@ type LogEntry struct {
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
 	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it
-	// is "admin.Client.Drain" or "Run's context ended".
+	// is "Client.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
 	Actor  string `json:"actor,omitempty"` // the [kagzi.Actor] that the caller gave for the change of a run
 	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run

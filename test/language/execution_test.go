@@ -207,7 +207,7 @@ func TestInputThatNoLongerDecodes(t *testing.T) {
 	if re.Kind != kind.BadInput {
 		t.Errorf("got %+v", re)
 	}
-	kit.MustContain(t, re, "into int", "deploy code", "Resume", "Restart it with another kagzi.NewInput")
+	kit.MustContain(t, re, "into int", "deploy code", "Resume", "Restart it with another admin.NewInput")
 	if info, _ := run.Info(k.Ctx); string(info.Input) != `"twelve"` {
 		t.Errorf("input is %s; it must be kept", info.Input)
 	}

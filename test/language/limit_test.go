@@ -160,7 +160,7 @@ func TestLimitThatNobodyHasSet(t *testing.T) {
 	if !errors.Is(err, kind.Unavailable) {
 		t.Errorf("kind %v", kagzi.KindOf(err))
 	}
-	kit.MustContain(t, err, `"api"`, "Client.SetLimit", "2 attempts")
+	kit.MustContain(t, err, `"api"`, "admin.Client.SetLimit", "2 attempts")
 	run := kit.Begin(k, wf, 0)
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
 	setLimit(k, admin.StepLimit{Name: "api"})

@@ -64,7 +64,7 @@ func TestWhenFullAsADefault(t *testing.T) {
 		kit.MustContain(t, err,
 			`start only: key "a" of queue "default" is full, so nothing was started: of a limit of 1, 0 hold a slot `+
 				`and 1 wait for one, each counted up to the limit: start again later, or raise the limit with `+
-				`Client.SetKey`)
+				`admin.Client.SetKey`)
 	}
 	kit.Begin(k, only, 1, kagzi.Key("a"), kagzi.WaitForSlot)
 	newest := kit.Begin(k, only, 1, kagzi.Key("a"), kagzi.CancelOldest)

@@ -386,7 +386,7 @@ func TestForkRefuses(t *testing.T) {
 	_, err := admin.New(k.Client).Fork(k.Ctx, old.ID(), "ship")
 	kit.MustContain(t, err, "fork "+string(old.ID()), `"ship"`, "Client.Steps")
 	_, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), "")
-	kit.MustContain(t, err, "the step is empty", "Client.Restart")
+	kit.MustContain(t, err, "the step is empty", "admin.Client.Restart")
 	for _, own := range []string{"#other", "ship/0/#patched:change", "ship/0/pack#compensation"} {
 		_, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), own)
 		kit.MustContain(t, err, "is a record of Kagzi's own")

@@ -122,7 +122,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	run := kit.Begin(k, wf, 1)
 	await.Receive(t, entered)
 	err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Queue("other"))
-	if kit.MustContain(t, err, "update", "Client.PauseRun"); !errors.Is(err, kagzi.ErrNotWaiting) {
+	if kit.MustContain(t, err, "update", "admin.Client.PauseRun"); !errors.Is(err, kagzi.ErrNotWaiting) {
 		t.Error(err)
 	}
 	if err := admin.New(k.Client).PauseRun(k.Ctx, run); err != nil {
