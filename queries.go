@@ -384,7 +384,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 		hung, err = c.core.Inspect.HungCode(ctx, run)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", ref)
+		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", at)
 	}
 	replay.Present(run, rows)
 	wanted := map[string]bool{}

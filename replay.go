@@ -40,12 +40,12 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	}
 	run, err := w.client.core.Store.Runs.Get(ctx, id)
 	if err != nil {
-		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", ref)
+		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", at)
 	}
 	switch Status(run.Status) {
 	case StatusCompleted, StatusFailed, StatusCancelled:
 	default:
-		return failure.Wrap(ErrRunActive, "replay %v", ref)
+		return failure.Wrap(ErrRunActive, "replay %v", at)
 	}
 	if run.StartedAt.IsZero() { // no code has seen it
 		return nil
@@ -54,11 +54,11 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	h := w.handlers[run.Type][version]
 	if h == nil {
 		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one "+
-			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", ref)
+			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", at)
 	}
 	histories, err := w.client.core.Store.Histories.Latest(ctx, []uuid.UUID{id})
 	if err != nil {
-		return failure.Wrap(err, "replay %v", ref)
+		return failure.Wrap(err, "replay %v", at)
 	}
 	diverged, err := replay.Verify(ctx, w.session().Env, run, histories[id], h, cfg.Additions)
 	if err != nil {

@@ -11,3 +11,11 @@ type Client struct{ core *core.Client }
 
 // New returns the Client of c's namespace. It does no I/O. If c is nil, each method returns an error.
 func New(c *kagzi.Client) *Client { return &Client{c.Core()} }
+
+// of returns the core of the client, nil if there is none.
+func (c *Client) of() *core.Client {
+	if c == nil {
+		return nil
+	}
+	return c.core
+}

@@ -20,11 +20,11 @@ type LocalWorker struct {
 // database. [Client.Workers] returns those of all processes, as of their last heartbeats. LocalWorkers is safe for
 // concurrent use.
 func (c *Client) LocalWorkers() []LocalWorker {
-	if c.core.Made() != nil {
+	if c.of().Made() != nil {
 		return nil
 	}
-	var workers []LocalWorker
-	for _, w := range c.core.Workers() {
+	workers := []LocalWorker{}
+	for _, w := range c.of().Workers() {
 		all, free, waiting := w.Slots()
 		workers = append(workers, LocalWorker{w.ID().String(), w.Queues(), all, free, w.Hung(), waiting})
 	}

@@ -106,7 +106,7 @@ func (s Runs) cancelOne(ctx context.Context, tx pgx.Tx, event RunEvent, c cancel
 	id := event.RunID
 	out, tried := &CancelledRuns{}, false // an earlier try of our own transaction, whose answer may have been lost
 	err := s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		now, err := Ends{s.conn}.cancelAll(ctx, tx, []uuid.UUID{id}, c)
+		now, err := Ends(s).cancelAll(ctx, tx, []uuid.UUID{id}, c)
 		if err != nil {
 			return err
 		}

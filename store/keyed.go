@@ -89,7 +89,7 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		rows.Close()
 		return rows.Err()
 	}, locked.read}
-	state, start := Consumers{s.conn}.consumersLook(req.consumers())
+	state, start := Consumers(s).consumersLook(req.consumers())
 	if req.Keys.Consumers {
 		first.QueuedQueries, firstReads = append(first.QueuedQueries, state.Batch.QueuedQueries...),
 			append(firstReads, state.Reads...)

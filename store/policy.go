@@ -71,6 +71,6 @@ func (s Starts) replace(ctx context.Context, tx pgx.Tx, held []*holder) (*Cancel
 	for i, h := range held {
 		ids[i] = h.id
 	}
-	return Ends{s.conn}.cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated +
+	return Ends(s).cancelAll(ctx, tx, ids, cancellation{how: regardless, text: wasTerminated +
 		": a start with its ID has replaced it"})
 }

@@ -240,7 +240,7 @@ func (s Runs) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool)
 		out.Queue, err = pg.AskOne[string](ctx, tx, resumeRun, s.namespace, id)
 		return out, err
 	}
-	all, err := Ends{s.conn}.registrations(ctx, tx, id)
+	all, err := Ends(s).registrations(ctx, tx, id)
 	if err != nil {
 		return out, err
 	}
@@ -257,7 +257,7 @@ func (s Runs) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool)
 	out.Ends = &CancelledRuns{}
 	err = pg.Ask(ctx, tx, retryCompensations, []any{s.namespace, id}, nil)
 	if err == nil {
-		err = Ends{s.conn}.compensateLocked(ctx, tx, id, out.Ends)
+		err = Ends(s).compensateLocked(ctx, tx, id, out.Ends)
 	}
 	return out, err
 }

@@ -417,6 +417,6 @@ func (s Schedules) cancelFired(ctx context.Context, tx pgx.Tx, schedule uuid.UUI
 	if err != nil || len(ids) == 0 {
 		return &CancelledRuns{}, err
 	}
-	return Ends{s.conn}.cancelAll(ctx, tx, ids,
+	return Ends(s).cancelAll(ctx, tx, ids,
 		cancellation{text: wasCancelled + ": its schedule started the next run"})
 }

@@ -55,7 +55,7 @@ func (s Starts) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 			messages = append(messages, m)
 		}
 	}
-	stored, err := Messages{s.conn}.storeMessages(ctx, tx, messages)
+	stored, err := Messages(s).storeMessages(ctx, tx, messages)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s Starts) signalStarted(ctx context.Context, tx pgx.Tx, runs []NewRun, sta
 // attempt of the same step. Otherwise its inbox is full, or it has ended since it was found.
 func (s Starts) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, messages []Message) (Signalled, error) {
 	messages = slices.DeleteFunc(slices.Clone(messages), func(m Message) bool { return m.RunID != run })
-	found, err := Messages{s.conn}.resolveMessages(ctx, tx, messages)
+	found, err := Messages(s).resolveMessages(ctx, tx, messages)
 	f, ok := found[run]
 	switch {
 	case err != nil:

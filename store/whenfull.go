@@ -234,7 +234,7 @@ func (s Starts) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []Ne
 // cancelOldest cancels the runs as Cancel does, and adds what ended to started.
 func (s Starts) cancelOldest(ctx context.Context, tx pgx.Tx, started *StartedRun, ids []uuid.UUID) error {
 	const reason = "a newer start of its key has taken its place"
-	ended, err := Ends{s.conn}.cancelAll(ctx, tx, ids, cancellation{text: withReason(wasCancelled, reason)})
+	ended, err := Ends(s).cancelAll(ctx, tx, ids, cancellation{text: withReason(wasCancelled, reason)})
 	if err != nil {
 		return err
 	}

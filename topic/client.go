@@ -20,6 +20,14 @@ type Client struct{ core *core.Client }
 // New returns the Client of c's namespace. It does no I/O. If c is nil, each method returns an error.
 func New(c *kagzi.Client) *Client { return &Client{c.Core()} }
 
+// of returns the core of the client, nil if there is none.
+func (c *Client) of() *core.Client {
+	if c == nil {
+		return nil
+	}
+	return c.core
+}
+
 // A scope is a kagzi.Context.
 type scope interface {
 	Engine() *replay.Branch
@@ -47,13 +55,13 @@ func branchOf(ctx kagzi.Context) (*replay.Branch, *core.Client, error) {
 //
 // Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID.
 func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...kagzi.ChangeOption) error {
-	return c.core.FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
+	return c.of().FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
 }
 
 // PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at
 // once. It waits as [Client.Publish] does, and returns the same errors.
 func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...kagzi.ChangeOption) error {
-	return c.core.FailedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
+	return c.of().FailedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
 }
 
 // mostTopics bounds the topics of one call.
@@ -61,7 +69,7 @@ const mostTopics = 1000
 
 func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, []string{"InTx"})
-	if err := cmp.Or(err, c.core.Usable(ctx)); err != nil {
+	if err := cmp.Or(err, c.of().Usable(ctx)); err != nil {
 		return err
 	}
 	rows, topics := make([]*store.NewEvent, len(events)), map[string]bool{}
@@ -74,7 +82,7 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.Ch
 			return ofEvents(events, i, err)
 		}
 	}
-	if err := c.core.CheckSchema(ctx, cfg.Tx); err != nil {
+	if err := c.of().CheckSchema(ctx, cfg.Tx); err != nil {
 		return err
 	}
 	return c.core.Topics.Publish(ctx, cfg.Tx, rows)
@@ -86,8 +94,8 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.Ch
 // returns [kagzi.ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.Takes("IfActive"))
-	if err = cmp.Or(err, c.core.Usable(ctx), valid.Consumer(consumer.name)); err == nil {
-		err = c.core.CheckSchema(ctx, cfg.Tx)
+	if err = cmp.Or(err, c.of().Usable(ctx), valid.Consumer(consumer.name)); err == nil {
+		err = c.of().CheckSchema(ctx, cfg.Tx)
 	}
 	if err == nil {
 		var due store.DueRun
@@ -95,5 +103,5 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.C
 			err = c.core.Hints.Due(ctx, cfg.Tx, due)
 		}
 	}
-	return c.core.FailedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
+	return c.of().FailedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
 }
