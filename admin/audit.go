@@ -127,13 +127,13 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 // Entries are kept for [kagzi.CoordinatorConfig].KeepAudit, 90 days by default, also after their object. Audit returns
 // [kagzi.ErrNotFound] if the entry of f.After no longer exists. See docs/audit.md.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
-	err := c.of().Made()
+	err := of(c).Made()
 	var chosen inspect.AuditFilter
 	if err == nil {
 		chosen, err = f.choice()
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var rows []store.AuditEntry
 	if err == nil {
@@ -144,7 +144,7 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 			kagzi.ErrNotFound)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "read the audit log")
+		return nil, failure.Wrap(of(c).Public(ctx, err), "read the audit log")
 	}
 	entries := make([]AuditEntry, len(rows))
 	for i, e := range rows {

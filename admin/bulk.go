@@ -43,7 +43,7 @@ func (c *Client) CancelAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi
 		name: "cancel all", to: active, tx: cfg.Tx, dry: cfg.Dry,
 		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
 			cfg.Tx = tx
-			return "", c.of().Cancel(ctx, run.Core(), &cfg)
+			return "", of(c).Cancel(ctx, run.Core(), &cfg)
 		},
 	}
 	return c.bulk(ctx, f, v, err)
@@ -139,13 +139,13 @@ const bulkPage = 100
 func (c *Client) bulk(ctx context.Context, f kagzi.RunFilter, v verb, err error) (BulkResult, error) {
 	b := &bulk{c: c, verb: v, made: map[kagzi.RunID]bool{}, taken: map[string]bool{}}
 	if err == nil {
-		err = c.of().Usable(ctx)
+		err = of(c).Usable(ctx)
 	}
 	if err == nil {
 		err = b.run(ctx, f)
 	}
 	if err != nil {
-		return b.out, failure.Wrap(c.of().Public(ctx, err), "%s", v.name)
+		return b.out, failure.Wrap(of(c).Public(ctx, err), "%s", v.name)
 	}
 	return b.out, nil
 }
@@ -172,7 +172,7 @@ func (b *bulk) run(ctx context.Context, f kagzi.RunFilter) error {
 	}
 	chosen, err := f.Core(b.c.core)
 	if err == nil {
-		err = b.c.of().CheckSchema(ctx, b.verb.tx)
+		err = of(b.c).CheckSchema(ctx, b.verb.tx)
 	}
 	if err == nil {
 		b.verb.tx, err = b.c.core.Store.CheckedTx(ctx, b.verb.tx)

@@ -13,7 +13,7 @@ type Client struct{ core *core.Client }
 func New(c *kagzi.Client) *Client { return &Client{c.Core()} }
 
 // of returns the core of the client, nil if there is none.
-func (c *Client) of() *core.Client {
+func of(c *Client) *core.Client {
 	if c == nil {
 		return nil
 	}

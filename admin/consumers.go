@@ -31,9 +31,9 @@ type TopicInfo struct {
 
 // Topics returns the first thousand topics, by name.
 func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
-	err := c.of().Usable(ctx)
+	err := of(c).Usable(ctx)
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var out []TopicInfo
 	if err == nil {
@@ -43,7 +43,7 @@ func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
 		}
 		err = e
 	}
-	return out, c.of().FailedIf(ctx, err, "list topics")
+	return out, of(c).FailedIf(ctx, err, "list topics")
 }
 
 // ConsumerInfo is a consumer, and what there is for it. Its JSON follows the rules of [kagzi.RunInfo].
@@ -75,9 +75,9 @@ type ConsumerTopic struct {
 
 // Consumers returns the first thousand consumers, by name.
 func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	err := c.of().Usable(ctx)
+	err := of(c).Usable(ctx)
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var out []ConsumerInfo
 	if err == nil {
@@ -102,7 +102,7 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 		}
 		err = e
 	}
-	return out, c.of().FailedIf(ctx, err, "list consumers")
+	return out, of(c).FailedIf(ctx, err, "list consumers")
 }
 
 // Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with,
@@ -125,7 +125,7 @@ func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.A
 	if err == nil {
 		err = c.core.Store.Consumers.SkipEvent(ctx, cfg.Tx, consumer.Name(), from.Name(), string(id), cfg.Why)
 	}
-	return c.of().FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)),
+	return of(c).FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)),
 		text.Quote(consumer.Name()))
 }
 
@@ -139,15 +139,15 @@ func (c *Client) DeleteConsumer(ctx context.Context, consumer topic.Consumer, op
 	if err == nil {
 		err = c.core.Store.Consumers.Delete(ctx, cfg.Tx, consumer.Name(), cfg.Why)
 	}
-	return c.of().FailedIf(ctx, err, "delete consumer %s", text.Quote(consumer.Name()))
+	return of(c).FailedIf(ctx, err, "delete consumer %s", text.Quote(consumer.Name()))
 }
 
 func (c *Client) consumerChange(ctx context.Context, consumer topic.Consumer, opts []kagzi.ChangeOption,
 	takes []string,
 ) (core.ChangeConfig, error) {
 	cfg, err := core.Changes(opts, takes)
-	if err = cmp.Or(err, c.of().Usable(ctx), valid.Consumer(consumer.Name())); err == nil {
-		err = c.of().CheckSchema(ctx, cfg.Tx)
+	if err = cmp.Or(err, of(c).Usable(ctx), valid.Consumer(consumer.Name())); err == nil {
+		err = of(c).CheckSchema(ctx, cfg.Tx)
 	}
 	return cfg, err
 }

@@ -97,12 +97,12 @@ func (c *Client) Counts(ctx context.Context, f kagzi.RunFilter, by ...CountBy) (
 	var g inspect.Grouping
 	var chosen inspect.Filter
 	var rows []inspect.RunCount
-	err := c.of().Usable(ctx)
+	err := of(c).Usable(ctx)
 	if err == nil {
 		chosen, err = c.counted(f, by, &g)
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	if err == nil {
 		rows, err = c.core.Inspect.Counts(ctx, chosen, g)
@@ -111,7 +111,7 @@ func (c *Client) Counts(ctx context.Context, f kagzi.RunFilter, by ...CountBy) (
 		err = fmt.Errorf("%w: narrow the filter, by Since, Status or Workflow for example, or count by less", err)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "counts")
+		return nil, failure.Wrap(of(c).Public(ctx, err), "counts")
 	}
 	if len(by) == 0 && len(rows) == 0 {
 		return []RunCount{{}}, nil

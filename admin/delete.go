@@ -32,7 +32,7 @@ func (c *Client) Delete(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Change
 	if err == nil {
 		_, err = c.delete(ctx, cfg.Tx, at, cfg)
 	}
-	return c.of().FailedIf(ctx, err, "delete %v", at)
+	return of(c).FailedIf(ctx, err, "delete %v", at)
 }
 
 // DeleteAll deletes the runs that f selects and that are over, like [Client.Delete]. A child that f selects is changed
@@ -49,7 +49,7 @@ func (c *Client) DeleteAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi
 			}
 			ids, err := c.delete(ctx, tx, run.Core(), cfg)
 			if err != nil {
-				return "", failure.Wrap(c.of().Public(ctx, err), "delete %s", run)
+				return "", failure.Wrap(of(c).Public(ctx, err), "delete %s", run)
 			}
 			for _, id := range ids {
 				gone[id] = true
@@ -72,7 +72,7 @@ func (c *Client) DeleteAll(ctx context.Context, f kagzi.RunFilter, opts ...kagzi
 func (c *Client) delete(ctx context.Context, tx pgx.Tx, at core.Ref,
 	cfg core.ChangeConfig,
 ) (gone []kagzi.RunID, err error) {
-	tx, id, err := c.of().ResolveToChange(ctx, tx, at)
+	tx, id, err := of(c).ResolveToChange(ctx, tx, at)
 	if err != nil {
 		return nil, err
 	}

@@ -130,14 +130,14 @@ func parseWorkerID(id string) (uuid.UUID, error) {
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (page []WorkerInfo, total int, err error) {
 	chosen, err := f.choice()
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var rows []inspect.WorkerRow
 	if err == nil {
 		rows, total, err = c.core.Inspect.Workers(ctx, chosen)
 	}
 	if err != nil {
-		return nil, 0, failure.Wrap(c.of().Public(ctx, err), "list workers")
+		return nil, 0, failure.Wrap(of(c).Public(ctx, err), "list workers")
 	}
 	page = make([]WorkerInfo, len(rows))
 	for i, w := range rows {
@@ -154,7 +154,7 @@ func (c *Client) Worker(ctx context.Context, id string) (WorkerInfo, error) {
 		w, err = c.core.Inspect.Worker(ctx, parsed)
 	}
 	if err != nil {
-		return WorkerInfo{}, failure.Wrap(c.of().Public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
+		return WorkerInfo{}, failure.Wrap(of(c).Public(ctx, err), "get worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return workerInfo(w), nil
 }
@@ -167,7 +167,7 @@ func (c *Client) WorkerLog(ctx context.Context, id string) ([]LogEntry, error) {
 		rows, err = c.core.Inspect.WorkerEvents(ctx, parsed)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "log of worker %.60s", cmp.Or(id, "without an ID"))
+		return nil, failure.Wrap(of(c).Public(ctx, err), "log of worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	events := make([]LogEntry, len(rows))
 	for i, e := range rows {
@@ -178,12 +178,12 @@ func (c *Client) WorkerLog(ctx context.Context, id string) ([]LogEntry, error) {
 
 // worker validates the client and id, and then the schema.
 func (c *Client) worker(ctx context.Context, tx pgx.Tx, id string) (uuid.UUID, error) {
-	if err := c.of().Made(); err != nil {
+	if err := of(c).Made(); err != nil {
 		return uuid.Nil, err
 	}
 	parsed, err := parseWorkerID(id)
 	if err == nil {
-		err = c.of().CheckSchema(ctx, tx)
+		err = of(c).CheckSchema(ctx, tx)
 	}
 	return parsed, err
 }
@@ -207,7 +207,7 @@ func (c *Client) Drain(ctx context.Context, id string, opts ...kagzi.ChangeOptio
 		err = c.core.Hints.Changed(ctx, cfg.Tx, parsed)
 	}
 	if err != nil {
-		return failure.Wrap(c.of().Public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
+		return failure.Wrap(of(c).Public(ctx, err), "drain worker %.60s", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...kagzi.Cha
 		err = valid.Queue(queue)
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, cfg.Tx)
+		err = of(c).CheckSchema(ctx, cfg.Tx)
 	}
 	var asked []uuid.UUID
 	if err == nil {
@@ -233,7 +233,7 @@ func (c *Client) DrainQueue(ctx context.Context, queue string, opts ...kagzi.Cha
 		if queue == "" {
 			return 0, failure.Wrap(err, "drain queue")
 		}
-		return 0, failure.Wrap(c.of().Public(ctx, err), "drain queue %s", text.Quote(queue))
+		return 0, failure.Wrap(of(c).Public(ctx, err), "drain queue %s", text.Quote(queue))
 	}
 	return len(asked), nil
 }
@@ -260,7 +260,7 @@ func (c *Client) ForceOffline(ctx context.Context, id string, opts ...kagzi.Chan
 		err = c.core.Hints.Due(ctx, cfg.Tx, lost.Due()...)
 	}
 	if err != nil {
-		return failure.Wrap(c.of().Public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
+		return failure.Wrap(of(c).Public(ctx, err), "force worker %.60s offline", cmp.Or(id, "without an ID"))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 		err = l.validate()
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var woken []store.Signalled
 	if err == nil {
@@ -66,7 +66,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 		}, cfg.Why)
 	}
 	if err != nil {
-		return failure.Wrap(c.of().Public(ctx, err), "set limit %s", text.Quote(l.Name))
+		return failure.Wrap(of(c).Public(ctx, err), "set limit %s", text.Quote(l.Name))
 	}
 	for more := true; more && err == nil; { // there may be more slots
 		var out store.LimitResult
@@ -77,7 +77,7 @@ func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.Change
 		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More
 	}
 	_ = c.core.Hints.Signalled(ctx, nil, woken...) // fails only in a transaction
-	return c.of().FailedIf(ctx, err, "set limit %s", text.Quote(l.Name))
+	return of(c).FailedIf(ctx, err, "set limit %s", text.Quote(l.Name))
 }
 
 // DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
@@ -89,7 +89,7 @@ func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.Cha
 		err = valid.LimitName(name)
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var found, used bool
 	if err == nil {
@@ -102,12 +102,12 @@ func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.Cha
 	case used:
 		err = errors.New("steps wait for it or are under way: to lift it, set it without Rate and MaxRunning")
 	}
-	return c.of().FailedIf(ctx, err, "delete limit %s", text.Quote(name))
+	return of(c).FailedIf(ctx, err, "delete limit %s", text.Quote(name))
 }
 
 // limitOptions validates the client and the options of a change of limits.
 func (c *Client) limitOptions(opts []kagzi.ChangeOption) (core.ChangeConfig, error) {
-	if err := c.of().Made(); err != nil {
+	if err := of(c).Made(); err != nil {
 		return core.ChangeConfig{}, err
 	}
 	return core.Changes(opts, []string{"Reason", "Actor"})
@@ -130,7 +130,7 @@ type LimitInfo struct {
 // Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end
 // at 10,000.
 func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, error) {
-	err := c.of().Made()
+	err := of(c).Made()
 	if err == nil && n < 0 {
 		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
 	}
@@ -138,14 +138,14 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 		err = valid.LimitName(after)
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var rows []inspect.LimitState
 	if err == nil {
 		rows, err = c.core.Inspect.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "list limits")
+		return nil, failure.Wrap(of(c).Public(ctx, err), "list limits")
 	}
 	infos := make([]LimitInfo, len(rows))
 	for i, r := range rows {

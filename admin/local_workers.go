@@ -20,11 +20,11 @@ type LocalWorker struct {
 // database. [Client.Workers] returns those of all processes, as of their last heartbeats. LocalWorkers is safe for
 // concurrent use.
 func (c *Client) LocalWorkers() []LocalWorker {
-	if c.of().Made() != nil {
+	if of(c).Made() != nil {
 		return nil
 	}
 	workers := []LocalWorker{}
-	for _, w := range c.of().Workers() {
+	for _, w := range of(c).Workers() {
 		all, free, waiting := w.Slots()
 		workers = append(workers, LocalWorker{w.ID().String(), w.Queues(), all, free, w.Hung(), waiting})
 	}

@@ -61,7 +61,7 @@ type MessageFilter struct {
 func (c *Client) Messages(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
 	at := core.RefOf(ref)
 	messages, err := c.messages(ctx, at, f)
-	return messages, c.of().FailedIf(ctx, err, "messages of %v", at)
+	return messages, of(c).FailedIf(ctx, err, "messages of %v", at)
 }
 
 func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]MessageInfo, error) {
@@ -69,7 +69,7 @@ func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]
 	if err := cmp.Or(err, f.validate()); err != nil {
 		return nil, failure.Of(kind.BadRequest, err)
 	}
-	id, err := c.of().Resolve(ctx, nil, at)
+	id, err := of(c).Resolve(ctx, nil, at)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id
 	if err != nil {
 		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, at)
 	}
-	tx, run, err := c.of().ResolveToChange(ctx, cfg.Tx, at)
+	tx, run, err := of(c).ResolveToChange(ctx, cfg.Tx, at)
 	if err == nil {
 		err = do(tx, run, cfg.Why)
 	}
@@ -158,7 +158,7 @@ func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id
 		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the "+
 			"message once the run is paused", kagzi.ErrNotWaiting)
 	}
-	return c.of().FailedIf(ctx, err, "%s message %.60q of %v", verb, string(id), at)
+	return of(c).FailedIf(ctx, err, "%s message %.60q of %v", verb, string(id), at)
 }
 
 func (f MessageFilter) validate() error {

@@ -91,13 +91,13 @@ func (t Target) stored() (store.Pause, error) {
 // those that are given, keeps a Reason and an Actor that are not, ends a Park that is not, and stops runs that were let
 // go on.
 func (c *Client) Pause(ctx context.Context, t Target, opts ...kagzi.ChangeOption) error {
-	if err := c.of().Made(); err != nil {
+	if err := of(c).Made(); err != nil {
 		return err
 	}
 	p, err := t.stored()
 	cfg, e := core.Changes(opts, core.Takes("Park"))
 	if err = errors.Join(err, e); err == nil {
-		err = c.of().CheckSchema(ctx, cfg.Tx)
+		err = of(c).CheckSchema(ctx, cfg.Tx)
 	}
 	if err == nil {
 		p.Reason, p.Actor, p.Parks = cfg.Reason, cfg.Actor, cfg.Park
@@ -106,14 +106,14 @@ func (c *Client) Pause(ctx context.Context, t Target, opts ...kagzi.ChangeOption
 			err = c.core.Hints.Changed(ctx, cfg.Tx, workers...)
 		}
 	}
-	return c.of().FailedIf(ctx, err, "pause")
+	return of(c).FailedIf(ctx, err, "pause")
 }
 
 // Unpause ends the pause of t, or with [Percent] lets some of its runs go on. Each pause ends by itself: while all runs
 // are paused, too, those of t stay so. It returns [kagzi.ErrNotFound] if t itself is not paused. It takes [kagzi.InTx],
 // [kagzi.Reason], [kagzi.Actor] and Percent.
 func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOption) error {
-	if err := c.of().Made(); err != nil {
+	if err := of(c).Made(); err != nil {
 		return err
 	}
 	p, err := t.stored()
@@ -123,7 +123,7 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOpti
 			"stay together; leave Percent out to end the pause")
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, cfg.Tx)
+		err = of(c).CheckSchema(ctx, cfg.Tx)
 	}
 	if err == nil {
 		p.Reason, p.Actor = cfg.Reason, cfg.Actor
@@ -144,13 +144,13 @@ func (c *Client) Unpause(ctx context.Context, t Target, opts ...kagzi.ChangeOpti
 			err = c.core.Hints.Due(ctx, cfg.Tx, due...)
 		}
 	}
-	return c.of().FailedIf(ctx, err, "unpause")
+	return of(c).FailedIf(ctx, err, "unpause")
 }
 
 // Pauses returns what is paused, at most 1000 targets. Single runs are not among them: [kagzi.RunFilter].Paused finds
 // those.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
-	err := c.of().CheckSchema(ctx, nil)
+	err := of(c).CheckSchema(ctx, nil)
 	var rows []store.Pause
 	if err == nil {
 		rows, err = c.core.Inspect.Pauses(ctx, c.core.Store.Pool(), 1000)
@@ -159,7 +159,7 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	for i, p := range rows {
 		out[i] = pauseOf(p)
 	}
-	return out, c.of().FailedIf(ctx, err, "list pauses")
+	return out, of(c).FailedIf(ctx, err, "list pauses")
 }
 
 func pauseOf(p store.Pause) Pause {
@@ -184,11 +184,11 @@ func (c *Client) PauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Chan
 	if err == nil {
 		err = c.pauseRun(ctx, at, cfg)
 	}
-	return c.of().FailedIf(ctx, err, "pause %v", at)
+	return of(c).FailedIf(ctx, err, "pause %v", at)
 }
 
 func (c *Client) pauseRun(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
-	tx, id, err := c.of().ResolveToChange(ctx, cfg.Tx, at)
+	tx, id, err := of(c).ResolveToChange(ctx, cfg.Tx, at)
 	if err == nil {
 		err = c.core.Store.Pauses.PauseRun(ctx, tx, id, cfg.Why)
 	}
@@ -210,11 +210,11 @@ func (c *Client) UnpauseRun(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Ch
 	if err == nil {
 		err = c.unpauseRun(ctx, at, cfg)
 	}
-	return c.of().FailedIf(ctx, err, "unpause %v", at)
+	return of(c).FailedIf(ctx, err, "unpause %v", at)
 }
 
 func (c *Client) unpauseRun(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
-	tx, id, err := c.of().ResolveToChange(ctx, cfg.Tx, at)
+	tx, id, err := of(c).ResolveToChange(ctx, cfg.Tx, at)
 	var run store.DueRun
 	if err == nil {
 		run, err = c.core.Store.Pauses.UnpauseRun(ctx, tx, id, cfg.Why)
@@ -236,7 +236,7 @@ func (c *Client) UnpauseRuns(ctx context.Context, f kagzi.RunFilter, opts ...kag
 		name: "unpause runs", to: active, tx: cfg.Tx, dry: cfg.Dry,
 		do: func(ctx context.Context, tx pgx.Tx, run kagzi.RunID) (kagzi.RunID, error) {
 			cfg.Tx = tx
-			return "", c.of().FailedIf(ctx, c.unpauseRun(ctx, run.Core(), cfg), "unpause %v", run.Core())
+			return "", of(c).FailedIf(ctx, c.unpauseRun(ctx, run.Core(), cfg), "unpause %v", run.Core())
 		},
 	}
 	return c.bulk(ctx, f, v, err)

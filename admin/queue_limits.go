@@ -92,7 +92,7 @@ func (c *Client) SetQueue(ctx context.Context, l QueueLimits, opts ...kagzi.Chan
 		err = l.validate()
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	if err == nil {
 		err = c.core.Store.Limits.SetQueue(ctx, store.QueueLimits{
@@ -114,7 +114,7 @@ func (c *Client) SetKey(ctx context.Context, queue string, key kagzi.Key, l KeyL
 		err = errors.Join(valid.Queue(queue), valid.Key("Key", string(key)), l.validate("KeyLimits"))
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	if err == nil {
 		err = c.core.Store.Limits.SetKey(ctx, queue, string(key), l.stored(), cfg.Why)
@@ -128,7 +128,7 @@ func (c *Client) limitsSet(ctx context.Context, queue string, err error, what st
 	if err == nil {
 		err = c.core.Hints.Due(ctx, nil, store.DueRun{Queue: queue})
 	}
-	return c.of().FailedIf(ctx, err, what, args...)
+	return of(c).FailedIf(ctx, err, what, args...)
 }
 
 // stored returns the rate as the store knows it.
@@ -168,16 +168,16 @@ type QueueInfo struct {
 
 // Queues returns the first thousand queues that have limits, by name.
 func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
-	err := c.of().Usable(ctx)
+	err := of(c).Usable(ctx)
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var rows []inspect.QueueState
 	if err == nil {
 		rows, err = c.core.Inspect.QueueStates(ctx, nil)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "list the queues with limits")
+		return nil, failure.Wrap(of(c).Public(ctx, err), "list the queues with limits")
 	}
 	infos := make([]QueueInfo, len(rows))
 	for i, r := range rows {
@@ -230,7 +230,7 @@ type KeyInfo struct {
 // looked for. A key of a queue without workers may be missing; [kagzi.Client.List] finds its runs. A filter has a Queue
 // or Groups.
 func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
-	err := c.of().Usable(ctx)
+	err := of(c).Usable(ctx)
 	order := map[KeyOrder]inspect.KeyOrder{
 		"": inspect.ByName, ByKey: inspect.ByName, Fullest: inspect.Fullest,
 		LongestWaiting: inspect.LongestWaiting,
@@ -256,7 +256,7 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 		}
 	}
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	var rows []inspect.KeyState
 	if err == nil {
@@ -270,7 +270,7 @@ func (c *Client) Keys(ctx context.Context, f KeyFilter) ([]KeyInfo, error) {
 		})
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "list keys")
+		return nil, failure.Wrap(of(c).Public(ctx, err), "list keys")
 	}
 	infos := make([]KeyInfo, len(rows))
 	for i, r := range rows {

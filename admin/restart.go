@@ -31,7 +31,7 @@ type inheritCompensations struct{}
 
 // restartOptions validates opts, and refuses those that are not among takes.
 func (c *Client) restartOptions(ctx context.Context, opts []RestartOption, takes []string) (core.RestartConfig, error) {
-	if err := c.of().Usable(ctx); err != nil {
+	if err := of(c).Usable(ctx); err != nil {
 		return core.RestartConfig{}, err
 	}
 	cfg := core.RestartConfig{
@@ -111,18 +111,18 @@ func (c *Client) newFrom(ctx context.Context, at core.Ref, cfg core.RestartConfi
 	if cfg.Run.New, err = uuid.NewV7(); err != nil {
 		return "", err
 	}
-	if cfg.Tx, cfg.Run.Run, err = c.of().ResolveToChange(ctx, cfg.Tx, at); err != nil {
-		return "", c.of().Public(ctx, err)
+	if cfg.Tx, cfg.Run.Run, err = of(c).ResolveToChange(ctx, cfg.Tx, at); err != nil {
+		return "", of(c).Public(ctx, err)
 	}
 	call := core.StartCall{ID: cfg.Run.ExternalID, Origin: cfg.Run.Run, Run: cfg.Run.New}
-	err = c.of().InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
+	err = of(c).InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
 		cfg.Run.Headers = headers
 		work, err := c.core.Store.Runs.Restart(ctx, cfg.Tx, cfg.Run)
 		if err == nil {
 			err = c.core.Hints.Due(ctx, cfg.Tx,
 				append(work.Due, store.DueRun{Queue: work.Queue, Type: work.Type, Version: work.Version})...)
 		}
-		return c.of().Public(ctx, err)
+		return of(c).Public(ctx, err)
 	})
 	if err != nil {
 		return "", err

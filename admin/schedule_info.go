@@ -80,7 +80,7 @@ func (c *Client) scheduleInfo(t *store.Template) ScheduleInfo {
 func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, error) {
 	t, err := c.schedule(ctx, name)
 	if err != nil {
-		return ScheduleInfo{}, failure.Wrap(c.of().Public(ctx, err), "get schedule %.60q", name)
+		return ScheduleInfo{}, failure.Wrap(of(c).Public(ctx, err), "get schedule %.60q", name)
 	}
 	return c.scheduleInfo(t), nil
 }
@@ -88,7 +88,7 @@ func (c *Client) GetSchedule(ctx context.Context, name string) (ScheduleInfo, er
 func (c *Client) schedule(ctx context.Context, name string) (*store.Template, error) {
 	err := valid.Name("schedule name", name)
 	if err == nil {
-		err = c.of().CheckSchema(ctx, nil)
+		err = of(c).CheckSchema(ctx, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -118,12 +118,12 @@ func (c *Client) ListSchedules(ctx context.Context, f ScheduleFilter) ([]Schedul
 			return nil, failure.Wrap(err, "list schedules")
 		}
 	}
-	if err := c.of().CheckSchema(ctx, nil); err != nil {
+	if err := of(c).CheckSchema(ctx, nil); err != nil {
 		return nil, failure.Wrap(err, "list schedules")
 	}
 	rows, err := c.core.Store.Schedules.List(ctx, f.Workflow, f.After, limit)
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "list schedules")
+		return nil, failure.Wrap(of(c).Public(ctx, err), "list schedules")
 	}
 	out := make([]ScheduleInfo, len(rows))
 	for i, t := range rows {
@@ -146,7 +146,7 @@ func (c *Client) NextFires(ctx context.Context, name string, n int) ([]time.Time
 		out, err = housekeeping.Schedule(t).NextFires(t.Now, n)
 	}
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "next fires of schedule %.60q", name)
+		return nil, failure.Wrap(of(c).Public(ctx, err), "next fires of schedule %.60q", name)
 	}
 	return out, nil
 }

@@ -42,7 +42,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...kagzi.C
 		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
 	entry := core.ScheduleEntry(store.EventPaused, name, &cfg)
-	return c.of().EditSchedule(ctx, cfg.Tx, "pause schedule", name,
+	return of(c).EditSchedule(ctx, cfg.Tx, "pause schedule", name,
 		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 			why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
 			if t.Paused && t.Problem == "" {
@@ -73,7 +73,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...kagzi.
 		return failure.Wrap(err, "resume schedule %.60q", name)
 	}
 	entry := core.ScheduleEntry(store.EventResumed, name, &cfg)
-	return c.of().EditSchedule(ctx, cfg.Tx, "resume schedule", name,
+	return of(c).EditSchedule(ctx, cfg.Tx, "resume schedule", name,
 		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 			if !t.Paused {
 				return nil, nil
@@ -118,12 +118,12 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...kagzi
 func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what, name string, run uuid.UUID,
 	edit func(time.Time, *store.Template) (*store.Edit, error),
 ) error {
-	if err := c.of().Usable(ctx); err != nil {
+	if err := of(c).Usable(ctx); err != nil {
 		return failure.Wrap(err, "%s %.60q", what, name)
 	}
 	call := core.StartCall{Schedule: name, Run: run}
-	return c.of().InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
-		return c.of().EditSchedule(ctx, tx, what, name,
+	return of(c).InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
+		return of(c).EditSchedule(ctx, tx, what, name,
 			existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 				e, err := edit(now, t)
 				if err == nil && headers != nil {

@@ -83,13 +83,13 @@ const (
 // caller's wait. A request that the database refuses or does not answer within 5 seconds fails, for all callers that
 // share it.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	err := c.of().CheckSchema(ctx, nil)
+	err := of(c).CheckSchema(ctx, nil)
 	var read inspect.Stats
 	if err == nil {
 		read, err = c.readStats(ctx)
 	}
 	if err != nil {
-		return Stats{}, failure.Wrap(c.of().Public(ctx, err), "statistics")
+		return Stats{}, failure.Wrap(of(c).Public(ctx, err), "statistics")
 	}
 	st := Stats{
 		Namespace: c.core.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),

@@ -28,7 +28,7 @@ import (
 // the run, or its wait or the new queue does not allow that; [kagzi.ErrRunFinished] if it is over, cancelled or being
 // compensated; and [kagzi.ErrNotFound]. See docs/repairing.md.
 func (c *Client) Update(ctx context.Context, ref kagzi.Ref, opts ...UpdateOption) error {
-	if err := c.of().Made(); err != nil {
+	if err := of(c).Made(); err != nil {
 		return err
 	}
 	at := core.RefOf(ref)
@@ -43,7 +43,7 @@ func (c *Client) Update(ctx context.Context, ref kagzi.Ref, opts ...UpdateOption
 // ones, and with [kagzi.At] or [kagzi.Delay] the pending ones. It skips those that have the values already. It takes
 // [DryRun], and is otherwise like [Client.CancelAll].
 func (c *Client) UpdateAll(ctx context.Context, f kagzi.RunFilter, opts ...UpdateOption) (BulkResult, error) {
-	if err := c.of().Made(); err != nil {
+	if err := of(c).Made(); err != nil {
 		return BulkResult{}, err
 	}
 	cfg, err := updateOptions(opts, core.Takes("DryRun"))
@@ -62,7 +62,7 @@ func (c *Client) UpdateAll(ctx context.Context, f kagzi.RunFilter, opts ...Updat
 }
 
 func (c *Client) update(ctx context.Context, at core.Ref, cfg core.UpdateConfig) error {
-	tx, id, err := c.of().ResolveToChange(ctx, cfg.Tx, at)
+	tx, id, err := of(c).ResolveToChange(ctx, cfg.Tx, at)
 	var due []store.DueRun
 	if err == nil {
 		due, err = c.core.Store.Runs.Update(ctx, tx, id, cfg.Update, cfg.Why)
@@ -97,7 +97,7 @@ func (c *Client) update(ctx context.Context, at core.Ref, cfg core.UpdateConfig)
 	if err == nil {
 		err = c.core.Hints.Due(ctx, tx, due...)
 	}
-	return c.of().FailedIf(ctx, err, "update %v", at)
+	return of(c).FailedIf(ctx, err, "update %v", at)
 }
 
 // errUnchanged is why UpdateAll skips a run.

@@ -27,11 +27,11 @@ func (c *Client) Terminate(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Cha
 }
 
 func (c *Client) terminate(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
-	err := c.of().End(ctx, at, cfg.Tx,
+	err := of(c).End(ctx, at, cfg.Tx,
 		func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (*store.CancelledRuns, error) {
 			return c.core.Store.Runs.Terminate(ctx, tx, id, cfg.Why)
 		})
-	return c.of().FailedIf(ctx, err, "terminate %v", at)
+	return of(c).FailedIf(ctx, err, "terminate %v", at)
 }
 
 // Resume continues a failed or cancelled run: it begins a new attempt, in which all recorded results stay. Steps are
@@ -55,7 +55,7 @@ func (c *Client) Resume(ctx context.Context, ref kagzi.Ref, opts ...kagzi.Change
 func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig) error {
 	var id uuid.UUID
 	var err error
-	cfg.Tx, id, err = c.of().ResolveToChange(ctx, cfg.Tx, at)
+	cfg.Tx, id, err = of(c).ResolveToChange(ctx, cfg.Tx, at)
 	var resumed store.Resumed
 	if err == nil {
 		resumed, err = c.core.Store.Runs.Resume(ctx, cfg.Tx, id, cfg.Why, cfg.Forget...)
@@ -95,7 +95,7 @@ func (c *Client) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig)
 		err = c.core.Hints.Due(ctx, cfg.Tx, store.DueRun{Queue: resumed.Queue})
 	}
 	if err != nil {
-		return failure.Wrap(c.of().Public(ctx, err), "resume %v", at)
+		return failure.Wrap(of(c).Public(ctx, err), "resume %v", at)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (c *Client) RunLog(ctx context.Context, ref kagzi.Ref) ([]LogEntry, error) 
 	at := core.RefOf(ref)
 	rows, err := c.runEvents(ctx, at)
 	if err != nil {
-		return nil, failure.Wrap(c.of().Public(ctx, err), "log of %v", at)
+		return nil, failure.Wrap(of(c).Public(ctx, err), "log of %v", at)
 	}
 	events := make([]LogEntry, len(rows))
 	for i, e := range rows {
@@ -156,7 +156,7 @@ func (c *Client) RunLog(ctx context.Context, ref kagzi.Ref) ([]LogEntry, error) 
 
 // runEvents returns the events of a run, or of one that was deleted.
 func (c *Client) runEvents(ctx context.Context, at core.Ref) (rows []store.RunEvent, err error) {
-	id, err := c.of().Resolve(ctx, nil, at)
+	id, err := of(c).Resolve(ctx, nil, at)
 	if at.ByID && errors.Is(err, store.ErrRunNotFound) {
 		id, err = c.core.Store.Deletions.Find(ctx, at.Text)
 	}

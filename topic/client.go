@@ -21,7 +21,7 @@ type Client struct{ core *core.Client }
 func New(c *kagzi.Client) *Client { return &Client{c.Core()} }
 
 // of returns the core of the client, nil if there is none.
-func (c *Client) of() *core.Client {
+func of(c *Client) *core.Client {
 	if c == nil {
 		return nil
 	}
@@ -55,13 +55,13 @@ func branchOf(ctx kagzi.Context) (*replay.Branch, *core.Client, error) {
 //
 // Publish returns [kagzi.ErrPayloadTooLarge], and an error for an empty topic or a bad ID.
 func (c *Client) Publish(ctx context.Context, e NewEvent, opts ...kagzi.ChangeOption) error {
-	return c.of().FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
+	return of(c).FailedIf(ctx, c.publish(ctx, []NewEvent{e}, opts), "publish in %s", cmp.Or(e.topic, "a topic"))
 }
 
 // PublishMany stores all events or none, of one topic or of up to 1,000, in the order of the call. All are in memory at
 // once. It waits as [Client.Publish] does, and returns the same errors.
 func (c *Client) PublishMany(ctx context.Context, events []NewEvent, opts ...kagzi.ChangeOption) error {
-	return c.of().FailedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
+	return of(c).FailedIf(ctx, c.publish(ctx, events, opts), "publish %d events", len(events))
 }
 
 // mostTopics bounds the topics of one call.
@@ -69,7 +69,7 @@ const mostTopics = 1000
 
 func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, []string{"InTx"})
-	if err := cmp.Or(err, c.of().Usable(ctx)); err != nil {
+	if err := cmp.Or(err, of(c).Usable(ctx)); err != nil {
 		return err
 	}
 	rows, topics := make([]*store.NewEvent, len(events)), map[string]bool{}
@@ -82,7 +82,7 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.Ch
 			return ofEvents(events, i, err)
 		}
 	}
-	if err := c.of().CheckSchema(ctx, cfg.Tx); err != nil {
+	if err := of(c).CheckSchema(ctx, cfg.Tx); err != nil {
 		return err
 	}
 	return c.core.Topics.Publish(ctx, cfg.Tx, rows)
@@ -94,8 +94,8 @@ func (c *Client) publish(ctx context.Context, events []NewEvent, opts []kagzi.Ch
 // returns [kagzi.ErrNotFound] if no worker has stored the consumer yet.
 func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.Takes("IfActive"))
-	if err = cmp.Or(err, c.of().Usable(ctx), valid.Consumer(consumer.name)); err == nil {
-		err = c.of().CheckSchema(ctx, cfg.Tx)
+	if err = cmp.Or(err, of(c).Usable(ctx), valid.Consumer(consumer.name)); err == nil {
+		err = of(c).CheckSchema(ctx, cfg.Tx)
 	}
 	if err == nil {
 		var due store.DueRun
@@ -103,5 +103,5 @@ func (c *Client) Trigger(ctx context.Context, consumer Consumer, opts ...kagzi.C
 			err = c.core.Hints.Due(ctx, cfg.Tx, due)
 		}
 	}
-	return c.of().FailedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
+	return of(c).FailedIf(ctx, err, "trigger consumer %s", text.Quote(consumer.name))
 }
