@@ -33,3 +33,14 @@ func ExampleCoordinatorConfig_retention() {
 	// kagzi: KeepCompleted is 30ns
 	// give at least 1s (a time.Duration counts nanoseconds: 7*24*time.Hour), or set KeepForever
 }
+
+// A fleet that starts slowly, or whose network stalls, may give its workers more time to reconnect.
+func ExampleCoordinatorConfig() {
+	_, _, client, _ := setup()
+	defer teardown()
+
+	coordinator := kagzi.CoordinatorConfig{Grace: 10 * time.Second}
+	_, err := kagzi.NewWorker(client, kagzi.WorkerConfig{Coordinator: coordinator})
+	fmt.Println(err)
+	// Output: <nil>
+}

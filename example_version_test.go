@@ -6,16 +6,8 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/kit"
 )
-
-// untilAsleep returns when the run has left memory.
-func untilAsleep(ctx context.Context, run *kagzi.Run[string]) {
-	for ctx.Err() == nil {
-		if info, err := run.Info(ctx); err == nil && info.Status == kagzi.StatusSleeping {
-			return
-		}
-	}
-}
 
 // A rolling deploy: while workers of both versions are there, each run stays on the one that it began with.
 func ExampleVersion_rollingDeploy() {
@@ -34,15 +26,15 @@ func ExampleVersion_rollingDeploy() {
 	defer stopOld()
 	serve(oldCtx, oldWorker)
 	lamp, _ := kagzi.Start(ctx, client, order, "lamp")
-	untilAsleep(ctx, lamp)
+	kit.UntilAsleep(ctx, lamp)
 
 	newWorker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{}) // the program that is deployed
 	kagzi.Handle(newWorker, order, orderV1)
 	kagzi.Handle(newWorker, order, orderV2, kagzi.Version(2))
 	serve(ctx, newWorker)
-	waitFor(ctx, client, 2)
+	kit.UntilOnline(ctx, client, 2)
 	stopOld()
-	waitFor(ctx, client, 1)
+	kit.UntilOnline(ctx, client, 1)
 
 	chair, _ := kagzi.Start(ctx, client, order, "chair")
 	fmt.Println(chair.Result(ctx))
@@ -95,9 +87,9 @@ func ExamplePatched() {
 	defer stopOld()
 	serve(oldCtx, oldWorker)
 	lamp, _ := kagzi.Start(ctx, client, order, "lamp")
-	untilAsleep(ctx, lamp)
+	kit.UntilAsleep(ctx, lamp)
 	stopOld()
-	waitFor(ctx, client, 0)
+	kit.UntilOnline(ctx, client, 0)
 
 	newWorker, _ := kagzi.NewWorker(client, kagzi.WorkerConfig{})
 	kagzi.Handle(newWorker, order, func(ctx kagzi.Context, product string) (string, error) {

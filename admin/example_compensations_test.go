@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // A compensation is a workflow of its own, with an input of its own.
@@ -94,7 +95,7 @@ func ExampleClient_Terminate() {
 		fmt.Println(err)
 		return
 	}
-	untilAsleep(ctx, run)
+	kit.UntilAsleep(ctx, run)
 	fmt.Println(admin.New(client).Terminate(ctx, run.ID(), kagzi.Reason("the account is needed")))
 	info, _ := run.Info(ctx)
 	fmt.Println(info.Status, info.Error)

@@ -1,12 +1,12 @@
 package admin_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // Every worker is in the registry, with what it said of itself at its last heartbeat.
@@ -25,7 +25,7 @@ func ExampleClient_Workers() {
 		run, _ := kagzi.Start(ctx, client, checkout, 7) // once it is executed, the worker is registered
 		_, _ = run.Result(ctx)
 	}
-	waitFor(ctx, client, 2)
+	kit.UntilOnline(ctx, client, 2)
 
 	page, total, err := admin.New(client).Workers(ctx,
 		admin.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
@@ -38,15 +38,6 @@ func ExampleClient_Workers() {
 	// ONLINE v1.2.3 [checkout] b 100
 }
 
-// waitFor returns when n workers are online.
-func waitFor(ctx context.Context, client *kagzi.Client, n int) {
-	for ctx.Err() == nil {
-		if _, total, _ := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}}); total == n {
-			return
-		}
-	}
-}
-
 // A worker can be asked to drain from wherever there is a client: its Run returns as if its context had ended.
 func ExampleClient_Drain() {
 	ctx, pool, client, worker := setup()
@@ -56,7 +47,7 @@ func ExampleClient_Drain() {
 	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
 	ended := make(chan error)
 	go func() { ended <- worker.Run(ctx) }()
-	waitFor(ctx, client, 1)
+	kit.UntilOnline(ctx, client, 1)
 
 	elsewhere, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
 	page, _, _ := admin.New(elsewhere).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
@@ -85,7 +76,7 @@ func ExampleClient_DrainQueue() {
 	greet := kagzi.Define[string, string]("greet")
 	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
 	serve(ctx, worker)
-	waitFor(ctx, client, 1)
+	kit.UntilOnline(ctx, client, 1)
 
 	n, err := admin.New(client).DrainQueue(ctx, "default")
 	fmt.Println(n, err)
@@ -104,7 +95,7 @@ func ExampleClient_ForceOffline() {
 	greet := kagzi.Define[string, string]("greet")
 	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
 	serve(ctx, worker)
-	waitFor(ctx, client, 1)
+	kit.UntilOnline(ctx, client, 1)
 
 	page, _, _ := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
 	fmt.Println(admin.New(client).ForceOffline(ctx, page[0].ID))

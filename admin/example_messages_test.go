@@ -1,12 +1,11 @@
 package admin_test
 
 import (
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // A run waits although a program sent it a message: its unread messages show the misspelt name.
@@ -27,7 +26,7 @@ func ExampleClient_Messages() {
 	_ = client.Signal(ctx, run.ID(), Approved.For("manager").With("Ada").WithID("click-1"))
 	_ = client.Signal(ctx, run.ID(), Approved.For("acounting").With("Bob").WithID("click-2").
 		WithHeaders(kagzi.Headers{"user": "bob"}))
-	waitUntil(ctx, client, run.ID(), "signal approved/accounting")
+	kit.UntilWaitingOn(ctx, client, run.ID(), "signal approved/accounting")
 
 	messages, _ := admin.New(client).Messages(ctx, kagzi.ID("expense-7"), admin.MessageFilter{})
 	for _, m := range messages {
@@ -44,11 +43,4 @@ func ExampleClient_Messages() {
 	// approved/acounting click-2 "Bob" map[user:bob] unread
 	// approved/manager click-1 "Ada" map[] read by step approved:manager
 	// it waits for signal approved/accounting and has not read approved/acounting
-}
-
-// waitUntil waits until the run sleeps and waits for on.
-func waitUntil(ctx context.Context, client *kagzi.Client, run kagzi.Ref, on string) {
-	for info, err := client.Get(ctx, run); err == nil && info.WaitingOn != on; info, err = client.Get(ctx, run) {
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/kit"
 )
 
 // A message does not decode and is set aside. An operator drops it, and the sender sends the right one with the same
@@ -24,7 +25,7 @@ func ExampleClient_DropMessage() {
 	run, _ := kagzi.Start(ctx, client, expense, 120)
 	wrong := kagzi.DefineSignal[json.RawMessage]("approved").With(json.RawMessage(`{"by": "Ada"}`))
 	_ = client.Signal(ctx, run, wrong.WithID("click-1"))
-	waitUntil(ctx, client, run, "signal approved; 1 message that does not decode")
+	kit.UntilWaitingOn(ctx, client, run, "signal approved; 1 message that does not decode")
 
 	unread, _ := admin.New(client).Messages(ctx, run, admin.MessageFilter{Unread: true})
 	why, detail, _ := strings.Cut(unread[0].SetAside, ": ")
@@ -60,7 +61,7 @@ func ExampleClient_RedeliverMessage() {
 
 	run, _ := kagzi.Start(ctx, client, expense, 120)
 	_ = client.Signal(ctx, run, newer.With("100").WithID("click-1"))
-	waitUntil(ctx, client, run, "signal approved; 1 message that does not decode")
+	kit.UntilWaitingOn(ctx, client, run, "signal approved; 1 message that does not decode")
 
 	deployed = true
 	_ = admin.New(client).RedeliverMessage(ctx, run, "click-1", kagzi.Reason("release 7 reads it"))

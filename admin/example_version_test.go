@@ -1,21 +1,12 @@
 package admin_test
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/kit"
 )
-
-// untilAsleep returns when the run has left memory.
-func untilAsleep(ctx context.Context, run *kagzi.Run[string]) {
-	for ctx.Err() == nil {
-		if info, err := run.Info(ctx); err == nil && info.Status == kagzi.StatusSleeping {
-			return
-		}
-	}
-}
 
 // A run waits for a worker of its version, and an operator can see for which.
 func ExampleClient_Stranded() {
@@ -26,7 +17,7 @@ func ExampleClient_Stranded() {
 	kagzi.Handle(worker, order, func(_ kagzi.Context, product string) (string, error) { return product, nil },
 		kagzi.Version(2))
 	serve(ctx, worker)
-	waitFor(ctx, client, 1)
+	kit.UntilOnline(ctx, client, 1)
 
 	_, _ = kagzi.Start(ctx, client, order, "lamp", kagzi.Version(1)) // as if it had begun before the deploy
 	stranded, err := admin.New(client).Stranded(ctx)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/checkup"
-	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/store/inspect"
@@ -81,12 +80,12 @@ func (c *Client) failures() (all []outage.Failure) {
 // localWorkers returns the client's workers in this process. It blocks as long as one of their locks is held, so that a
 // probe fails if a lock is never released.
 func (c *Client) localWorkers() (workers []checkup.Worker) {
-	of(c).EachWorker(func(w core.Worker) {
+	for _, w := range of(c).Workers() {
 		silence, stuck := w.Stuck()
 		workers = append(workers, checkup.Worker{
 			ID: w.ID().String(), Queues: w.Queues(), Silence: silence, Stuck: stuck,
 		})
-	})
+	}
 	return workers
 }
 

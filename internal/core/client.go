@@ -186,15 +186,6 @@ func (c *Client) Workers() []Worker {
 	return slices.Collect(maps.Keys(c.workers))
 }
 
-// EachWorker calls do for the workers of this process while it holds the lock of their list.
-func (c *Client) EachWorker(do func(Worker)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for w := range c.workers {
-		do(w)
-	}
-}
-
 // Public is the function Public. If the call failed for missing rights, the error names those that this user lacks.
 func (c *Client) Public(ctx context.Context, err error) error {
 	if c.Made() == nil {

@@ -71,13 +71,13 @@ func (c *Verb) SetTx(tx pgx.Tx, err error) {
 
 // SetReason takes a Reason.
 func (c *Verb) SetReason(reason string) {
-	c.Reason = WhyText(reason)
+	c.Reason = whyText(reason)
 	c.Only("Reason", "an event of a topic takes no Reason: put it into the payload, or leave it out")
 }
 
 // SetActor takes an Actor.
 func (c *Verb) SetActor(actor string) {
-	c.Actor = WhyText(actor)
+	c.Actor = whyText(actor)
 	c.Only("Actor", "an event of a topic takes no Actor: put it into the payload, or leave it out")
 }
 
@@ -88,8 +88,8 @@ func (c *Verb) SetDry() {
 		"these with a filter")
 }
 
-// WhyText returns a reason or an actor as it is stored.
-func WhyText(s string) string { return text.Sanitize(s, MostWhy) }
+// whyText returns a reason or an actor as it is stored.
+func whyText(s string) string { return text.Sanitize(s, MostWhy) }
 
 // MostWhy is how many bytes of a reason or an actor are kept.
 const MostWhy = 1 << 10

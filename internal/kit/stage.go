@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
@@ -54,5 +55,33 @@ func (s *Stage) Teardown() {
 	s.workers.Wait()
 	if err := s.done(); err != nil {
 		fmt.Println("teardown:", err)
+	}
+}
+
+// UntilOnline returns when n workers are online.
+func UntilOnline(ctx context.Context, client *kagzi.Client, n int) {
+	for ctx.Err() == nil {
+		_, total, err := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
+		if err == nil && total == n {
+			return
+		}
+	}
+}
+
+// UntilWaitingOn returns when the run waits for on.
+func UntilWaitingOn(ctx context.Context, client *kagzi.Client, run kagzi.Ref, on string) {
+	for ctx.Err() == nil {
+		if info, err := client.Get(ctx, run); err == nil && info.WaitingOn == on {
+			return
+		}
+	}
+}
+
+// UntilAsleep returns when the run has left memory.
+func UntilAsleep(ctx context.Context, run *kagzi.Run[string]) {
+	for ctx.Err() == nil {
+		if info, err := run.Info(ctx); err == nil && info.Status == kagzi.StatusSleeping {
+			return
+		}
 	}
 }

@@ -142,8 +142,8 @@ func (l *Line) Yield(p *Permit) {
 	}
 }
 
-// add gives the task to the batcher. After the session's end nobody is left to do it: then others take back what the
-// session has.
+// add gives the task to the batcher. After the session's end no batcher is left to do it: then others take back what
+// the session has.
 func (l *Line) add(t task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -137,7 +137,7 @@ type branchResult struct {
 	past  event // fired when the branch is done, or has passed its history
 	err   error
 	now   time.Time // the branch's Now at its end
-	asked bool      // somebody asked for it, or cancelled the branch: its error alone does not fail the run
+	asked bool      // the workflow asked for it, or cancelled the branch: its error alone does not fail the run
 	group *ends     // of its group, in which it has that index; nil for a branch of Go
 	index int
 }

@@ -57,7 +57,7 @@ func (b *Branch) newFailure(err error) *store.Record {
 	return r
 }
 
-// failLocked notes the failure of a branch that nobody has cancelled: in a replay it is closed, with all branches below
+// failLocked notes the failure of a branch that was not cancelled: in a replay it is closed, with all branches below
 // it. The record, r, is deferred. That of a racer must not be written without the messages that the racer took.
 func (b *Branch) failLocked(r *store.Record) {
 	if b.row == nil && (r == nil || b.isOver()) { // it was cancelled, and its failure is not recorded

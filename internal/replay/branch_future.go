@@ -27,7 +27,7 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	}
 	f := &Future{}
 	if err != nil {
-		// A cancelled branch counts as asked for: whoever cancelled it does not wait for it. So does one with a wrong
+		// A cancelled branch counts as asked for: what cancelled it does not wait for it. So does one with a wrong
 		// name, which the run fails for anyway, and which nothing else may have.
 		if badName != nil {
 			name = ""

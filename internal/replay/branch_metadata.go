@@ -31,7 +31,7 @@ func (b *Branch) SetMetadata(name string, badName error, tags map[string]string,
 		r.EndedAt = b.afterNow()
 		done := r.StepRow // a copy: the flush may change the record's row
 		done.FinishedAt = r.EndedAt
-		b.enqueue(r) // nobody waits: every later write stays behind it, also the end of the run
+		b.enqueue(r) // no branch waits: every later write stays behind it, also the end of the run
 		row = &done
 	}
 	change := metadataChange{position: row.Position}

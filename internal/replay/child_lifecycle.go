@@ -87,7 +87,7 @@ func (b *Branch) StartChild(spec ChildSpec) (*Child, error) {
 	e.meetLocked(c)
 	e.Unlock()
 	if run.ExternalID == "" {
-		b.enqueue(r) // nobody waits: every later write stays behind it, also the end of the run
+		b.enqueue(r) // no branch waits: every later write stays behind it, also the end of the run
 		return c, nil
 	}
 	if b.write(store.Taken, r) == store.Taken {

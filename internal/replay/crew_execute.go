@@ -190,8 +190,8 @@ func (c *crew) result() []byte {
 	return c.output
 }
 
-// outcome returns the error of the execution: of the function, else of a failed branch that nobody asked for, else of a
-// wrong call.
+// outcome returns the error of the execution: of the function, else of a failed branch that was not asked for, else of
+// a wrong call.
 func (e *Run) outcome() error {
 	e.Lock()
 	defer e.Unlock()

@@ -106,7 +106,7 @@ func (e *Run) finish(f *store.Finish) {
 // written is called when the execution's last write is written, or is given up.
 func (e *Run) written(o store.Outcome) {
 	switch o {
-	case store.Cancelling: // somebody cancelled the run while it was about to end
+	case store.Cancelling: // the run was cancelled while it was about to end
 		e.finish(e.newFinish(store.Cancelled, kind.Cancelled, "run was cancelled"))
 	case store.Unfounded:
 		e.giveBackUnfounded()

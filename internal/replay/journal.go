@@ -10,7 +10,7 @@ import (
 )
 
 // A journal is what the run has recorded before this execution, and the order of what it records now. read sets the
-// history before the execution begins, and nobody changes it afterwards. So a journal is read without a lock. Only
+// history before the execution begins, and it does not change afterwards. So a journal is read without a lock. Only
 // registers may change: the execution's mutex guards it, and a method ending in Locked is called with it.
 type journal struct {
 	attempt int                       // of the run, from 1. Set by newExecution, and never again.

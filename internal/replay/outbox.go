@@ -18,7 +18,7 @@ type write struct {
 	finish     *store.Finish
 	progress   *store.Progress     // nil: the write takes none along
 	aside      []*store.SetAside   // messages that do not decode; such a write has nothing else
-	settled    func(store.Outcome) // called once with the outcome; nil if nobody waits
+	settled    func(store.Outcome) // called once with the outcome; nil if no branch waits
 	givesBack  bool                // it gives the run back as it is in the table, and builds on nothing
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
@@ -59,7 +59,7 @@ func (o *outbox) suspensionLocked() *write { return o.suspension }
 // hasWritesLocked reports whether writes are not settled.
 func (o *outbox) hasWritesLocked() bool { return len(o.writes) > 0 }
 
-// A deferredRecord is a record that nobody waits for. It enters the outbox with the execution's next write. If its
+// A deferredRecord is a record that no branch waits for. It enters the outbox with the execution's next write. If its
 // branch may still lose a race, it enters with the next write of that branch or of a branch below. If the process dies
 // before, a replay defers it again.
 type deferredRecord struct {
@@ -230,7 +230,7 @@ func (w *write) ends() bool { return w.suspension != nil || w.finish != nil }
 // record returns w's own record.
 func (w *write) record() *store.Record { return w.records[len(w.records)-1] }
 
-// mayWait reports whether w may have to wait for a transaction of somebody else.
+// mayWait reports whether w may have to wait for a transaction of the application.
 func (w *write) mayWait() bool { return slices.ContainsFunc(w.records, (*store.Record).MayWait) }
 
 // size estimates the bytes of w in a statement.

@@ -121,7 +121,7 @@ func (n *settlement) tell() {
 // dropWrites stops the execution, empties the outbox, and settles its writes as lost.
 func (e *Run) dropWrites() {
 	e.Lock()
-	// at once: nobody may take the writes for written because they left the outbox
+	// at once: no branch may take the writes for written because they left the outbox
 	e.stopLocked(stopLost, standing.ErrShutdown)
 	writes := e.writes
 	e.writes, e.taken = nil, 0

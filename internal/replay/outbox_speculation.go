@@ -20,7 +20,7 @@ func (o *outbox) maySpeculateLocked(r *store.Record) bool {
 			n, bytes = n+1, bytes+sizeOf(d.record)
 		}
 	}
-	for _, w := range o.writes { // such as the start of a child, which nobody waits for
+	for _, w := range o.writes { // such as the start of a child, which no branch waits for
 		if w.speculative {
 			n, bytes = n+len(w.records), bytes+w.size()
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// longestLimitWait is how long a step waits for a slot until it asks again although nobody has called its run.
+// longestLimitWait is how long a step waits for a slot until it asks again although the limit has not called its run.
 const longestLimitWait = 5 * time.Minute
 
 // A heldPermit is the permit of the attempt that is under way or about to begin.

@@ -64,7 +64,7 @@ func (b *Branch) Publish(spec PublishSpec) error {
 		b.record(r)
 		e.exitIfStopped()
 	} else {
-		b.enqueue(r) // nobody waits: every later write stays behind it, also the end of the run
+		b.enqueue(r) // no branch waits: every later write stays behind it, also the end of the run
 	}
 	b.passed(&row)
 	return nil

@@ -143,7 +143,8 @@ const txTimeout = 30 * time.Second
 
 // afterTx resolves a transaction that wrote no record or whose outcome is unknown, by the step's row in the table. If
 // the database refused the transaction (a deferred constraint, a serialization failure), the attempt has failed. If the
-// database was away, or somebody's lock of the run kept the record from being written, the attempt is not counted.
+// database was away, or another transaction's lock of the run kept the record from being written, the attempt is not
+// counted.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
 	e := s.b.e
 	if errors.Is(cause, store.ErrUnfounded) {
@@ -207,7 +208,7 @@ func madeReadOnly(tx pgx.Tx, err error) bool {
 }
 
 // isDatabaseFault reports whether err, with which the record or the commit failed after the function had succeeded, is
-// no fault of the step: the database was away, or somebody else held a lock for too long.
+// no fault of the step: the database was away, or another transaction held a lock for too long.
 func isDatabaseFault(err error) bool {
 	if errors.Is(err, store.ErrTimeoutLeft) {
 		return false

@@ -12,10 +12,10 @@ type Clock struct {
 	database time.Time     // the time in the reply that the estimate is counted on from
 	received time.Time     // when that reply came
 	heard    time.Time     // when the last reply came, also one that did not change the estimate
-	jumped   chan struct{} // closed by Set when the database's clock was set forward; nil if nobody waits for that
+	jumped   chan struct{} // closed by Set when the database's clock was set forward; nil if no loop waits for that
 }
 
-// clockJump is how far a reply must be ahead of the estimate to show that somebody has set the database's clock
+// clockJump is how far a reply must be ahead of the estimate to show that the database's clock was set
 // forward.
 const clockJump = time.Second
 

@@ -81,9 +81,9 @@ func (f *flusher) endPause(h *held) {
 	}
 }
 
-// batcher returns the batcher for a run's next flush. While somebody has the row of its run locked, every flush with it
-// takes as long as a wait for a lock may, so it is apart: it shares none with the runs that are not affected. A write
-// that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
+// batcher returns the batcher for a run's next flush. While another transaction has the row of its run locked, every
+// flush with it takes as long as a wait for a lock may, so it is apart: it shares none with the runs that are not
+// affected. A write that may wait for a stranger's transaction is flushed alone. See docs/architecture.md, Locks.
 func (f *flusher) batcher(apart, mayWait bool) *batch.Batcher[*held] {
 	switch {
 	case !apart || f.GivesUp():

@@ -296,7 +296,7 @@ func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
 		old.run.Abandon(standing.ErrLeaseLost)
 	}
 	switch {
-	case declaredDead: // since the claim: nobody releases runs that the old worker ID gets from now on
+	case declaredDead: // since the claim: no coordinator releases runs that the old worker ID gets from now on
 		h.run.Stop(standing.ErrLeaseLost)
 		return nil
 	case drains:

@@ -39,7 +39,7 @@ type Config struct {
 	FixedLease                                                                 bool
 
 	Grace   time.Duration // how long a worker may be without its connection before the fleet declares it dead
-	NoGrace bool          // nobody declares a worker dead because of a lost connection
+	NoGrace bool          // no coordinator declares a worker dead because of a lost connection
 
 	Hooks *testhook.Hooks // of tests; nil otherwise
 }

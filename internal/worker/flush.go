@@ -99,7 +99,7 @@ const (
 )
 
 const (
-	// busyPause is how long a run's writes pause after they met a lock of somebody else.
+	// busyPause is how long a run's writes pause after they met a lock of another transaction.
 	busyPause = 100 * time.Millisecond
 
 	// mostWholeFlushes is how often a flush that meets a lock, or conflicts, is tried as a whole.

@@ -39,7 +39,7 @@ type heartbeater struct {
 
 func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
 
-// begin connects and registers the worker. If the database is away, or somebody has locked a row of the worker's
+// begin connects and registers the worker. If the database is away, or a transaction has locked a row of the worker's
 // consumers, begin tries again until ctx ends.
 func (h *heartbeater) begin(ctx context.Context) error {
 	for {
@@ -144,7 +144,8 @@ func (h *heartbeater) alive(sent time.Time) {
 }
 
 // fence stops all executions: the worker has been silent for so long that others may take its runs. When the database
-// answers again, the session yields the runs that nobody has taken. Otherwise they would wait until their leases end.
+// answers again, the session yields the runs that no other worker has taken. Otherwise they would wait until their
+// leases end.
 func (h *heartbeater) fence(why string) {
 	h.s.lock()
 	h.s.fenced = true
@@ -285,7 +286,7 @@ func (h *heartbeater) newHeartbeat() store.Heartbeat {
 	}
 }
 
-// drain begins the drain that somebody has requested in the worker's row.
+// drain begins the drain that is requested in the worker's row.
 func (h *heartbeater) drain() {
 	s := h.s
 	s.lock()
@@ -308,7 +309,7 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	old, n, draining := s.ID(), len(s.executing), s.draining
 	s.SetID(id)
 	s.tally.moved()
-	s.fenced = true // no claims before the registration: nobody would release their runs if the worker died
+	s.fenced = true // no claims before the registration: no coordinator would release their runs if the worker died
 	s.unlock()
 	s.stopAll(standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
 	s.Away.SetLogger(s.Logger(id))

@@ -33,7 +33,7 @@ func (h *heartbeater) connectionLost(err error) {
 	h.setFence()
 }
 
-// serverDown reports whether nobody listens at any of the server's addresses, or the server is starting, stopping or
+// serverDown reports whether no server listens at any of the server's addresses, or the server is starting, stopping or
 // read-only.
 func serverDown(err error) bool {
 	switch e := err.(type) {

@@ -11,7 +11,7 @@ import (
 )
 
 // Refresh marks the runs in ids for a refresh, because their rows have changed; nil marks all. It does not block. If
-// ids has the worker's own ID, somebody has asked it to drain or has declared it dead: Refresh asks for a heartbeat,
+// ids has the worker's own ID, it was asked to drain or declared dead: Refresh asks for a heartbeat,
 // which reads the worker's row. See doc_wakeups.go.
 func (s *Session) Refresh(ids []uuid.UUID) {
 	s.lock()

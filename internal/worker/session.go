@@ -109,7 +109,7 @@ func (s *Session) all() []*held {
 }
 
 // setClock updates the estimate of the database's clock: an answer that has just arrived, to a statement sent at sent,
-// said now. If somebody has set the database's clock forward, all timers are computed again: setClock resets deadlines
+// said now. If the clock was set forward, all timers are computed again: setClock resets deadlines
 // and wakes the claim loop, whose next claim may be overdue; waits notice it by themselves.
 func (s *Session) setClock(now, sent time.Time) {
 	if !s.Clock.Set(now, sent, time.Now()) {
