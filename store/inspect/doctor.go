@@ -149,14 +149,16 @@ type Session struct {
 }
 
 // Walsenders belong to no database. With hot_standby_feedback they hold the snapshot of a standby.
+// The clock is read once: no session is idle for longer than its transaction has been open.
 const openSessions = `
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''),
 	coalesce(a.state, coalesce(a.backend_type, '')),
-	coalesce((extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint, 0),
+	coalesce((extract(epoch FROM c.now - a.xact_start) * 1000000)::bigint, 0),
 	CASE WHEN a.state LIKE 'idle in transaction%'
-		THEN coalesce((extract(epoch FROM clock_timestamp() - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
+		THEN coalesce((extract(epoch FROM c.now - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
 	coalesce(greatest(age(a.backend_xmin), age(a.backend_xid)), 0)::bigint, left(a.query, 120)
-FROM pg_stat_activity a
+FROM pg_stat_activity a CROSS JOIN clock c
 WHERE (a.datname = current_database() OR a.backend_type = 'walsender') AND a.pid <> pg_backend_pid()
 	AND (a.xact_start IS NOT NULL OR a.backend_xmin IS NOT NULL) AND coalesce(a.backend_type, '') <> 'autovacuum worker'
 ORDER BY a.xact_start NULLS FIRST
