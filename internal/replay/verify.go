@@ -28,9 +28,9 @@ type Divergence struct {
 func Verify(ctx context.Context, of *Env, run *store.Run, history []*store.StepRow, h Handler,
 	additions bool,
 ) (*Divergence, error) {
-	nobody := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
-	nobody.Clock.Set(run.FinishedAt, time.Now(), time.Now())
-	env := of.quiet(nobody)
+	idle := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
+	idle.Clock.Set(run.FinishedAt, time.Now(), time.Now())
+	env := of.quiet(idle)
 	claimed := &store.ClaimedRun{
 		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
 		Attempts:   run.Attempts,

@@ -22,7 +22,7 @@ type Standing struct {
 }
 
 // Watch says that others watch the worker: it may go without an answered heartbeat for maxSilence, and without the
-// watched connection for grace, or for ever if that is zero. It is called before the session executes anything.
+// watched connection for grace, or without a limit if that is zero. It is called before the session executes anything.
 func (s *Standing) Watch(maxSilence, grace time.Duration) { s.maxSilence, s.grace = maxSilence, grace }
 
 // Grace returns how long the worker may go without the watched connection; zero: the connection is not evidence.

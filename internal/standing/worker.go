@@ -119,9 +119,9 @@ const probeTimeout = 2 * time.Second
 // Readable reports whether histories can be read at all. If so, a failed read was the fault of a history. See
 // internal/worker/doc_claims.go.
 func (w *Worker) Readable() bool {
-	nobody := []uuid.UUID{uuid.Nil}
+	none := []uuid.UUID{uuid.Nil}
 	_, err := w.Store.Histories.Load(w.Reads, store.LoadRequest{
-		Runs: nobody, Woken: nobody, Inputs: nobody, Most: 1,
+		Runs: none, Woken: none, Inputs: none, Most: 1,
 		Timeout: probeTimeout,
 	})
 	return err == nil

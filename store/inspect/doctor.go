@@ -154,9 +154,9 @@ const openSessions = `
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT a.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, ''),
 	coalesce(a.state, coalesce(a.backend_type, '')),
-	coalesce((extract(epoch FROM c.now - a.xact_start) * 1000000)::bigint, 0),
+	GREATEST((extract(epoch FROM c.now - a.xact_start) * 1000000)::bigint, 0),
 	CASE WHEN a.state LIKE 'idle in transaction%'
-		THEN coalesce((extract(epoch FROM c.now - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
+		THEN GREATEST((extract(epoch FROM c.now - a.state_change) * 1000000)::bigint, 0) ELSE 0 END,
 	coalesce(greatest(age(a.backend_xmin), age(a.backend_xid)), 0)::bigint, left(a.query, 120)
 FROM pg_stat_activity a CROSS JOIN clock c
 WHERE (a.datname = current_database() OR a.backend_type = 'walsender') AND a.pid <> pg_backend_pid()
