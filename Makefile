@@ -6,7 +6,7 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # govulncheck needs the database of vuln.go.dev, or the Go module that has it.
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: all help test test-long vulncheck vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors clean
+.PHONY: all help test test-long vulncheck release vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors clean
 
 all: vet lint test ## what to call before a commit
 
@@ -21,6 +21,11 @@ test-long: ## the campaigns of the tests at full length, and all other tests: so
 
 vulncheck: ## known vulnerabilities of what Kagzi calls; says so if they cannot be looked up here
 	@.ci/vulncheck "$(GOVULNCHECK)"
+
+release: ## checks VERSION=v0.1.0, runs all tests, installs it in an empty folder and prints how to publish it; pushes nothing
+	@go run ./internal/release -check "$(VERSION)"
+	@.ci/run
+	@go run ./internal/release "$(VERSION)"
 
 vet: ## go vet, in all modules
 	@bash -c 'source .ci/modules.sh && each_module go vet -tags long ./...'
@@ -89,5 +94,5 @@ test-majors: .majors/installed ## all tests on Postgres 14, 16, 17 and 18, which
 	chmod -R go+rX .majors
 	touch $@
 
-clean: ## removes what test-majors and the set-up of the tests have downloaded
-	rm -rf .majors .tools
+clean: ## removes what test-majors and the set-up of the tests have downloaded, and dist
+	rm -rf .majors .tools dist

@@ -40,7 +40,7 @@ func StartChild[In, Out any](ctx Context, name string, wf Workflow[In, Out], in 
 	call.metadata = func() Metadata { return b.Metadata() }
 	cfg, err := call.config(nil)
 	c, err := b.StartChild(replay.ChildSpec{
-		Name: name, BadName: valid.StepName("child", name), Workflow: call.workflow, Detached: cfg.detached,
+		Name: name, BadName: valid.StepName("child", name), Workflow: call.workflow, Detached: cfg.run.Detached,
 		Run: func() (store.NewRun, bool, error) {
 			if err != nil {
 				return store.NewRun{}, payloads.IsRefused(err), err

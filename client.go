@@ -84,6 +84,7 @@ func NewClient(pool *pgxpool.Pool, cfg ClientConfig) (*Client, error) {
 		intercepts: newInterceptors(cfg.Interceptors, cfg.Logger),
 	}
 	c.core.Hints.OnEnd, c.core.InterceptStart = c.intercepts.onEnd(), c.intercepts.copied
+	c.core.InterceptSignal = c.intercepts.signalled
 	c.core.MaxLoadFailures = replay.MaxLoadFailures
 	return c, nil
 }

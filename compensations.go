@@ -83,8 +83,6 @@ func (c *Client) newRegistration(call Call) (*replay.Registration, error) {
 	}
 	hash := sha256.Sum256(append([]byte(call.workflow+"\x00"), cfg.inputHash...))
 	return &replay.Registration{Hash: hash[:replay.HashSize], Call: &store.Compensation{
-		Queue: run.Queue, Type: run.Type, Version: run.Version, Priority: run.Priority, Delay: run.Delay,
-		Timeout:     run.Timeout,
-		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input,
+		Spec: run.Spec, Delay: run.Delay, Input: run.Input,
 	}}, nil
 }

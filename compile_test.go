@@ -169,7 +169,8 @@ func TestMistakesDoNotCompile(t *testing.T) {
 			"kagzi.Timeout does not implement kagzi.ChangeOption",
 		},
 		{
-			"VersionOfAResume", `err = admin.New(client).Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`,
+			"VersionOfAResume",
+			`err = admin.New(client).Runs.Resume(context.Background(), kagzi.ID("x"), kagzi.Version(1))`,
 			"kagzi.Version does not implement kagzi.ChangeOption",
 		},
 		{
@@ -186,17 +187,17 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		},
 		{
 			"GraceOfARestart",
-			`_, err = admin.New(client).Restart(context.Background(), kagzi.ID("x"), kagzi.Grace(1))`,
+			`_, err = admin.New(client).Runs.Restart(context.Background(), kagzi.ID("x"), kagzi.Grace(1))`,
 			"kagzi.Grace does not implement admin.RestartOption",
 		},
 		{
 			"QueueOfARestart",
-			`_, err = admin.New(client).Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`,
+			`_, err = admin.New(client).Runs.Restart(context.Background(), kagzi.ID("x"), kagzi.Queue("q"))`,
 			"kagzi.Queue does not implement admin.RestartOption",
 		},
 		{
 			"VersionOfManyCancels",
-			`_, err = admin.New(client).CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`,
+			`_, err = admin.New(client).Runs.CancelAll(context.Background(), kagzi.RunFilter{}, kagzi.Version(1))`,
 			"kagzi.Version does not implement kagzi.ChangeOption",
 		},
 		{"StringAsReference", `_, err = client.Get(context.Background(), "x")`, "string does not implement kagzi.Ref"},
@@ -224,7 +225,7 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		{"GoodHandle", `kagzi.Handle[int, int](worker, wf, nil, kagzi.Version(1))`, ""},
 		{
 			"GoodFork",
-			`_, err = admin.New(client).Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), ` +
+			`_, err = admin.New(client).Runs.Fork(context.Background(), kagzi.ID("x"), "s", kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), ` +
 				`kagzi.Version(1), kagzi.ID("y"), admin.NewInput(1))`, "",
 		},
@@ -235,13 +236,13 @@ func TestMistakesDoNotCompile(t *testing.T) {
 		},
 		{
 			"GoodCancelAll",
-			`_, err = admin.New(client).CancelAll(context.Background(), kagzi.RunFilter{}, admin.DryRun(), ` +
+			`_, err = admin.New(client).Runs.CancelAll(context.Background(), kagzi.RunFilter{}, admin.DryRun(), ` +
 				`kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), kagzi.Grace(time.Minute))`, "",
 		},
 		{
 			"GoodForkAll",
-			`_, err = admin.New(client).ForkAll(context.Background(), kagzi.RunFilter{}, "s", admin.DryRun(), ` +
+			`_, err = admin.New(client).Runs.ForkAll(context.Background(), kagzi.RunFilter{}, "s", admin.DryRun(), ` +
 				`kagzi.InTx(tx), ` +
 				`kagzi.Reason("r"), kagzi.Version(1))`, "",
 		},

@@ -34,7 +34,7 @@ type Context interface {
 	Now() time.Time
 	Logger() *slog.Logger // silent about replayed lines
 	// FireTime is the tick for which a schedule started the run. The run may execute much later, after downtime or a
-	// backfill. For any other run it is the zero time, also for one that admin.Client.TriggerSchedule started:
+	// backfill. For any other run it is the zero time, also for one that admin.Schedules.Trigger started:
 	//
 	//	t := ctx.FireTime()
 	//	if t.IsZero() {
@@ -68,9 +68,10 @@ func (r *runContext) Metadata() Metadata    { return r.b.Metadata() }
 func (r *runContext) Headers() Headers      { return maps.Clone(Headers(r.b.Headers())) }
 func (r *runContext) scope() *runContext    { return r }
 
-// Engine is for package topic, and for tests of the engine. Core is for package topic.
+// Engine is for packages topic and request, and for tests of the engine. Core and Client are for the packages.
 func (r *runContext) Engine() *replay.Branch { return r.b }
 func (r *runContext) Core() *core.Client     { return r.c.core }
+func (r *runContext) Client() *Client        { return r.c }
 
 // Lease, Closed and Goroutine are for tests: see testhook.Branch.
 func (r *runContext) Lease() uuid.UUID   { return r.b.Lease() }
@@ -116,7 +117,10 @@ func (s *stepScope) Value(key any) any {
 }
 
 // StepKey is the Key of the step's StepInfo.
-func (s *stepScope) StepKey() string { return s.step.Run + "/" + s.step.Step }
+func (s *stepScope) StepKey() string { return s.step.Run + "/" + s.step.Key }
+
+// AwaitsRun notes that the attempt waits for a run.
+func (s *stepScope) AwaitsRun(id uuid.UUID) (ended func()) { return s.step.By.AwaitsRun(id) }
 
 // Count counts what the attempt sends: see core.SendID.
 func (s *stepScope) Count(parts string) int {
@@ -160,5 +164,5 @@ func CurrentStep(ctx context.Context) StepInfo {
 
 // stepInfo returns the step in the words of the API. The Headers are shared.
 func stepInfo(s replay.StepIdentity) StepInfo {
-	return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Step, s.Headers}
+	return StepInfo{RunID(s.Run), s.Workflow, s.Step, s.Attempt, s.Run + "/" + s.Key, s.Headers}
 }

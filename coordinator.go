@@ -197,11 +197,12 @@ func (c CoordinatorConfig) housekeeping(client *Client, o *outage.Outage) housek
 		Store: client.core.Store, Hints: client.core.Hints, Log: client.cfg.Logger, Outage: o,
 		Schema:   migrations.Version(),
 		Interval: c.Interval, Batch: c.Batch, MaxRuns: c.MaxRuns, StaleAfter: c.StaleAfter, Grace: c.Grace,
-		NoGrace:     c.NoGrace,
-		Retention:   store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
-		KeepForever: c.KeepForever, KeepAudit: c.KeepAudit, KeepEvents: c.KeepEvents,
-		KeepPendingEvents: c.KeepPendingEvents,
-		Intercept:         client.intercepts.schedule(),
+		NoGrace: c.NoGrace,
+		Keep: housekeeping.Keep{
+			Runs:    store.Retention{Completed: c.KeepCompleted, Failed: c.KeepFailed, Workflows: c.Keep},
+			Forever: c.KeepForever, Audit: c.KeepAudit, Events: c.KeepEvents, PendingEvents: c.KeepPendingEvents,
+		},
+		Intercept: client.intercepts.schedule(),
 	}
 }
 

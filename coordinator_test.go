@@ -27,7 +27,7 @@ func TestKeepIsCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	keep["a"] = time.Hour
-	if got := k.cfg.housekeeping(k.client, k.outage).Retention.Workflows; len(got) != 1 || got["brief"] != time.Hour {
+	if got := k.cfg.housekeeping(k.client, k.outage).Keep.Runs.Workflows; len(got) != 1 || got["brief"] != time.Hour {
 		t.Errorf("kept: %v", got)
 	}
 }

@@ -38,7 +38,7 @@ func TestDefaultVersion(t *testing.T) {
 			t.Errorf("version %d, %v", info.Version, err)
 		}
 	}
-	page, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
+	page, _, err := admin.New(k.Client).Workers.List(k.Ctx, admin.WorkerFilter{})
 	if want := []string{"other/1", "other/2", "wf/1", "wf/2", "wf/3"}; err != nil || len(page) != 1 ||
 		!slices.Equal(page[0].Handlers, want) {
 		t.Errorf("registered %+v, %v; want %q", page, err, want)

@@ -1,12 +1,14 @@
 package kagzi
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
@@ -31,14 +33,6 @@ var (
 	ErrRunFinished = core.ErrRunFinished
 	// ErrRunActive reports that the run is not over, so it cannot be resumed, restarted, forked or deleted.
 	ErrRunActive = core.ErrRunActive
-	// ErrNotWaiting reports that admin.Client.Update cannot change a run: a worker executes it, its new queue is full,
-	// or the run waits for something else than the time that was to be changed. The text says which, and what to do.
-	ErrNotWaiting = core.ErrNotWaiting
-	// ErrRunNeeded reports that admin.Client.Delete refuses a run, because its parent or its topic.Consumer needs it.
-	ErrRunNeeded = core.ErrRunNeeded
-	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its
-	// steps.
-	ErrCompensated = core.ErrCompensated
 	// ErrIDTaken reports that an [IfActive] or [IfEnded] refuses a start because of another run with its ID. The error
 	// names that run, and Get finds it by the ID. If that run has another workflow or another input, the error is
 	// ErrIDConflict as well.
@@ -51,9 +45,18 @@ var (
 	// ErrInboxFull reports that a run has 10,000 messages that it has not read, and takes no more. Its kind is
 	// [kind.RateLimited], so a step that sends the message is repeated according to its [RetryPolicy].
 	ErrInboxFull = core.ErrInboxFull
+	// ErrNoMessage reports, by errors.Is, that a [WaitSignal], or another wait for a message, has timed out. Its kind
+	// is [kind.Timeout], as that of a step that has timed out.
+	ErrNoMessage = errors.New("kagzi: no message came in time")
 	// ErrPayloadTooLarge reports an input, a payload of a signal or an event, or an item of [Map] over
 	// ClientConfig.MaxPayload. A result that is too large fails its step or run instead, with [kind.Validation].
 	ErrPayloadTooLarge = payloads.ErrTooLarge
+	// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits,
+	// or its worker gave it back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
+	ErrSuspended = replay.ErrSuspended
+	// ErrRetried is the error of next in an Execute of an [Interceptor], by errors.Is, if this attempt of the run has
+	// failed and another follows, by the run's [RetryPolicy]. Kind and text are those of the failure.
+	ErrRetried = replay.ErrRetried
 )
 
 // A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and
@@ -81,8 +84,10 @@ func (e *StepError) Error() string {
 	return fmt.Sprintf("kagzi: step %q: %s (%s%s)", e.Step, text.OneLine(e.Message), kindText(e.Kind), attempts)
 }
 
-// Is reports whether target is e's kind.
-func (e *StepError) Is(target error) bool { return failure.IsKind(target, e.Kind) }
+// Is reports whether target is e's kind, or [ErrNoMessage] for a wait that has timed out.
+func (e *StepError) Is(target error) bool {
+	return failure.IsKind(target, e.Kind) || target == ErrNoMessage && e.Attempts == 0 && e.Kind == kind.Timeout
+}
 
 // A RunError reports that a run ended without completing: Status is StatusFailed or StatusCancelled.
 type RunError struct {

@@ -68,6 +68,24 @@ func ExampleClient_Get() {
 	// true
 }
 
+// Wait needs no types: a script waits for whatever has the ID.
+func ExampleClient_Wait() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	checkout := kagzi.Define[int, string]("checkout")
+	kagzi.Handle(worker, checkout, func(ctx kagzi.Context, cents int) (string, error) {
+		return "", errors.New("declined")
+	})
+	serve(ctx, worker)
+
+	_, _ = kagzi.Start(ctx, client, checkout, 1999, kagzi.ID("order-42"))
+	info, err := client.Wait(ctx, kagzi.ID("order-42"))
+	fmt.Println(info.Status, info.Error, err)
+	// Output:
+	// FAILED declined <nil>
+}
+
 func ExampleClient_Steps() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -164,7 +182,7 @@ func ExampleContext() {
 	ctx, pool, _, _ := setup()
 	defer teardown()
 
-	same := func(_ []string, a slog.Attr) slog.Attr { // leaves out what differs each time
+	same := func(_ []string, a slog.Attr) slog.Attr { // leaves out attributes that differ each time
 		if a.Key == slog.TimeKey || a.Key == "run" || a.Key == "runs" || a.Key == "worker" {
 			return slog.Attr{}
 		}

@@ -62,7 +62,7 @@ func ExampleCompensate() {
 			fmt.Println(s.Step, s.Status)
 		}
 	}
-	fmt.Println(errors.Is(admin.New(client).Resume(ctx, run.ID()), kagzi.ErrCompensated))
+	fmt.Println(errors.Is(admin.New(client).Runs.Resume(ctx, run.ID()), admin.ErrCompensated))
 	// Output:
 	// book the flight to Oslo
 	// book the hotel to Oslo

@@ -29,7 +29,7 @@ func ExampleHeaders() {
 	// Output: parcel of tenant 7 <nil>
 }
 
-// A message's headers say what is not part of its payload.
+// A message's headers are beside its payload.
 func ExampleWaitMessage() {
 	ctx, _, client, worker := setup()
 	defer teardown()

@@ -56,7 +56,7 @@ func ExampleInterceptor() {
 		Run: invoice.With(7, kagzi.Headers{"tenant": "globex"}),
 	}
 	_ = client.Schedule(ctx, monthly)
-	id, _ := admin.New(client).TriggerSchedule(ctx, "monthly")
+	id, _ := admin.New(client).Schedules.Trigger(ctx, "monthly")
 	run, _ = kagzi.Find(ctx, client, invoice, id)
 	fmt.Println(run.Result(ctx))
 	// Output:

@@ -14,7 +14,7 @@ import (
 func ExampleLimit() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).SetLimit(ctx, admin.StepLimit{Name: "openai", MaxRunning: 2})
+	_ = admin.New(client).Limits.Set(ctx, admin.StepLimit{Name: "openai", MaxRunning: 2})
 
 	var asking, most atomic.Int64
 	ask := func(ctx context.Context) (string, error) {

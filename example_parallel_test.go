@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi"
 )
 
-// A branch has a Context of its own: pass that one, not the run's, to what happens in it.
+// A branch has a Context of its own: pass that one, not the run's, to the operations in it.
 func ExampleGo() {
 	ctx, _, client, worker := setup()
 	defer teardown()

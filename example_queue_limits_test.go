@@ -14,7 +14,7 @@ import (
 func ExampleKey() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{
+	_ = admin.New(client).Queues.Set(ctx, admin.QueueLimits{
 		Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
 		Hold: true,
 	})
@@ -83,7 +83,7 @@ func ExampleGroup() {
 	// at a time: 1
 }
 
-// Get says what holds up a run that is due.
+// Get says why a run that is due does not begin.
 func ExampleClient_Get_waitingOn() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -95,14 +95,14 @@ func ExampleClient_Get_waitingOn() {
 				return "", err
 			}
 			info, err := client.Get(ctx, next.ID()) // it has to wait for the end of this run
-			return info.WaitingOn, err
+			return info.WaitingOn.String(), err
 		})
 	})
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, letter, "hello", kagzi.ID("letter-1"))
 	fmt.Println(run.Result(ctx))
 
-	_ = admin.New(client).Pause(ctx, admin.Target{Queue: "shop"})
+	_ = admin.New(client).Pauses.Set(ctx, admin.Target{Queue: "shop"})
 	paused, _ := kagzi.Start(ctx, client, letter, "hello", kagzi.Queue("shop"))
 	info, err := client.Get(ctx, paused.ID())
 	fmt.Println(info.WaitingOn, err)

@@ -48,3 +48,26 @@ func ExampleWorker_AddQueue() {
 	// newsletter is done <nil>
 	// <nil>
 }
+
+// A worker in a program that does other things, too: Start returns once the worker has registered, and Stop lets the
+// runs under way finish.
+func ExampleWorker_Start() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	greet := kagzi.Define[string, string]("greet")
+	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "Hello " + name, nil })
+	if err := worker.Start(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	run, _ := kagzi.Start(ctx, client, greet, "Ada")
+	fmt.Println(run.Result(ctx))
+
+	fmt.Println(worker.Stop(ctx))
+	<-worker.Done() // also closed when an operator has drained the worker
+	// Output:
+	// Hello Ada <nil>
+	// <nil>
+}

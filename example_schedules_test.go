@@ -25,7 +25,7 @@ func ExampleClient_Schedule() {
 		fmt.Println(err)
 		return
 	}
-	next, err := admin.New(client).NextFires(ctx, "weekly-report", 3)
+	next, err := admin.New(client).Schedules.NextFires(ctx, "weekly-report", 3)
 	for _, at := range next {
 		fmt.Println(at) // clocks are set forward on 30 March 2036
 	}
@@ -58,7 +58,7 @@ func ExampleContext_fireTime() {
 		Name: "daily", Cron: "@daily", Run: report.With("sales"),
 		Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	})
-	n, err := admin.New(client).BackfillSchedule(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	n, err := admin.New(client).Schedules.Backfill(ctx, "daily", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC))
 	fmt.Println(n, "runs", err)
 
@@ -113,7 +113,7 @@ func ExampleOverlap() {
 		Run: imports.With("prices"),
 	})
 	fmt.Println(err)
-	info, err := admin.New(client).GetSchedule(ctx, "import")
+	info, err := admin.New(client).Schedules.Get(ctx, "import")
 	fmt.Println(info.Overlap, info.Every, err)
 
 	err = client.Schedule(ctx, kagzi.Schedule{

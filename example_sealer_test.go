@@ -13,7 +13,7 @@ import (
 )
 
 // encrypted is a Sealer: AES-GCM with a random nonce. In front of the nonce it writes the number of its key, so that
-// keys can be changed: what is sealed from then on takes the current one, and the old ones open what is there.
+// keys can be changed: new values are sealed by the current one, and the old ones open older values.
 type encrypted struct {
 	keys    map[byte]cipher.AEAD
 	current byte

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/kind"
 )
 
 // Senders and workflows share the signal, as they share the workflow.
@@ -20,8 +19,8 @@ func ExampleWaitSignal() {
 	expense := kagzi.Define[int, string]("expense")
 	kagzi.Handle(worker, expense, func(ctx kagzi.Context, euros int) (string, error) {
 		who, err := kagzi.WaitSignal(ctx, Approved, kagzi.Timeout(7*24*time.Hour))
-		if errors.Is(err, kind.Timeout) {
-			return "nobody answered", nil
+		if errors.Is(err, kagzi.ErrNoMessage) {
+			return "no answer", nil
 		}
 		return fmt.Sprintf("%d euros, approved by %s", euros, who), err
 	})
@@ -43,8 +42,8 @@ func ExampleWaitSignal_timeout() {
 	expense := kagzi.Define[int, string]("expense")
 	kagzi.Handle(worker, expense, func(ctx kagzi.Context, _ int) (string, error) {
 		who, err := kagzi.WaitSignal(ctx, Approved, kagzi.Timeout(50*time.Millisecond))
-		if errors.Is(err, kind.Timeout) {
-			return "nobody answered", nil
+		if errors.Is(err, kagzi.ErrNoMessage) {
+			return "no answer", nil
 		}
 		return who, err
 	})
@@ -52,7 +51,7 @@ func ExampleWaitSignal_timeout() {
 
 	run, _ := kagzi.Start(ctx, client, expense, 120)
 	fmt.Println(run.Result(ctx))
-	// Output: nobody answered <nil>
+	// Output: no answer <nil>
 }
 
 // A key says what a signal is about: the approval of another call is not read, nor is one that comes too late.
@@ -128,9 +127,9 @@ func ExampleMessage_WithID() {
 		if err := kagzi.Sleep(ctx, "shop", 50*time.Millisecond); err != nil {
 			return nil, err
 		}
-		for { // reads what has come
+		for { // reads the signals that have come
 			name, err := kagzi.WaitSignal(ctx, item, kagzi.Timeout(time.Microsecond))
-			if errors.Is(err, kind.Timeout) {
+			if errors.Is(err, kagzi.ErrNoMessage) {
 				return items, nil
 			}
 			if err != nil {

@@ -21,7 +21,7 @@ func ExampleStep() {
 	quote := kagzi.Define[string, int]("quote")
 	kagzi.Handle(worker, quote, func(ctx kagzi.Context, product string) (int, error) {
 		cents, err := kagzi.Step(ctx, "look-up-price", func(ctx context.Context) (int, error) {
-			return 1999, nil // what talks to the world belongs in a step
+			return 1999, nil // a call to the outside world belongs in a step
 		})
 		if err != nil {
 			return 0, err
@@ -284,6 +284,33 @@ func ExamplePermanent() {
 	steps, _ := client.Steps(ctx, run.ID())
 	fmt.Println(len(steps), "attempt:", steps[0].Error)
 	// Output: 1 attempt: no such account
+}
+
+// A call of a partner is tried again if the network failed, and not if it took too long: the partner may have acted.
+func ExampleRetryPolicy_kinds() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	call := kagzi.Define[struct{}, string]("call")
+	kagzi.Handle(worker, call, func(ctx kagzi.Context, _ struct{}) (string, error) {
+		return kagzi.Step(ctx, "call", func(ctx context.Context) (string, error) {
+			if kagzi.CurrentStep(ctx).Attempt == 1 {
+				return "", fmt.Errorf("no route: %w", kind.Network)
+			}
+			return "", fmt.Errorf("no answer: %w", kind.Timeout)
+		}, kagzi.RetryPolicy{Forever: true, Backoff: time.Millisecond, Kinds: []kind.Kind{kind.Network}})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, call, struct{}{})
+	_, _ = run.Result(ctx)
+	steps, _ := client.Steps(ctx, run.ID())
+	for _, attempt := range steps {
+		fmt.Println(attempt.Kind, attempt.Error)
+	}
+	// Output:
+	// network no route: network
+	// timeout no answer: timeout
 }
 
 func ExampleRetryAfter() {

@@ -58,8 +58,8 @@ func ExampleClient_Steps_race() {
 	kagzi.Handle(worker, approval, func(ctx kagzi.Context, what string) (string, error) {
 		_, _ = kagzi.WaitSignal(ctx, Approved.For("early"), kagzi.Timeout(time.Millisecond))
 		_, by, err := kagzi.Race(ctx, "decision", branches{
-			"nobody": func(ctx kagzi.Context) (string, error) {
-				return "nobody", kagzi.Sleep(ctx, "week", 7*24*time.Hour)
+			"silence": func(ctx kagzi.Context) (string, error) {
+				return "no answer", kagzi.Sleep(ctx, "week", 7*24*time.Hour)
 			},
 			"person": func(ctx kagzi.Context) (string, error) { return kagzi.WaitSignal(ctx, Approved.For(what)) },
 		})
@@ -68,7 +68,7 @@ func ExampleClient_Steps_race() {
 	serve(ctx, worker)
 
 	run, _ := kagzi.Start(ctx, client, approval, "lamp")
-	kit.UntilWaitingOn(ctx, client, run, "timer decision/nobody/week; signal approved/lamp")
+	kit.UntilWaitingOn(ctx, client, run, "timer decision/silence/week; signal approved/lamp")
 	_ = client.Signal(ctx, run, Approved.For("lamp").With("Ada"))
 	fmt.Println(run.Result(ctx))
 	steps, _ := client.Steps(ctx, run)
@@ -79,6 +79,28 @@ func ExampleClient_Steps_race() {
 	// Ada <nil>
 	// approved:early FAILED timeout
 	// decision COMPLETED
-	// decision/nobody/week CANCELLED
+	// decision/silence/week CANCELLED
 	// decision/person/approved:lamp COMPLETED
+}
+
+// A workflow without a result.
+func ExampleHandleDo() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	greet := kagzi.DefineDo[string]("greet")
+	kagzi.HandleDo(worker, greet, func(ctx kagzi.Context, name string) error {
+		return kagzi.Do(ctx, "say", func(context.Context) error {
+			fmt.Println("Hello", name)
+			return nil
+		})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, greet, "Ada")
+	_, err := run.Result(ctx)
+	fmt.Println(err)
+	// Output:
+	// Hello Ada
+	// <nil>
 }

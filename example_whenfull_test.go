@@ -14,7 +14,7 @@ import (
 func ExampleWhenFull() {
 	ctx, _, client, _ := setup()
 	defer teardown()
-	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}})
+	_ = admin.New(client).Queues.Set(ctx, admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}})
 
 	search := kagzi.Define[string, string]("search")
 	first, _ := kagzi.Start(ctx, client, search, "durable", kagzi.Key("ada"), kagzi.RejectNew)
@@ -33,7 +33,7 @@ func ExampleWhenFull() {
 func ExampleWhenFull_cancelOldest() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).SetQueue(ctx, admin.QueueLimits{
+	_ = admin.New(client).Queues.Set(ctx, admin.QueueLimits{
 		Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
 		Hold: true,
 	})

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/epochs"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/replay"
@@ -54,7 +55,7 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 			return nil, err
 		}
 		out, err := fn(&runContext{b, client}, in)
-		if err != nil {
+		if continues, err := epochs.Next[In](b, &client.core.Payloads, name, err); continues || err != nil {
 			return nil, err
 		}
 		result := payloads.Subject{Kind: "result of workflow", Name: name}
@@ -71,6 +72,15 @@ func Handle[In, Out any](w *Worker, wf Workflow[In, Out], fn func(Context, In) (
 	if consumer != nil && !slices.ContainsFunc(w.consumers, known) {
 		w.consumers = append(w.consumers, consumer)
 	}
+}
+
+// HandleDo is [Handle] for a workflow without a result.
+func HandleDo[In any](w *Worker, wf Workflow[In, struct{}], fn func(Context, In) error, opts ...HandleOption) {
+	var whole func(Context, In) (struct{}, error)
+	if fn != nil {
+		whole = func(ctx Context, in In) (struct{}, error) { return struct{}{}, fn(ctx, in) }
+	}
+	Handle(w, wf, whole, opts...)
 }
 
 // decodeInput decodes the input of a run: that of a consumer's is its state, which its first run does not have.
@@ -143,5 +153,5 @@ func badInput(want reflect.Type, err error) error {
 func badState(want reflect.Type, err error) error {
 	return failure.Quarantine(kind.BadInput, fmt.Errorf("the consumer's state does not decode into %v, the type that "+
 		"its function has in this program: %w; "+
-		"deploy code whose type decodes it, and Unpause the consumer's group", want, err))
+		"deploy code whose type decodes it, and unpause the consumer's group (admin.Pauses.End)", want, err))
 }

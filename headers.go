@@ -60,7 +60,7 @@ func storedHeaders(data json.RawMessage) Headers { return core.Tags(data) }
 // It returns at once, and later operations are recorded after it. [RunInfo] and [RunFilter] see the change once the
 // record is written. A replay changes nothing.
 //
-// [Context] has the metadata as the code knows them, without the changes of an operator (admin.Client.Update). If both
+// [Context] has the metadata as the code knows them, without the changes of an operator (admin.Runs.Update). If both
 // together are more than a start may have, tags of the operator go.
 //
 // The tags after the change must be valid as those of a start: otherwise the call is wrong, and the run fails with

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -14,7 +15,7 @@ import (
 //
 //   - 200: nil
 //   - 404: [ErrNotFound]
-//   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], [ErrCompensated]
+//   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], admin.ErrCompensated
 //   - 413: [ErrPayloadTooLarge]
 //   - 429: [ErrKeyFull], [ErrInboxFull]
 //   - 503: the database is away, slow, busy or not migrated, a lock is held, or the handler's context was cancelled
@@ -31,7 +32,7 @@ func HTTPStatus(err error) int {
 		status int
 		errs   []error
 	}{
-		{http.StatusConflict, []error{ErrIDConflict, ErrIDTaken, ErrRunFinished, ErrRunActive, ErrCompensated}},
+		{http.StatusConflict, []error{ErrIDConflict, ErrIDTaken, ErrRunFinished, ErrRunActive, core.ErrCompensated}},
 		{http.StatusNotFound, []error{ErrNotFound}},
 		{http.StatusRequestEntityTooLarge, []error{ErrPayloadTooLarge}},
 	} {

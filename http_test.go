@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/migrations"
@@ -39,7 +40,7 @@ func TestHTTPStatus(t *testing.T) {
 		{"inbox full", wrapped(kagzi.ErrInboxFull), 429},
 		{"finished", kagzi.ErrRunFinished, 409},
 		{"active", kagzi.ErrRunActive, 409},
-		{"compensated", kagzi.ErrCompensated, 409},
+		{"compensated", core.ErrCompensated, 409},
 		{"not migrated", wrapped(migrations.ErrMissing), 503},
 		{"migrated by a newer program", wrapped(migrations.ErrNewer), 503},
 		{"large", wrapped(kagzi.ErrPayloadTooLarge), 413},
@@ -97,8 +98,8 @@ func TestRefusalsAreBadRequests(t *testing.T) {
 	_, listing := c.List(ctx, kagzi.RunFilter{Limit: -1})
 	_, status := c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{"DONE"}})
 	_, getting := c.Get(ctx, kagzi.ID(""))
-	_, bulk := admin.New(c).CancelAll(ctx, kagzi.RunFilter{})
-	_, _, workers := admin.New(c).Workers(ctx, admin.WorkerFilter{Status: []string{"GONE"}})
+	_, bulk := admin.New(c).Runs.CancelAll(ctx, kagzi.RunFilter{})
+	_, _, workers := admin.New(c).Workers.List(ctx, admin.WorkerFilter{Status: []string{"GONE"}})
 	for name, err := range map[string]error{
 		"empty ID": start(kagzi.ID("")), "Timeout": start(kagzi.Timeout(30)), "Priority": start(kagzi.Priority(9)),
 		"nil option": start(nil),

@@ -25,12 +25,13 @@ import (
 // failed, the failure stays. A panic is an error of [kind.Panic]. What a replay passes calls no interceptor, and
 // neither do [Worker.Replay] and the replays of package kagzitest.
 type Interceptor struct {
-	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls, Restart, Fork,
-	// TriggerSchedule and BackfillSchedule of package admin; the start of a child, which is stored with the next write
-	// of its parent, after next has returned; and in a coordinator the ticks of a schedule that are due, whether these
-	// start a run or not. In a bulk verb, each run is a call of its own. If it fails for the ticks of a schedule, they
-	// are tried again; a coordinator's ctx has no values of a request. Nothing wraps the start of compensations and of
-	// consumers' runs, and of runs that [Client.Schedule] and the like start when they change a schedule.
+	// Start wraps a call that starts runs: [Start] and the like, [Client.StartMany] with all its calls,
+	// admin.Runs.Restart and Fork, admin.Schedules.Trigger and Backfill; the start of a child, which is stored with the
+	// next write of its parent, after next has returned; and in a coordinator the ticks of a schedule that are due,
+	// whether these start a run or not. In a bulk verb, each run is a call of its own. If it fails for the ticks of a
+	// schedule, they are tried again; a coordinator's ctx has no values of a request. Nothing wraps the start of
+	// compensations and of consumers' runs, and of runs that [Client.Schedule] and the like start when they change a
+	// schedule.
 	Start func(ctx context.Context, starts []*StartCall, next func(context.Context) error) error
 
 	// Signal wraps [Client.Signal]. A message that goes with a start belongs to Start.
@@ -126,14 +127,6 @@ type Execution struct {
 	Headers  Headers
 	Metadata Metadata // those of the start
 }
-
-// ErrSuspended is the error of next in an Execute of an [Interceptor] if the run goes on later: it sleeps or waits, or
-// its worker gave it back ([ErrShutdown]) or lost it ([ErrLeaseLost]).
-var ErrSuspended = replay.ErrSuspended
-
-// ErrRetried is the error of next in an Execute of an [Interceptor], by errors.Is, if this attempt of the run has
-// failed and another follows, by the run's [RetryPolicy]. Kind and text are those of the failure.
-var ErrRetried = replay.ErrRetried
 
 // interceptors are those of a client, each kind composed into one function; nil: there are none.
 type interceptors struct {
@@ -254,7 +247,7 @@ func (i *interceptors) engine() (out replay.Interceptors) {
 	return out
 }
 
-// onEnd returns what is called for each run that the client ends, nil if nothing is.
+// onEnd returns the function that is called for each run that the client ends, nil if there is none.
 func (i *interceptors) onEnd() func(store.EndedRun) {
 	if i.ended == nil {
 		return nil
@@ -320,6 +313,22 @@ func (i *interceptors) copied(ctx context.Context, c core.StartCall,
 			return err
 		}
 		return next(ctx, headers)
+	})
+}
+
+// signalled calls next inside of the interceptors of signals.
+func (i *interceptors) signalled(ctx context.Context, c core.SignalCall,
+	next func(context.Context, json.RawMessage) error,
+) error {
+	if i.signal == nil {
+		return next(ctx, c.Headers)
+	}
+	call := &SignalCall{Run: refOf(c.Run), Signal: c.Signal, ID: ID(c.ID), Headers: storedHeaders(c.Headers)}
+	return intercept(ctx, i.signal, call, func(ctx context.Context) error {
+		if err := call.Headers.validate(); err != nil {
+			return err
+		}
+		return next(ctx, call.Headers.stored())
 	})
 }
 

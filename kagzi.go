@@ -6,7 +6,7 @@
 // is the handle to one run; a [Worker] executes runs; a workflow function gets a [Context].
 //
 // [Define] a workflow where callers and workers can see it, [Start] runs of it, and [Handle] it in a worker. Inside the
-// workflow function, [Step] and [StepTx] execute a piece of code once and remember its result, [Sleep] and [WaitSignal]
+// workflow function, [Step] and [StepTx] execute a piece of code and record its result, [Sleep] and [WaitSignal]
 // wait without holding a goroutine or connection, [Go], [Parallel], [Map] and [Race] run branches concurrently,
 // [RunChild] runs another workflow, and [Compensate] registers workflows that undo effects. [Client.Signal] sends a
 // message to a run.

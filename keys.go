@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/store"
 )
 
 type (
@@ -26,19 +27,19 @@ type (
 )
 
 func (k Key) start(c *startConfig) {
-	c.key, c.keyed = string(k), true
-	c.Check(valid.Key("Key", c.key))
+	c.run.Key.Name, c.keyed = string(k), true
+	c.Check(valid.Key("Key", string(k)))
 }
 
 func (g Group) start(c *startConfig) {
-	c.key, c.group = string(g), true
-	c.Check(valid.Key("Group", c.key))
+	c.run.Key = store.Key{Name: string(g), Group: true}
+	c.Check(valid.Key("Group", string(g)))
 }
 
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 
-// Limit makes a step subject to the limit of that name, which admin.Client.SetLimit has set: all steps of the namespace
+// Limit makes a step subject to the limit of that name, which admin.Limits.Set has set: all steps of the namespace
 // that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
 // begin. A wait of more than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The
 // step's [Timeout] does not count it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/pg"
@@ -99,7 +100,7 @@ func classify(err error) kind.Kind {
 	case errors.Is(err, ErrKeyFull), errors.Is(err, ErrInboxFull):
 		return kind.RateLimited // a slot becomes free, or the run reads messages
 	case failure.IsBadURL(err), errors.Is(err, ErrPayloadTooLarge), errors.Is(err, ErrIDConflict),
-		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, ErrCompensated),
+		errors.Is(err, ErrIDTaken), errors.Is(err, ErrRunFinished), errors.Is(err, core.ErrCompensated),
 		errors.Is(err, replay.ErrForeignGoroutine):
 		return kind.BadRequest
 	}
@@ -138,8 +139,9 @@ func Permanent(err error) error {
 }
 
 // RetryAfter marks err as worth another attempt, whatever its kind, after at least d: the time in an HTTP header
-// Retry-After, for example. The policy's MaxAttempts still applies, and so does a longer backoff. It keeps err's text,
-// chain and kind. If err is also marked [Permanent], the outer mark counts. RetryAfter(nil, d) is nil.
+// Retry-After, for example. The policy's MaxAttempts still applies, and so does a longer backoff; but if the step has a
+// [Limit] that honours such pauses, the attempt does not count. It keeps err's text, chain and kind. If err is also
+// marked [Permanent], the outer mark counts. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

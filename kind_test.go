@@ -25,6 +25,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -160,7 +161,7 @@ func TestKindOf(t *testing.T) {
 		{"NoPermission", &fs.PathError{Op: "open", Path: "x", Err: syscall.EACCES}, kind.Unauthorized},
 
 		{"NotFound", fmt.Errorf("signal: %w", kagzi.ErrNotFound), kind.NotFound},
-		{"Compensated", kagzi.ErrCompensated, kind.BadRequest},
+		{"Compensated", core.ErrCompensated, kind.BadRequest},
 		{"RunFinished", kagzi.ErrRunFinished, kind.BadRequest},
 		{"RunActiveMayEnd", kagzi.ErrRunActive, kind.Unknown},
 		{"IDConflict", kagzi.ErrIDConflict, kind.BadRequest},

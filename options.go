@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/epochs"
 )
 
 // An option that has no meaning for a call does not compile there, or the call refuses it before it does anything.
@@ -24,6 +25,8 @@ type (
 	// A HandleOption says which code executes a run. [Handle] takes [Version] and [DefaultVersion]; [Worker.Replay],
 	// and Replay of package kagzitest, take [Version] and [AllowAdditions].
 	HandleOption interface{ Handle(*core.HandleConfig) }
+	// A ContinueOption goes to [Continue]: [Timeout] and [Version].
+	ContinueOption interface{ next(*epochs.End) }
 	// A ChangeOption goes to the methods that change runs, schedules, consumers, workers and limits. All of them take
 	// [Reason] and [Actor], which the audit log records, and all but those of limits take [InTx]; topic.Client.Publish
 	// takes InTx alone. [Client.Cancel] also takes [Grace]. Packages admin and topic say which options their methods

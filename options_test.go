@@ -201,9 +201,11 @@ func TestMistakesOfHandleComeFromRunTogether(t *testing.T) {
 	kagzi.Handle(w, kagzi.Define[int, int]("a"), fn, kagzi.Version(2))
 	kagzi.Handle(w, kagzi.Define[int, int]("a"), fn)
 	kagzi.Handle[int, int](w, kagzi.Define[int, int]("b"), nil)
+	kagzi.HandleDo(w, kagzi.DefineDo[int]("d"), nil)
 	kagzi.Handle(w, kagzi.Define[int, int](""), fn)
 	kagzi.Handle(w, kagzi.Define[int, int]("c"), fn, kagzi.Version(-1))
 	kit.MustContain(t, w.Run(t.Context()), `two handlers for version 1 of workflow "a"`, `kagzi: handler of "b": `,
+		`kagzi: handler of "d": `,
 		"function is nil", "workflow name is empty", "Version is -1")
 }
 
@@ -400,36 +402,36 @@ func TestOptionsWithoutMeaningAreRefused(t *testing.T) {
 	}{
 		{"cancel x", forget, c.Cancel(ctx, kagzi.ID("x"), admin.Forget("step"))},
 		{"cancel x", dry, c.Cancel(ctx, kagzi.ID("x"), admin.DryRun())},
-		{"terminate x", grace, admin.New(c).Terminate(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
-		{"terminate x", forget, admin.New(c).Terminate(ctx, kagzi.ID("x"), admin.Forget())},
-		{"terminate x", dry, admin.New(c).Terminate(ctx, kagzi.ID("x"), admin.DryRun())},
-		{"resume x", grace, admin.New(c).Resume(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
-		{"resume x", dry, admin.New(c).Resume(ctx, kagzi.ID("x"), admin.DryRun())},
-		{"cancel all", forget, kit.Second(admin.New(c).CancelAll(ctx, all, admin.Forget("step")))},
-		{"terminate all", grace, kit.Second(admin.New(c).TerminateAll(ctx, all, kagzi.Grace(time.Second)))},
-		{"resume all", grace, kit.Second(admin.New(c).ResumeAll(ctx, all, kagzi.Grace(time.Second)))},
-		{"restart x", inherit, kit.Second(admin.New(c).Restart(ctx, kagzi.ID("x"), admin.InheritCompensations()))},
-		{"restart x", dry, kit.Second(admin.New(c).Restart(ctx, kagzi.ID("x"), admin.DryRun()))},
-		{`fork x from step "s"`, dry, kit.Second(admin.New(c).Fork(ctx, kagzi.ID("x"), "s", admin.DryRun()))},
-		{"restart all", id, kit.Second(admin.New(c).RestartAll(ctx, all, kagzi.ID("y")))},
-		{"restart all", input, kit.Second(admin.New(c).RestartAll(ctx, all, admin.NewInput(1)))},
-		{"restart all", inherit, kit.Second(admin.New(c).RestartAll(ctx, all, admin.InheritCompensations()))},
-		{"fork all", id, kit.Second(admin.New(c).ForkAll(ctx, all, "s", kagzi.ID("y")))},
-		{"fork all", input, kit.Second(admin.New(c).ForkAll(ctx, all, "s", admin.NewInput(1)))},
+		{"terminate x", grace, admin.New(c).Runs.Terminate(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
+		{"terminate x", forget, admin.New(c).Runs.Terminate(ctx, kagzi.ID("x"), admin.Forget())},
+		{"terminate x", dry, admin.New(c).Runs.Terminate(ctx, kagzi.ID("x"), admin.DryRun())},
+		{"resume x", grace, admin.New(c).Runs.Resume(ctx, kagzi.ID("x"), kagzi.Grace(time.Second))},
+		{"resume x", dry, admin.New(c).Runs.Resume(ctx, kagzi.ID("x"), admin.DryRun())},
+		{"cancel all", forget, kit.Second(admin.New(c).Runs.CancelAll(ctx, all, admin.Forget("step")))},
+		{"terminate all", grace, kit.Second(admin.New(c).Runs.TerminateAll(ctx, all, kagzi.Grace(time.Second)))},
+		{"resume all", grace, kit.Second(admin.New(c).Runs.ResumeAll(ctx, all, kagzi.Grace(time.Second)))},
+		{"restart x", inherit, kit.Second(admin.New(c).Runs.Restart(ctx, kagzi.ID("x"), admin.InheritCompensations()))},
+		{"restart x", dry, kit.Second(admin.New(c).Runs.Restart(ctx, kagzi.ID("x"), admin.DryRun()))},
+		{`fork x from step "s"`, dry, kit.Second(admin.New(c).Runs.Fork(ctx, kagzi.ID("x"), "s", admin.DryRun()))},
+		{"restart all", id, kit.Second(admin.New(c).Runs.RestartAll(ctx, all, kagzi.ID("y")))},
+		{"restart all", input, kit.Second(admin.New(c).Runs.RestartAll(ctx, all, admin.NewInput(1)))},
+		{"restart all", inherit, kit.Second(admin.New(c).Runs.RestartAll(ctx, all, admin.InheritCompensations()))},
+		{"fork all", id, kit.Second(admin.New(c).Runs.ForkAll(ctx, all, "s", kagzi.ID("y")))},
+		{"fork all", input, kit.Second(admin.New(c).Runs.ForkAll(ctx, all, "s", admin.NewInput(1)))},
 		{`signal x with "approved"`, grace, c.Signal(ctx, kagzi.ID("x"), kit.Approved.With("a"),
 			kagzi.Grace(time.Second))},
 		{"schedule s", grace, c.Schedule(ctx, schedule, kagzi.Grace(time.Second))},
-		{"pause schedule s", dry, admin.New(c).PauseSchedule(ctx, "s", admin.DryRun())},
-		{"resume schedule s", forget, admin.New(c).ResumeSchedule(ctx, "s", admin.Forget("step"))},
+		{"pause schedule s", dry, admin.New(c).Schedules.Pause(ctx, "s", admin.DryRun())},
+		{"resume schedule s", forget, admin.New(c).Schedules.Resume(ctx, "s", admin.Forget("step"))},
 		{"delete schedule s", dry, c.DeleteSchedule(ctx, "s", admin.DryRun())},
-		{"trigger schedule s", dry, kit.Second(admin.New(c).TriggerSchedule(ctx, "s", admin.DryRun()))},
+		{"trigger schedule s", dry, kit.Second(admin.New(c).Schedules.Trigger(ctx, "s", admin.DryRun()))},
 		{
 			"backfill schedule s", dry,
-			kit.Second(admin.New(c).BackfillSchedule(ctx, "s", time.Now(), time.Now(), admin.DryRun())),
+			kit.Second(admin.New(c).Schedules.Backfill(ctx, "s", time.Now(), time.Now(), admin.DryRun())),
 		},
-		{"drain worker w", grace, admin.New(c).Drain(ctx, "w", kagzi.Grace(time.Second))},
-		{`drain queue "q"`, dry, kit.Second(admin.New(c).DrainQueue(ctx, "q", admin.DryRun()))},
-		{"force worker w offline", grace, admin.New(c).ForceOffline(ctx, "w", kagzi.Grace(time.Second))},
+		{"drain worker w", grace, admin.New(c).Workers.Drain(ctx, "w", kagzi.Grace(time.Second))},
+		{`drain queue "q"`, dry, kit.Second(admin.New(c).Workers.DrainQueue(ctx, "q", admin.DryRun()))},
+		{"force worker w offline", grace, admin.New(c).Workers.ForceOffline(ctx, "w", kagzi.Grace(time.Second))},
 		{"replay x", "kagzi: %s: DefaultVersion is for Handle: leave it out to replay the run's own version, or give " +
 			"a Version", worker.Replay(ctx, kagzi.ID("x"), kagzi.DefaultVersion())},
 	} {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -23,121 +22,61 @@ import (
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/inspect"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // Get returns the row of a run; for an [ID], that of the active run, else of the newest. Its WaitingOn also says which
 // limit or pause holds up a run that is due. Get returns [ErrNotFound] if the client's namespace has no such run.
 func (c *Client) Get(ctx context.Context, ref Ref) (RunInfo, error) {
 	at := core.RefOf(ref)
-	var r *store.Run
-	id, err := c.Core().Resolve(ctx, nil, at)
+	r, err := c.runOf(ctx, at)
+	var wait core.Wait
 	if err == nil {
-		r, err = c.core.Store.Runs.Get(ctx, id)
+		wait, err = c.core.Wait(ctx, r)
 	}
 	if err != nil {
 		return RunInfo{}, c.Core().FailedIf(ctx, err, "get %v", at)
 	}
 	info := c.runInfo(r)
-	if (info.Status == StatusPending || info.Status == StatusSleeping) && !r.AvailableAt.IsZero() {
-		var o inspect.Obstacle
-		o, err = c.core.Inspect.Obstacle(ctx, id)
-		info.WaitingOn = cmp.Or(obstacleText(r, o), info.WaitingOn)
+	info.WaitingOn, info.InboxFullSince, info.Hung = wait.On, wait.InboxFullSince, hungCodes(wait.Hung)
+	return info, nil
+}
+
+// Wait waits for the run to end, and returns what [Client.Get] does: its Status says how it has ended. For an [ID],
+// that is the active run, else the newest. A program that knows the type of the result has [Run.Result].
+//
+// An error means that the wait ended early, as that of Result.
+func (c *Client) Wait(ctx context.Context, ref Ref) (RunInfo, error) {
+	info, err := c.Get(ctx, ref)
+	for err == nil && !info.Status.Ended() { // an operator may resume the run between its end and Get
+		id, _ := uuid.Parse(string(info.ID)) // of a row
+		release := core.AwaitsRun(ctx, id)
+		_, err = c.core.Hints.Result(ctx, id)
+		release()
+		if err != nil && !errors.Is(err, store.ErrRunNotFound) {
+			return RunInfo{}, failure.Wrap(err, "wait for %s %s", info.Workflow, info.ID)
+		}
+		info, err = c.Get(ctx, info.ID)
 	}
-	aside, fullSince, failed := c.core.Inspect.InboxOf(ctx, r, waitsForSignal(info.WaitingOn))
-	info.WaitingOn, info.InboxFullSince, err = info.WaitingOn+asideText(aside), fullSince, cmp.Or(err, failed)
-	if !info.SilentSince.IsZero() {
-		info.WaitingOn = "takeover"
-	} else if err == nil && (info.Status == StatusRunning || info.Status.Ended()) {
-		err = c.addUnderWay(ctx, &info, r)
-	}
+	return info, err
+}
+
+// runOf returns the row of a run.
+func (c *Client) runOf(ctx context.Context, at core.Ref) (*store.Run, error) {
+	id, err := c.Core().Resolve(ctx, nil, at)
 	if err != nil {
-		info = RunInfo{}
+		return nil, err
 	}
-	return info, c.core.FailedIf(ctx, err, "get %v", at)
-}
-
-// waitsForSignal reports whether one of the things that a run waits for is a message, or may be: of many waits, the
-// text counts some.
-func waitsForSignal(waitingOn string) bool {
-	last := waitingOn[strings.LastIndexByte(waitingOn, ';')+1:]
-	_, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(last), " more"))
-	return strings.HasPrefix(waitingOn, "signal ") || strings.Contains(waitingOn, "; signal ") || err == nil
-}
-
-// asideText is what a WaitingOn says of n messages that were set aside.
-func asideText(n int) string {
-	switch n {
-	case 0:
-		return ""
-	case 1:
-		return "; 1 message that does not decode"
-	}
-	return fmt.Sprintf("; %d messages that do not decode", n)
-}
-
-// mostNamed is how many steps a text names.
-const mostNamed = 3
-
-// addUnderWay adds to info what a worker does for r, which is RUNNING or over: the code that hangs, and the steps that
-// a cancel waits for.
-func (c *Client) addUnderWay(ctx context.Context, info *RunInfo, r *store.Run) error {
-	hung, err := c.core.Inspect.HungCode(ctx, r)
-	if err != nil {
-		return err
-	}
-	info.Hung = hungCodes(hung)
-	if info.WaitingOn != waitsForCancel {
-		return nil
-	}
-	steps, err := c.core.Inspect.StepsUnderWay(ctx, r, mostNamed+1)
-	switch {
-	case len(steps) == 1:
-		info.WaitingOn += " (step " + steps[0] + " under way)"
-	case len(steps) > 1:
-		info.WaitingOn += " (steps " + text.List(steps, mostNamed) + " under way)"
-	}
-	return err
-}
-
-// waitsForCancel is the WaitingOn of a cancelled run whose worker has to end it.
-const waitsForCancel = "cancel"
-
-// obstacleText returns the WaitingOn of a due run, empty if nothing keeps workers from claiming it.
-func obstacleText(r *store.Run, o inspect.Obstacle) string {
-	key := "key " + r.Key.Name
-	if r.Key.Group {
-		key = "group " + r.Key.Name
-	}
-	switch {
-	case o.Own:
-		return "pause"
-	case o.Paused && o.Pause.Key.Name != "":
-		return "pause of " + key
-	case o.Paused && o.Pause.Type != "":
-		return "pause of workflow " + o.Pause.Type
-	case o.Paused && o.Pause.Queue != "":
-		return "pause of queue " + o.Pause.Queue
-	case o.Paused:
-		return "pause of all runs"
-	case o.Key.Most > 0:
-		return fmt.Sprintf("%s (%d of %d running), behind %s", key, o.Key.Running, o.Key.Most, o.Key.Holder)
-	case o.Key.Rate:
-		return "rate of " + key
-	case o.Queue.Most > 0:
-		return fmt.Sprintf("queue %s (%d of %d running)", r.Queue, o.Queue.Running, o.Queue.Most)
-	case o.Queue.Rate:
-		return "rate of queue " + r.Queue
-	}
-	return ""
+	return c.core.Store.Runs.Get(ctx, id)
 }
 
 func (c *Client) runInfo(r *store.Run) RunInfo {
 	info := RunInfo{
 		ID: RunID(r.RunID.String()), ExternalID: ID(r.ExternalID), Workflow: r.Type, Queue: r.Queue, Version: r.Version,
 		Priority: r.Priority, Attempts: r.Attempts, Recoveries: r.Recoveries, Status: Status(r.Status),
-		WaitingOn: r.WaitingOn,
-		Kind:      kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Error: r.Error, CreatedAt: r.CreatedAt,
-		StartedAt: r.StartedAt, AvailableAt: r.AvailableAt,
+		WaitingOn: core.WaitingOn(r),
+		Kind:      kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Compensated: r.Compensated(), Error: r.Error,
+		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt, Epoch: r.Epoch,
 		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt,
 		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.core.Payloads.Shown(r.Input),
 		Output: c.core.Payloads.Shown(r.Output),
@@ -146,9 +85,6 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 		info.Worker = r.LockedBy.String()
 	}
 	info.SilentSince, info.InboxFullSince = r.SilentSince, r.InboxFullAt
-	if info.Status == StatusRunning && !r.CancelledAt.IsZero() {
-		info.WaitingOn = waitsForCancel
-	}
 	if r.Parent != uuid.Nil {
 		info.Parent, info.ParentStep = RunID(r.Parent.String()), r.ParentStep
 	}
@@ -176,14 +112,14 @@ type RunFilter struct {
 	Group    Group     // runs of this group
 	Metadata Metadata  // runs that have all of these tags
 	Kind     kind.Kind // runs whose last failure is of this kind
-	// runs whose RunInfo.WaitingOn, as List shows it, has this wait: all of it, as in "signal approved", or its first
-	// word, as in "signal"
+	// runs whose RunInfo.WaitingOn, as List shows it, has this wait: its kind and name, as in "signal approved", or its
+	// kind, as in "signal"
 	WaitingOn  string
 	Since      time.Time // runs started at or after it
 	Until      time.Time // runs started before it
 	EndedSince time.Time // runs that ended at or after it
 	EndedUntil time.Time // runs that ended before it
-	Paused     bool      // active runs that are paused themselves, by admin.Client.PauseRun
+	Paused     bool      // active runs that are paused themselves, by admin.Runs.Pause
 	// runs whose last error has this text in it, whatever the case of its letters (in a database of locale C: of a to
 	// z): the errors of all runs that the other fields select are read
 	ErrorText string
@@ -236,75 +172,84 @@ func (f RunFilter) Core(c *core.Client) (inspect.Filter, error) {
 func (f RunFilter) chosen(c *core.Client) (inspect.Filter, error) {
 	limit, err := valid.Listed(f.Limit)
 	sf := inspect.Filter{
-		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), Kind: string(f.Kind), WaitingOn: f.WaitingOn,
-		Since: f.Since, Until: f.Until, EndedSince: f.EndedSince, EndedUntil: f.EndedUntil, Paused: f.Paused,
-		ErrorText: f.ErrorText, Limit: limit, Payloads: f.Payloads, MinRecoveries: f.MinRecoveries,
+		Type: f.Workflow, Queue: f.Queue, ExternalID: string(f.ID), WaitingOn: waits.Parse(f.WaitingOn),
+		Created: inspect.Span{From: f.Since, Until: f.Until}, Paused: f.Paused,
+		Ended: inspect.Span{From: f.EndedSince, Until: f.EndedUntil}, MinRecoveries: f.MinRecoveries,
+		Error: inspect.Failure{Kind: string(f.Kind), Text: f.ErrorText},
+		Page:  inspect.Page{Limit: limit, Payloads: f.Payloads},
 	}
-	if err := errors.Join(err, valid.Time("Since", f.Since), valid.Time("Until", f.Until),
-		valid.Time("EndedSince", f.EndedSince), valid.Time("EndedUntil", f.EndedUntil)); err != nil {
+	if err := cmp.Or(errors.Join(err, valid.Time("Since", f.Since), valid.Time("Until", f.Until),
+		valid.Time("EndedSince", f.EndedSince), valid.Time("EndedUntil", f.EndedUntil)), f.validate()); err != nil {
 		return sf, err
-	}
-	if !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0) {
-		return sf, fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text",
-			text.Quote(f.ErrorText))
-	}
-	if f.MinRecoveries < 0 {
-		return sf, fmt.Errorf("kagzi: MinRecoveries is %d: give a positive number, or leave it out to select runs "+
-			"whatever their recoveries", f.MinRecoveries)
 	}
 	if sf.IDs, err = f.ids(); err != nil {
 		return sf, err
 	}
-	for word := range strings.SplitSeq(f.WaitingOn, " ") {
-		if word != "" {
-			if err := valid.Name("WaitingOn", word); err != nil {
-				return sf, err
-			}
-		}
+	if sf.Parent, err = parsedID("Parent", f.Parent, "give the parent's RunInfo.ID"); err != nil {
+		return sf, err
+	}
+	if sf.After, err = parsedID("After", f.After, "give the RunInfo.ID of the last run of the page "+
+		"before"); err != nil {
+		return sf, err
 	}
 	for _, s := range f.Status {
-		if !slices.Contains(statuses, s) {
-			return sf, fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants",
-				text.Quote(string(s)))
-		}
 		sf.Status = append(sf.Status, string(s))
 	}
-	if f.Parent != "" {
-		if sf.Parent, err = uuid.Parse(string(f.Parent)); err != nil {
-			return sf, fmt.Errorf("kagzi: Parent %.60q is not a run ID: give the parent's RunInfo.ID", f.Parent)
-		}
-	}
-	if f.After != "" {
-		if sf.After, err = uuid.Parse(string(f.After)); err != nil {
-			return sf, fmt.Errorf("kagzi: After %.60q is not a run ID: give the RunInfo.ID of the last run of the "+
-				"page before", f.After)
-		}
-	}
 	if len(f.Metadata) > 0 {
-		if err := valid.Metadata(f.Metadata); err != nil {
-			return sf, err
-		}
 		sf.Metadata, _ = json.Marshal(f.Metadata)
 	}
 	if f.Schedule != "" {
 		sf.Schedule = c.ScheduleID(f.Schedule)
 	}
-	if f.Key != "" && f.Group != "" {
-		return sf, errKeyAndGroup
-	}
 	sf.Key = store.Key{Name: cmp.Or(string(f.Key), string(f.Group)), Group: f.Group != ""}
-	for field, text := range map[string]string{
-		"workflow name": f.Workflow, "queue": f.Queue, "ID": string(f.ID), "schedule name": f.Schedule,
-		"key": string(f.Key), "group": string(f.Group), "kind": string(f.Kind),
-	} {
-		if text == "" {
-			continue
-		}
-		if err := valid.Name(field, text); err != nil {
-			return sf, err
+	return sf, nil
+}
+
+// validate checks all but times and run IDs.
+func (f *RunFilter) validate() error {
+	switch {
+	case !utf8.ValidString(f.ErrorText) || strings.ContainsRune(f.ErrorText, 0):
+		return fmt.Errorf("kagzi: ErrorText is %s: no error has bytes like these, so give other text",
+			text.Quote(f.ErrorText))
+	case f.MinRecoveries < 0:
+		return fmt.Errorf("kagzi: MinRecoveries is %d: give a positive number, or leave it out to select runs "+
+			"whatever their recoveries", f.MinRecoveries)
+	case f.Key != "" && f.Group != "":
+		return errKeyAndGroup
+	}
+	for _, s := range f.Status {
+		if !slices.Contains(statuses, s) {
+			return fmt.Errorf("kagzi: there is no status %s: use kagzi.StatusFailed or another of the constants",
+				text.Quote(string(s)))
 		}
 	}
-	return sf, nil
+	names := [][2]string{
+		{"workflow name", f.Workflow},
+		{"queue", f.Queue},
+		{"ID", string(f.ID)},
+		{"schedule name", f.Schedule},
+		{"key", string(f.Key)},
+		{"group", string(f.Group)},
+		{"kind", string(f.Kind)},
+	}
+	for word := range strings.SplitSeq(f.WaitingOn, " ") {
+		names = append(names, [2]string{"WaitingOn", word})
+	}
+	for _, name := range names {
+		if err := valid.Name(name[0], name[1]); err != nil && name[1] != "" {
+			return err
+		}
+	}
+	return valid.Metadata(f.Metadata)
+}
+
+// parsedID returns the run ID in a field; the zero one if there is none.
+func parsedID(field string, id RunID, advice string) (uuid.UUID, error) {
+	parsed, err := uuid.Parse(string(id))
+	if id == "" || err == nil {
+		return parsed, nil
+	}
+	return parsed, fmt.Errorf("kagzi: %s %.60q is not a run ID: %s", field, id, advice)
 }
 
 // ids returns the run IDs that the filter selects; nil: any.
@@ -328,6 +273,7 @@ func (f *RunFilter) ids() (ids []uuid.UUID, err error) {
 type StepFilter struct {
 	Steps      []string // the attempts of these steps, named as in [StepAttempt].Step; empty means all
 	NoPayloads bool     // without Input, Output and Headers; the database does not read the payloads either
+	Before     bool     // of a run that has continued, its steps before it last did: see [Continue]
 }
 
 // validate refuses steps that cannot be stored.
@@ -343,9 +289,9 @@ func (f StepFilter) validate() error {
 
 func (f StepFilter) payloads() store.StepPayloads {
 	if f.NoPayloads {
-		return store.StepPayloads{}
+		return store.StepPayloads{Before: f.Before}
 	}
-	return store.StepPayloads{All: len(f.Steps) == 0, Steps: f.Steps}
+	return store.StepPayloads{All: len(f.Steps) == 0, Steps: f.Steps, Before: f.Before}
 }
 
 // Steps returns the step attempts of a run, in the order in which they began, or were first recorded. It has the
@@ -367,26 +313,22 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 		f = filter[0]
 	}
 	var run *store.Run
-	var id uuid.UUID
+	var rows []*store.StepRow
+	var hung []store.HungCode
 	err := f.validate()
 	if err == nil {
-		id, err = c.Core().Resolve(ctx, nil, at)
+		run, err = c.runOf(ctx, at)
 	}
 	if err == nil {
-		run, err = c.core.Store.Runs.Get(ctx, id)
+		rows, err = c.core.Store.Histories.Attempts(ctx, run, f.payloads())
 	}
-	if err != nil {
-		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", at)
-	}
-	rows, err := c.core.Store.Histories.Attempts(ctx, id, f.payloads())
-	var hung []store.HungCode
 	if err == nil {
 		hung, err = c.core.Inspect.HungCode(ctx, run)
 	}
 	if err != nil {
 		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", at)
 	}
-	replay.Present(run, rows)
+	replay.Present(run, rows, f.Before)
 	wanted := map[string]bool{}
 	for _, name := range f.Steps {
 		wanted[name] = true
@@ -427,7 +369,7 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 	case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		a.Output = r.Output
 	case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
-	case store.KindSignal:
+	case store.KindSignal, store.KindRequest, store.KindAsk:
 		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.core.Payloads.Shown(r.Output)
 	default:
 		a.Output = c.core.Payloads.Shown(r.Output)

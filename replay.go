@@ -34,17 +34,11 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 	if err != nil {
 		return failure.Wrap(err, "replay %v", at)
 	}
-	id, err := w.client.Core().Resolve(ctx, nil, at)
+	run, err := w.client.runOf(ctx, at)
 	if err != nil {
 		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", at)
 	}
-	run, err := w.client.core.Store.Runs.Get(ctx, id)
-	if err != nil {
-		return failure.Wrap(w.client.Core().Public(ctx, err), "replay %v", at)
-	}
-	switch Status(run.Status) {
-	case StatusCompleted, StatusFailed, StatusCancelled:
-	default:
+	if !Status(run.Status).Ended() {
 		return failure.Wrap(ErrRunActive, "replay %v", at)
 	}
 	if run.StartedAt.IsZero() { // no code has seen it
@@ -56,17 +50,17 @@ func (w *Worker) Replay(ctx context.Context, ref Ref, opts ...HandleOption) erro
 		return failure.Wrap(fmt.Errorf("kagzi: the worker has no handler for version %d of workflow %q: give it one "+
 			"with kagzi.Handle and kagzi.Version", version, run.Type), "replay %v", at)
 	}
-	histories, err := w.client.core.Store.Histories.Latest(ctx, []uuid.UUID{id})
+	histories, err := w.client.core.Store.Histories.Latest(ctx, []uuid.UUID{run.RunID})
 	if err != nil {
 		return failure.Wrap(err, "replay %v", at)
 	}
-	diverged, err := replay.Verify(ctx, w.session().Env, run, histories[id], h, cfg.Additions)
+	diverged, err := replay.Verify(ctx, w.session().Env, run, histories[run.RunID], h, cfg.Additions)
 	if err != nil {
-		return failure.Wrap(err, "replay %s", id)
+		return failure.Wrap(err, "replay %s", run.RunID)
 	}
 	if diverged != nil {
 		return &DivergenceError{
-			Run: RunID(id.String()), Workflow: run.Type, Version: run.Version, Step: diverged.Step,
+			Run: RunID(run.RunID.String()), Workflow: run.Type, Version: run.Version, Step: diverged.Step,
 			Message: diverged.Message,
 		}
 	}

@@ -258,7 +258,7 @@ func replayed(t *testing.T, client *Client, ops []fuzzOp, history *reference, ad
 		return execute(ctx, ops, false)
 	})
 	run := &store.Run{
-		RunID: uuid.New(), Type: "fuzzed", Queue: "default", Version: 1, Status: store.Completed,
+		RunID: uuid.New(), Spec: store.Spec{Type: "fuzzed", Queue: "default", Version: 1}, Status: store.Completed,
 		StartedAt: time.Unix(1_700_000_000, 0), FinishedAt: time.Now(),
 		Input: []byte(`""`), Output: fmt.Appendf(nil, "%q", history.out.String()),
 	}

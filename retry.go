@@ -3,14 +3,17 @@ package kagzi
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/replay"
+	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // RetryPolicy says when a failed step or run is tried again. A zero field means its default, so the zero RetryPolicy
@@ -35,6 +38,9 @@ type RetryPolicy struct {
 	// NoJitter makes the waits exact. Without it each is randomly up to 25 % shorter or longer, so that attempts that
 	// failed together do not retry together.
 	NoJitter bool
+	// Kinds limits retries to failures of these kinds, and NotKinds to those of all other kinds; one excludes the
+	// other. A failure that is not worth another attempt is not retried, whatever they say: see [kind.Kind.Retryable].
+	Kinds, NotKinds []kind.Kind
 }
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
@@ -62,6 +68,9 @@ func (p RetryPolicy) validate() error {
 	case math.IsNaN(p.Factor) || math.IsInf(p.Factor, 0) || p.Factor != 0 && p.Factor < 1:
 		return fmt.Errorf("kagzi: RetryPolicy.Factor is %v: use 1 for waits of one length, 2 to double them", p.Factor)
 	}
+	if err := p.validateKinds(); err != nil {
+		return err
+	}
 	if err := duration.Check("RetryPolicy.Backoff", p.Backoff); err != nil {
 		return err
 	}
@@ -75,9 +84,30 @@ func (p RetryPolicy) validate() error {
 	return nil
 }
 
-// allows reports whether another attempt may follow after attempt failed ones.
-func (p RetryPolicy) allows(attempt int) bool {
+func (p RetryPolicy) validateKinds() error {
+	if len(p.Kinds) > 0 && len(p.NotKinds) > 0 {
+		return errors.New("kagzi: RetryPolicy has Kinds and NotKinds: set one of them")
+	}
+	for _, k := range slices.Concat(p.Kinds, p.NotKinds) {
+		if err := valid.Name("kind of the RetryPolicy", string(k)); err != nil {
+			return err
+		}
+	}
+	for _, k := range p.Kinds {
+		if !k.Retryable() {
+			return fmt.Errorf("kagzi: RetryPolicy.Kinds has %q, which is never retried: return an error of another "+
+				"kind, or leave it out", string(k))
+		}
+	}
+	return nil
+}
+
+// allows reports whether another attempt may follow after attempt failed ones, of which the last was of the kind.
+func (p RetryPolicy) allows(attempt int, last kind.Kind) bool {
 	p = p.withDefaults()
+	if len(p.Kinds) > 0 && !slices.Contains(p.Kinds, last) || slices.Contains(p.NotKinds, last) {
+		return false
+	}
 	return p.Forever || attempt < p.MaxAttempts
 }
 
@@ -102,7 +132,7 @@ func (p RetryPolicy) backoff(attempt int, random float64) time.Duration {
 // retries is a RetryPolicy as the engine asks it.
 type retries struct{ p RetryPolicy }
 
-func (r retries) Allows(attempt int) bool { return r.p.allows(attempt) }
+func (r retries) Allows(attempt int, last kind.Kind) bool { return r.p.allows(attempt, last) }
 func (r retries) Backoff(attempt int, random float64) time.Duration {
 	return r.p.backoff(attempt, random)
 }
@@ -127,6 +157,8 @@ type retryPolicyJSON struct {
 	Factor      float64         `json:"factor,omitempty"`
 	MaxBackoff  json.RawMessage `json:"max_backoff,omitempty"`
 	NoJitter    bool            `json:"no_jitter,omitempty"`
+	Kinds       []kind.Kind     `json:"kinds,omitempty"`
+	NotKinds    []kind.Kind     `json:"not_kinds,omitempty"`
 }
 
 // MarshalJSON leaves out zero fields and writes durations as text, such as "30s".
@@ -137,53 +169,35 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(retryPolicyJSON{
 		MaxAttempts: p.MaxAttempts,
 		Forever:     p.Forever,
-		Backoff:     marshalDuration(p.Backoff),
+		Backoff:     duration.JSON(p.Backoff),
 		Factor:      p.Factor,
-		MaxBackoff:  marshalDuration(p.MaxBackoff),
+		MaxBackoff:  duration.JSON(p.MaxBackoff),
 		NoJitter:    p.NoJitter,
+		Kinds:       p.Kinds,
+		NotKinds:    p.NotKinds,
 	})
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON. Fields that are missing in data keep their values; unknown names are
 // ignored.
 func (p *RetryPolicy) UnmarshalJSON(data []byte) error {
-	raw := retryPolicyJSON{MaxAttempts: p.MaxAttempts, Forever: p.Forever, Factor: p.Factor, NoJitter: p.NoJitter}
+	raw := retryPolicyJSON{
+		MaxAttempts: p.MaxAttempts, Forever: p.Forever, Factor: p.Factor, NoJitter: p.NoJitter, Kinds: p.Kinds,
+		NotKinds: p.NotKinds,
+	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return failure.Wrap(err, "retry policy")
 	}
-	backoff, err := unmarshalDuration("backoff", raw.Backoff, p.Backoff)
+	backoff, err := duration.OfJSON("retry policy: backoff", raw.Backoff, p.Backoff)
 	if err != nil {
 		return err
 	}
-	maxBackoff, err := unmarshalDuration("max_backoff", raw.MaxBackoff, p.MaxBackoff)
+	maxBackoff, err := duration.OfJSON("retry policy: max_backoff", raw.MaxBackoff, p.MaxBackoff)
 	if err != nil {
 		return err
 	}
-	*p = RetryPolicy{raw.MaxAttempts, raw.Forever, backoff, raw.Factor, maxBackoff, raw.NoJitter}
+	*p = RetryPolicy{
+		raw.MaxAttempts, raw.Forever, backoff, raw.Factor, maxBackoff, raw.NoJitter, raw.Kinds, raw.NotKinds,
+	}
 	return nil
 }
-
-func marshalDuration(d time.Duration) json.RawMessage {
-	if d == 0 {
-		return nil
-	}
-	return json.RawMessage(`"` + duration.Format(d) + `"`) // digits and units: nothing to escape
-}
-
-func unmarshalDuration(field string, raw json.RawMessage, old time.Duration) (time.Duration, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return old, nil
-	}
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return 0, fmt.Errorf(`kagzi: retry policy: %s is %.40s: write it as text with a unit, such as "30s"`,
-			field, raw)
-	}
-	d, err := duration.Parse(text)
-	if err != nil {
-		return 0, fmt.Errorf("kagzi: retry policy: %s: %s", field, trimKagzi(err.Error()))
-	}
-	return d, nil
-}
-
-func trimKagzi(s string) string { return strings.TrimPrefix(s, "kagzi: ") }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/kind"
 )
 
 func TestRetryPolicyDefaults(t *testing.T) {
@@ -42,10 +43,10 @@ func TestRetryPolicyDefaults(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			got := test.got.withDefaults()
-			if got != test.want {
+			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %+v; want %+v", got, test.want)
 			}
-			if again := got.withDefaults(); again != got {
+			if again := got.withDefaults(); !reflect.DeepEqual(again, got) {
 				t.Errorf("defaults of defaults are %+v; want %+v", again, got)
 			}
 			if err := got.validate(); err != nil {
@@ -84,7 +85,10 @@ func TestRetryPolicyValidate(t *testing.T) {
 		"Backoff is 30 ns":             {Backoff: 30},
 		"did you mean 30*time.Second?": {Backoff: 30},
 		"RetryPolicy.MaxBackoff is 60 ns: a time.Duration counts": {MaxBackoff: 60},
-		"MaxBackoff 1s is shorter than Backoff 1m":                {Backoff: time.Minute, MaxBackoff: time.Second},
+		"Kinds and NotKinds":                       {Kinds: []kind.Kind{"a"}, NotKinds: []kind.Kind{"b"}},
+		`"not_found", which is never retried`:      {Kinds: []kind.Kind{kind.NotFound}},
+		"kind of the RetryPolicy is empty":         {NotKinds: []kind.Kind{""}},
+		"MaxBackoff 1s is shorter than Backoff 1m": {Backoff: time.Minute, MaxBackoff: time.Second},
 	} {
 		if err := p.validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got %v; want an error that says %q", p, err, want)
@@ -108,8 +112,14 @@ func TestRetryPolicyAllows(t *testing.T) {
 		{RetryPolicy{MaxAttempts: math.MaxInt}, math.MaxInt, false},
 		{RetryPolicy{Forever: true}, math.MaxInt, true},
 		{RetryPolicy{Forever: true}.withDefaults(), 3, true},
+		{RetryPolicy{Kinds: []kind.Kind{kind.Network, kind.Timeout}}, 1, true},
+		{RetryPolicy{Kinds: []kind.Kind{kind.Network, kind.Timeout}}, 3, false},
+		{RetryPolicy{Kinds: []kind.Kind{kind.Network}}, 1, false},
+		{RetryPolicy{Kinds: []kind.Kind{}}, 1, true},
+		{RetryPolicy{NotKinds: []kind.Kind{kind.Network}}, 1, true},
+		{RetryPolicy{NotKinds: []kind.Kind{kind.Network, kind.Timeout}, Forever: true}, 1, false},
 	} {
-		if got := test.p.allows(test.attempt); got != test.want {
+		if got := test.p.allows(test.attempt, kind.Timeout); got != test.want {
 			t.Errorf("%+v allows(%d) = %v", test.p, test.attempt, got)
 		}
 	}
@@ -209,6 +219,12 @@ func randomPolicy() RetryPolicy {
 	if rand.IntN(3) > 0 {
 		p.Factor = 1 + rand.ExpFloat64()*10
 	}
+	switch kinds := []kind.Kind{kind.Network, "card_declined"}; rand.IntN(3) {
+	case 0:
+		p.Kinds = kinds
+	case 1:
+		p.NotKinds = kinds
+	}
 	return p
 }
 
@@ -237,7 +253,7 @@ func TestRetryPolicyJSON(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got RetryPolicy
-			if err := json.Unmarshal(data, &got); err != nil || got != want {
+			if err := json.Unmarshal(data, &got); err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s: got %+v, %v; want %+v", data, got, err, want)
 			}
 		}
@@ -246,7 +262,7 @@ func TestRetryPolicyJSON(t *testing.T) {
 		t.Parallel()
 		var got RetryPolicy
 		err := json.Unmarshal([]byte(`{"max_attempts": 5, "added_later": {"x": 1}, "backoff": null}`), &got)
-		if want := (RetryPolicy{MaxAttempts: 5}); err != nil || got != want {
+		if want := (RetryPolicy{MaxAttempts: 5}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
 	})
@@ -255,10 +271,10 @@ func TestRetryPolicyJSON(t *testing.T) {
 		got := RetryPolicy{MaxAttempts: 5, Backoff: time.Second, MaxBackoff: time.Hour, Factor: 3, NoJitter: true}
 		want := got
 		want.Backoff = time.Minute
-		if err := json.Unmarshal([]byte(`{"backoff": "1 minute"}`), &got); err != nil || got != want {
+		if err := json.Unmarshal([]byte(`{"backoff": "1 minute"}`), &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
-		if err := json.Unmarshal([]byte(`null`), &got); err != nil || got != want {
+		if err := json.Unmarshal([]byte(`null`), &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("after null: got %+v, %v; want %+v", got, err, want)
 		}
 	})
@@ -297,7 +313,7 @@ func TestRetryPolicyJSONRefuses(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got %v; want %s", data, err, want)
 		}
-		if got != (RetryPolicy{MaxAttempts: 9}) {
+		if !reflect.DeepEqual(got, RetryPolicy{MaxAttempts: 9}) {
 			t.Errorf("%s: changed the policy to %+v", data, got)
 		}
 	}

@@ -31,6 +31,7 @@ func (r *Run[Out]) ID() RunID {
 
 // Core is for Kagzi's own packages.
 func (r *Run[Out]) Core() core.Ref { return r.ID().Core() }
+func (r *Run[Out]) ref()           {}
 
 // made returns an error unless Start or Find returned r.
 func (r *Run[Out]) made() error {
@@ -72,9 +73,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	if err != nil {
 		return out, failure.Wrap(core.ErrRunNotFound, "result of %s", r.id)
 	}
-	if scope := scopeOf(ctx); scope != nil {
-		defer scope.step.By.AwaitsRun(id)()
-	}
+	defer core.AwaitsRun(ctx, id)()
 	end, err := r.client.core.Hints.Result(ctx, id)
 	if errors.Is(err, store.ErrRunNotFound) {
 		err = core.ErrRunNotFound

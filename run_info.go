@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 type (
@@ -30,19 +31,24 @@ type (
 // A Ref identifies a run: a [RunID], an [ID], or the run itself as a *[Run], a [RunInfo] or a [Started].
 type Ref interface {
 	Core() core.Ref // for Kagzi's own packages
+	ref()
 }
 
 // Core is for Kagzi's own packages.
 func (id RunID) Core() core.Ref { return core.OfRun(string(id)) }
+func (RunID) ref()              {}
 
 // Core is for Kagzi's own packages.
 func (id ID) Core() core.Ref { return core.OfID(string(id)) }
+func (ID) ref()              {}
 
 // Core is for Kagzi's own packages.
 func (r RunInfo) Core() core.Ref { return r.ID.Core() }
+func (RunInfo) ref()             {}
 
 // Core is for Kagzi's own packages.
 func (s Started) Core() core.Ref { return s.ID.Core() }
+func (Started) ref()             {}
 
 // refOf is the inverse of Core.
 func refOf(r core.Ref) Ref {
@@ -91,16 +97,17 @@ type RunInfo struct {
 	// WorkerConfig.FixedLease)
 	Recoveries int    `json:"recoveries,omitempty"`
 	Status     Status `json:"status"`
-	// WaitingOn is the reason why the run waits: "timer cooling-off", "signal approved", "child ship", "retry
-	// authorize". It is empty for a Delay or At, and before the first worker. docs/waiting.md has all values.
+	// WaitingOn is what the run waits for. Its String method says it: "timer cooling-off", "signal approved", "child
+	// ship", "retry authorize". It is empty for a Delay or At, and before the first worker. docs/waiting.md has all
+	// values.
 	//
-	// If several branches wait, it names at most three things that they wait for: "timer cooling-off; signal approved;
+	// If several branches wait, it has at most three things that they wait for: "timer cooling-off; signal approved;
 	// 4 more". Those with a time come first, in the order of their times, so AvailableAt is that of the first.
 	//
 	// [Client.Get] also names what keeps workers from claiming a run that is due, such as "key tenant-7 (2 of 2
 	// running), behind order-42", the steps that a cancel waits for, and messages that the run cannot read.
 	// [Client.List] does not look.
-	WaitingOn string `json:"waiting_on,omitempty"`
+	WaitingOn waits.List `json:"waiting_on,omitempty"`
 
 	// Hung lists code of the run that hangs in its worker; if the run is over, in any worker: [Client.Get] reads it
 	// from the last heartbeat, and [Client.List] does not. See [WorkerConfig].HungAfter.
@@ -114,7 +121,7 @@ type RunInfo struct {
 	// when a cancel asked its worker to end it; zero if the cancel ended it at once
 	CancelRequestedAt time.Time `json:"cancel_requested_at,omitzero"`
 
-	// when admin.Client.PauseRun paused it; zero unless it is paused itself
+	// when admin.Runs.Pause paused it; zero unless it is paused itself
 	PausedAt time.Time `json:"paused_at,omitzero"`
 	Metadata Metadata  `json:"metadata,omitempty"`
 	Headers  Headers   `json:"headers,omitempty"`
@@ -130,11 +137,14 @@ type RunInfo struct {
 	// the tick of the schedule; zero if the run was triggered by hand
 	FireTime time.Time `json:"fire_time,omitzero"`
 	Kind     kind.Kind `json:"kind,omitempty"` // of the last failure
-	// it failed for a reason that people must remove before they call admin.Client.Resume
-	Quarantined bool      `json:"quarantined,omitempty"`
+	// it failed for a reason that people must remove before they call admin.Runs.Resume
+	Quarantined bool `json:"quarantined,omitempty"`
+	// its compensations have run: admin.Runs.Restart starts it again; admin.Runs.Resume returns admin.ErrCompensated
+	Compensated bool      `json:"compensated,omitempty"`
 	Error       string    `json:"error,omitempty"` // of the last failure
 	CreatedAt   time.Time `json:"created_at,omitzero"`
 	StartedAt   time.Time `json:"started_at,omitzero"` // when a worker first executed it
+	Epoch       int       `json:"epoch,omitempty"`     // how often it has continued with another input: see [Continue]
 	// when a worker may claim it next; zero if it is over, or waits for something other than a time
 	AvailableAt time.Time `json:"available_at,omitzero"`
 	DeadlineAt  time.Time `json:"deadline_at,omitzero"` // when its Timeout ends it
@@ -195,8 +205,9 @@ type StepAttempt struct {
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for
 	// [WaitSignal], CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the
 	// record of a [Map], [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"),
-	// PUBLISH for topic.Publish, METADATA for [SetMetadata], and COMPENSATION for [Compensate] and [UndoneBy]
-	// ("flight#compensation"). A compensation has one attempt for each registration under its name.
+	// PUBLISH for topic.Publish, METADATA for [SetMetadata], VALUE for value.Set ("#value:state"), REQUEST, REPLY and
+	// ASK for package request, and COMPENSATION for [Compensate] and [UndoneBy] ("flight#compensation"). A
+	// compensation has one attempt for each registration under its name.
 	Type    string `json:"type"`
 	Attempt int    `json:"attempt"` // from 1, as in [StepInfo]
 	// Status is
@@ -223,7 +234,7 @@ type StepAttempt struct {
 	// decided, as far as that is known
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	Child   RunID     `json:"child,omitempty"` // the run that a CHILD_WORKFLOW or a COMPENSATION started
-	// the ID of the worker that recorded the attempt last: see admin.Client.Worker, which knows it until a week after
+	// the ID of the worker that recorded the attempt last: see admin.Workers.Get, which knows it until a week after
 	// its end
 	Worker string `json:"worker,omitempty"`
 	// the end of a sleep; when a wait or a group times out; for a failed attempt, when the next may start, or zero if

@@ -132,20 +132,16 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 	if err != nil {
 		return nil, nil, err
 	}
-	spec, err := json.Marshal(timetable.Spec{
+	timing, err := json.Marshal(timetable.Spec{
 		Every: s.Every, CatchUpAge: s.CatchUpAge, SkipPaused: s.SkipPaused, Jitter: s.Jitter, Start: s.Start.UTC(),
-		End:     s.End.UTC(),
-		Timeout: cfg.timeout.Microseconds(), Tells: run.Tells,
+		End: s.End.UTC(),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	t := &store.Template{
-		ID: c.core.ScheduleID(s.Name), Name: s.Name, Queue: run.Queue, Type: run.Type, Version: run.Version,
-		Priority: run.Priority, Key: run.Key, Group: run.Group,
-		RetryPolicy: run.RetryPolicy, Metadata: run.Metadata, Headers: run.Headers, Input: run.Input, Cron: s.Cron,
-		TimeZone: s.TimeZone,
-		CatchUp:  cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Spec: spec,
+		Spec: run.Spec, ID: c.core.ScheduleID(s.Name), Name: s.Name, Input: run.Input, Cron: s.Cron,
+		TimeZone: s.TimeZone, CatchUp: cmp.Or(s.CatchUp, 100), Overlap: string(s.Overlap), Timing: timing,
 	}
 	table, err := housekeeping.Schedule(t).Timetable()
 	if err != nil {
@@ -157,7 +153,7 @@ func (c *Client) template(s *Schedule) (*store.Template, *timetable.Timetable, e
 // Schedule creates the schedule named s.Name, or changes it to s; call it at each start of the program. The last caller
 // wins, even if it is an older program that starts again during a deploy.
 //
-// A new schedule begins now: admin.Client.BackfillSchedule runs earlier ticks. If the timetable of a schedule changes,
+// A new schedule begins now: admin.Schedules.Backfill runs earlier ticks. If the timetable of a schedule changes,
 // its past ticks fire by the old timetable, and future ones by s. A paused schedule stays paused, and when it is
 // resumed, the ticks of its pause fire by what it has then.
 //
@@ -176,7 +172,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule, opts ...ChangeOption)
 	return c.Core().EditSchedule(ctx, cfg.Tx, "schedule", s.Name,
 		func(now time.Time, old *store.Template) (*store.Edit, error) {
 			t := *saved
-			e := &store.Edit{Save: &t, Entry: c.scheduleChanged(entry, old, saved)}
+			e := &store.Edit{Save: &t, Entry: c.core.ScheduleChanged(entry, old, saved)}
 			t.Cursor = now
 			if old != nil {
 				if old.Paused && old.Problem == "" { // one that Kagzi paused is repaired by this

@@ -86,9 +86,9 @@ func (c *Client) start(ctx context.Context, calls []Call, shared []StartOption) 
 		}
 		switch {
 		case err != nil:
-		case cfg.id == "" && cfg.called.policy != "":
+		case cfg.run.ExternalID == "" && cfg.called.policy != "":
 			err = fmt.Errorf("kagzi: %s without an ID: give a kagzi.ID, or leave it out", cfg.called.policy)
-		case cfg.key == "" && cfg.called.whenFull:
+		case cfg.run.Key.Name == "" && cfg.called.whenFull:
 			err = errors.New("kagzi: WhenFull without a Key or Group: give one, whose limit the start obeys, or " +
 				"leave it out")
 		}
@@ -177,35 +177,34 @@ func (c *Client) newRun(ctx context.Context, call Call, cfg *startConfig) (r sto
 	if err != nil {
 		return r, err
 	}
-	r = store.NewRun{
-		RunID: id, ExternalID: cfg.id, Queue: cfg.queue, Type: call.workflow, Version: cfg.version,
-		Priority: cfg.priority, Delay: cfg.delay, At: cfg.at, Timeout: cfg.timeout, RetryPolicy: cfg.policy,
-		Metadata: Metadata(cfg.metadata).stored(), Headers: Headers(cfg.headers).stored(), Detached: cfg.detached,
-		Key: cfg.key, Group: cfg.group, Tells: c.cfg.RunEvents, WhenFull: cfg.whenFull, Input: input,
-	}
+	r = cfg.run
+	r.RunID, r.Type, r.Input, r.Publishes = id, call.workflow, input, c.cfg.RunEvents
+	r.Metadata, r.Headers = Metadata(cfg.metadata).stored(), Headers(cfg.headers).stored()
 	if call.as == "" || call.as == asTick { // else it takes its parent's
 		r.Queue, r.Priority = cmp.Or(r.Queue, "default"), cmp.Or(r.Priority, 3)
 	}
-	if r.Window = cfg.window; r.Window != nil {
+	if r.Window != nil {
 		r.Window.MostBytes = c.cfg.MaxPayload
 	}
 	if call.item {
 		r.Input = payloads.Frame(input)
 	}
-	if cfg.id != "" {
-		r.InputHash, r.IfActive, r.IfEnded = hash, cfg.ifActive, cfg.ifEnded
+	if r.ExternalID != "" {
+		r.InputHash = hash
+	} else {
+		r.IfActive, r.IfEnded = "", "" // they are defaults of Define, or start refuses them
 	}
 	for i, o := range cfg.messages {
 		m := o.(Message)
-		same := func(o StartOption) bool { return o.(Message).identified && o.(Message).id == m.id }
-		if m.identified && slices.ContainsFunc(cfg.messages[:i], same) {
-			return r, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(string(m.id)))
+		same := func(o StartOption) bool { return o.(Message).core.Identified && o.(Message).core.ID == m.core.ID }
+		if m.core.Identified && slices.ContainsFunc(cfg.messages[:i], same) {
+			return r, fmt.Errorf("kagzi: two messages have the ID %s: give each its own", text.Quote(m.core.ID))
 		}
-		msg, err := c.message(ctx, m, "start "+cfg.id)
+		msg, err := c.core.Encode(ctx, &m.core, "start "+r.ExternalID)
 		if err != nil {
 			return r, err
 		}
-		r.Messages = append(r.Messages, msg)
+		r.Messages = append(r.Messages, msg.Message)
 	}
 	return r, nil
 }

@@ -36,7 +36,7 @@ type (
 	//
 	// Debounce takes no [ID], [Delay], [At] and [Message].
 	Debounce struct {
-		// Key is what is debounced, such as a document's ID; at most 255 bytes. Keys of different workflows are
+		// Key names the debounced thing, such as a document's ID; at most 255 bytes. Keys of different workflows are
 		// different.
 		Key string
 

@@ -152,13 +152,14 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	return s.out, nil
 }
 
-// apply lets the options set themselves, and returns what is wrong with them.
+// apply lets the options set themselves, and returns their error.
 func (c *stepConfig) apply(opts []StepOption) error {
 	core.Each(opts, &c.Given, func(o StepOption) { o.step(c) })
 	return c.Wrong()
 }
 
-func (c *stepConfig) Allows(attempt int) bool { return c.policy.allows(attempt) }
+func (c *stepConfig) Allows(attempt int, last kind.Kind) bool { return c.policy.allows(attempt, last) }
+
 func (c *stepConfig) Backoff(attempt int, random float64) time.Duration {
 	return c.policy.backoff(attempt, random)
 }
@@ -167,7 +168,7 @@ func (c *stepConfig) Backoff(attempt int, random float64) time.Duration {
 // Sealer, which may be transient and fails the attempt alone.
 func (c *Client) encodeInput(v any) (input []byte, invalid, failed error) {
 	input, err := c.core.Payloads.Encode(payloads.Subject{Kind: "the Input"}, v)
-	if _, ok := errors.AsType[*payloads.SealError](err); ok {
+	if payloads.IsSealing(err) {
 		return nil, nil, err
 	}
 	return input, err, nil

@@ -177,13 +177,14 @@ func (c WorkerConfig) validate(given WorkerConfig) error {
 
 // A Worker executes runs of the workflows it has handlers for.
 type Worker struct {
-	client    *Client
-	cfg       WorkerConfig
-	handlers  map[string]map[int]replay.Handler // by workflow and version
-	defaults  map[string]int                    // versions given to runs that name none, where it is not the highest
-	consumers []*store.Consumer                 // of which it has handlers
-	mistakes  []error
-	running   atomic.Bool
+	client     *Client
+	cfg        WorkerConfig
+	handlers   map[string]map[int]replay.Handler // by workflow and version
+	defaults   map[string]int                    // versions given to runs that name none, where it is not the highest
+	consumers  []*store.Consumer                 // of which it has handlers
+	mistakes   []error
+	running    atomic.Bool
+	background atomic.Pointer[background] // what Start began last; nil: nothing
 
 	mu      sync.Mutex
 	queues  map[string]int  // with their shares
@@ -228,15 +229,18 @@ func (w *Worker) made() error {
 
 // Run executes runs until ctx ends. Then it claims no more, lets those under way finish for DrainTimeout, gives the
 // rest back, and returns nil. End ctx by signal.NotifyContext with os.Interrupt and syscall.SIGTERM, with which
-// Kubernetes and systemd stop a process. admin.Client.Drain does the same, from any process. Step functions get none of
-// ctx's values.
+// Kubernetes and systemd stop a process. admin.Workers.Drain does the same, from any process. Step functions get none
+// of ctx's values.
 //
 // Run returns an error if the worker cannot work: because of mistakes made with [Handle], a schema that does not fit,
 // missing rights, a database that is read-only when Run begins, or a pool that is too small or closed. It logs a later
 // outage or failover, and continues after it.
 //
 // A Worker may run again after Run has returned, but not twice at once.
-func (w *Worker) Run(ctx context.Context) error {
+func (w *Worker) Run(ctx context.Context) error { return w.run(ctx, func() {}) }
+
+// run is Run, and calls begun once the worker has registered.
+func (w *Worker) run(ctx context.Context, begun func()) error {
 	if err := w.made(); err != nil {
 		return err
 	}
@@ -248,7 +252,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	hooks := testhook.From(ctx)
 	if len(w.handlers) == 0 && len(mistakes) == 0 && !(hooks != nil && hooks.NoHandler) {
 		mistakes = append(mistakes, errors.New("kagzi: the worker has no handler: call kagzi.Handle or topic.Consume "+
-			"before Run"))
+			"first"))
 	}
 	if most := w.client.core.Store.Pool().Config().MaxConns; most < leastConns {
 		mistakes = append(mistakes, fmt.Errorf("kagzi: the pool may open %d connection(s) and a worker needs %d: set "+
@@ -266,7 +270,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return nil
 	}
 	var s *worker.Session
-	cfg.Beside = func(ctx context.Context) { w.beside(ctx, s, cfg.Hooks) }
+	cfg.Beside = func(ctx context.Context) {
+		begun()
+		w.beside(ctx, s, cfg.Hooks)
+	}
 	s = w.begin(cfg)
 	defer w.end()
 	if err := w.client.core.Prepare(ctx, s.Outage()); err != nil {
@@ -280,17 +287,17 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // session returns the configuration of a session of the worker.
 func (w *Worker) session() worker.Config {
-	c, cfg := w.client, w.cfg
+	c, cfg, fleet := w.client, w.cfg, w.cfg.Coordinator
 	s := worker.Config{
 		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Env: replay.NewEnv(replay.Language{
 			Errors: language{}, Shown: c.core.Payloads.Shown, Policy: runPolicy, StepContext: stepContext,
 			Interceptors: c.intercepts.engine(),
 		}),
-		Queues: cfg.Queues, Handlers: w.handlers, Consumers: w.consumers, Types: w.handled(),
-		MaxConcurrent: cfg.MaxConcurrent, Registration: w.registration,
-		LeaseTimeout: cfg.LeaseTimeout, Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter,
-		PollInterval: cfg.PollInterval, DrainTimeout: cfg.DrainTimeout, HungAfter: cfg.HungAfter,
-		FixedLease: cfg.FixedLease, Grace: cfg.Coordinator.Grace, NoGrace: cfg.Coordinator.NoGrace,
+		Queues: cfg.Queues, Handlers: w.handlers, MaxConcurrent: cfg.MaxConcurrent, DrainTimeout: cfg.DrainTimeout,
+		Types: w.handled(), PollInterval: cfg.PollInterval, HungAfter: cfg.HungAfter, Presence: worker.Presence{
+			Registration: w.registration, Consumers: w.consumers, LeaseTimeout: cfg.LeaseTimeout, Grace: fleet.Grace,
+			Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, FixedLease: cfg.FixedLease, NoGrace: fleet.NoGrace,
+		},
 	}
 	if told := c.intercepts.flushed; told != nil {
 		s.Flushed = func(runs, writes int, took time.Duration, err error) { told(Flush{runs, writes, took, err}) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/epochs"
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
@@ -30,12 +31,38 @@ func Define[In, Out any](name string, defaults ...StartOption) Workflow[In, Out]
 	return Workflow[In, Out]{name, defaults}
 }
 
+// DefineDo is [Define] for a workflow without a result.
+func DefineDo[In any](name string, defaults ...StartOption) Workflow[In, struct{}] {
+	return Define[In, struct{}](name, defaults...)
+}
+
 // Name returns the workflow's name.
 func (w Workflow[In, Out]) Name() string { return w.name }
 
 // With binds the workflow to an input, for [Client.StartMany]. It starts nothing.
 func (w Workflow[In, Out]) With(in In, opts ...StartOption) Call {
 	return Call{workflow: w.name, input: in, decodable: payloads.DecodableAs(in), defaults: w.defaults, opts: opts}
+}
+
+// Continue lets the run begin again, as the same run, with next as its input and without its history: return Continue's
+// error, as it is, from the workflow function. So a run may live for years. See docs/continue.md.
+//
+// Its ID, key, metadata, values, unread messages, deadline, children and those who wait for it stay. A request that was
+// read and not answered is read again.
+//
+// The attempts of the run are counted anew. Without a [Version], it takes the version that a new run would take. A
+// [Timeout] gives it another deadline, counted from now.
+//
+// next has the type of the workflow's input, and ctx is the function's, not a branch's. A run that has registered a
+// compensation fails instead.
+func Continue(ctx Context, next any, opts ...ContinueOption) error {
+	b, _, err := branchOf(ctx)
+	if err != nil {
+		return err
+	}
+	end := &epochs.End{Input: next}
+	core.Each(opts, &end.Given, func(o ContinueOption) { o.next(end) })
+	return epochs.Of(b, end)
 }
 
 // A Call is a workflow with its input and options, not started.
@@ -49,6 +76,12 @@ type Call struct {
 	metadata  func() Metadata // of that run, for InheritMetadata
 	as        string          // its role; empty: it is for a Start
 	item      bool            // input is an item of a batch: see Item
+}
+
+// Core is for package request: a [Call] is a reference for its questions alone, to the run that has its ID.
+func (c Call) Core() core.Ref {
+	cfg, _ := c.config(nil) // a start with the call returns the error
+	return core.Ref{Text: cfg.run.ExternalID, Given: true, ByID: true}
 }
 
 // config returns the configuration that the call's options give, with options shared by several calls. It refuses
@@ -68,11 +101,11 @@ func (c Call) config(shared []StartOption) (startConfig, error) {
 		return cfg, err
 	}
 	var err error
-	if cfg.window, err = c.window(&cfg); err != nil {
+	if cfg.run.Window, err = c.window(&cfg); err != nil {
 		return cfg, err
 	}
-	if c.as != "" || cfg.key == "" {
-		cfg.whenFull = "" // it is a default of Define, or start refuses it
+	if c.as != "" || cfg.run.Key.Name == "" {
+		cfg.run.WhenFull = "" // it is a default of Define, or start refuses it
 	}
 	return cfg, cfg.fullNow()
 }
@@ -97,38 +130,45 @@ func (c Call) window(cfg *startConfig) (*store.Window, error) {
 		return nil, fmt.Errorf("kagzi: %s is no Item: start it with the whole input, with Workflow.With", c.as)
 	case c.as != "":
 		return nil, nil
-	case c.item && cfg.batch == nil:
-		return nil, errors.New("kagzi: an item needs a kagzi.Batch, which says when a batch is full: give one, or " +
-			"make it a default of Define")
-	case cfg.called.batch && !c.item:
+	case c.item:
+		return cfg.itemWindow()
+	case cfg.called.batch:
 		return nil, errors.New("kagzi: Batch collects single items: start them with StartItem, or with ItemOf in " +
 			"StartMany")
-	case c.item:
-		if cfg.debounce != nil || cfg.oncePer != 0 {
-			return nil, errors.New("kagzi: an item takes no Debounce and no OncePer: its Batch says when the " +
-				"run is due")
-		}
-		return cfg.batch, cfg.shares("an item", "put it into the item")
-	case cfg.debounce != nil:
-		if cfg.oncePer != 0 {
-			return nil, errors.New("kagzi: a start takes either Debounce or OncePer: leave one out")
-		}
-		return cfg.debounce, cfg.shares("Debounce", "it has a Key")
-	case cfg.oncePer == 0:
+	case cfg.debounce == nil:
+		return cfg.onceWindow()
+	case cfg.oncePer != 0:
+		return nil, errors.New("kagzi: a start takes either Debounce or OncePer: leave one out")
+	}
+	return cfg.debounce, cfg.shares("Debounce", "it has a Key")
+}
+
+func (cfg *startConfig) itemWindow() (*store.Window, error) {
+	switch {
+	case cfg.batch == nil:
+		return nil, errors.New("kagzi: an item needs a kagzi.Batch, which says when a batch is full: give one, or " +
+			"make it a default of Define")
+	case cfg.debounce != nil || cfg.oncePer != 0:
+		return nil, errors.New("kagzi: an item takes no Debounce and no OncePer: its Batch says when the run is due")
+	}
+	return cfg.batch, cfg.shares("an item", "put it into the item")
+}
+
+func (cfg *startConfig) onceWindow() (*store.Window, error) {
+	switch id := cfg.run.ExternalID; {
+	case cfg.oncePer == 0, id == "" && !cfg.called.oncePer:
 		return nil, nil
-	case cfg.id == "" && cfg.called.oncePer:
+	case id == "":
 		return nil, errors.New("kagzi: OncePer without an ID: give a kagzi.ID, of which one run is started in " +
 			"each period")
-	case cfg.id == "":
-		return nil, nil
-	case cfg.ifEnded != "":
+	case cfg.run.IfEnded != "":
 		return nil, fmt.Errorf("kagzi: OncePer takes no IfEnded %q: until the period is over its run is returned, "+
-			"however it ended", cfg.ifEnded)
+			"however it ended", cfg.run.IfEnded)
 	case len(cfg.messages) > 0:
 		return nil, errors.New("kagzi: OncePer takes no Message: send it with Client.Signal to the run that Start " +
 			"returns")
 	}
-	return &store.Window{Policy: store.OncePer, Key: cfg.id, Open: cfg.oncePer}, nil
+	return &store.Window{Policy: store.OncePer, Key: cfg.run.ExternalID, Open: cfg.oncePer}, nil
 }
 
 // shares refuses the options that do not fit a run that waits for several starts. instead says what to give for an ID.
@@ -137,9 +177,9 @@ func (cfg *startConfig) shares(what, instead string) error {
 		name, instead string
 		given         bool
 	}{
-		{"ID", instead, cfg.id != ""},
-		{"Delay", "the run is due when no more starts are to join it", cfg.delay != 0},
-		{"At", "the run is due when no more starts are to join it", !cfg.at.IsZero()},
+		{"ID", instead, cfg.run.ExternalID != ""},
+		{"Delay", "the run is due when no more starts are to join it", cfg.run.Delay != 0},
+		{"At", "the run is due when no more starts are to join it", !cfg.run.At.IsZero()},
 		{"Message", "send it with Client.Signal to the run that Start returns", len(cfg.messages) > 0},
 	} {
 		if o.given {
@@ -149,14 +189,15 @@ func (cfg *startConfig) shares(what, instead string) error {
 	return nil
 }
 
-// validate returns what is wrong with the options, each and together.
+// validate returns the errors of the options, each and together.
 func (cfg *startConfig) validate() error {
-	if cfg.keyed && cfg.group {
+	if cfg.keyed && cfg.run.Key.Group {
 		cfg.Check(errKeyAndGroup)
 	}
-	if end := cfg.at.Add(cfg.timeout).UTC(); valid.Time("At", cfg.at) == nil && end.Year() > 9999 {
+	at, timeout := cfg.run.At, cfg.run.Timeout
+	if end := at.Add(timeout).UTC(); valid.Time("At", at) == nil && end.Year() > 9999 {
 		cfg.Check(fmt.Errorf("kagzi: At %s and timeout %v together end in the year %d: the last is 9999",
-			cfg.at.Format(time.RFC3339), cfg.timeout, end.Year()))
+			at.Format(time.RFC3339), timeout, end.Year()))
 	}
 	return cmp.Or(cfg.Wrong(), Headers(cfg.headers).validate())
 }

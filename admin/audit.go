@@ -31,7 +31,7 @@ const (
 	AuditGroup    AuditKind = store.OnGroup
 	AuditWorkflow AuditKind = store.OnWorkflow // its pauses
 	AuditAll      AuditKind = store.OnAll      // pauses of all runs of the namespace
-	AuditLimit    AuditKind = store.OnLimit    // of [Client.SetLimit]
+	AuditLimit    AuditKind = store.OnLimit    // of [Limits.Set]
 	AuditWorker   AuditKind = store.OnWorker
 	AuditConsumer AuditKind = store.OnConsumer
 )
@@ -46,8 +46,8 @@ var auditKinds = []AuditKind{
 type AuditEntry struct {
 	ID string    `json:"id"` // a UUID
 	At time.Time `json:"at,omitzero"`
-	// Action is what was done. To a run: an Event of [Client.RunLog]. To a schedule: CREATED, UPDATED, PAUSED, RESUMED,
-	// TRIGGERED, BACKFILLED or DELETED. To limits: CREATED, UPDATED or DELETED. To what a [Target] names: PAUSED or
+	// Action names the change. To a run: an Event of [Runs.Log]. To a schedule: CREATED, UPDATED, PAUSED, RESUMED,
+	// TRIGGERED, BACKFILLED or DELETED. To limits: CREATED, UPDATED or DELETED. To a [Target]: PAUSED or
 	// UNPAUSED. To a worker: DRAINED or FORCED_OFFLINE; to a queue, DRAINED. To a consumer: TRIGGERED, SKIPPED or
 	// DELETED.
 	Action string    `json:"action"`
@@ -62,7 +62,7 @@ type AuditEntry struct {
 	Step       string      `json:"step,omitempty"`        // as in LogEntry
 	Actor      string      `json:"actor,omitempty"`       // the [kagzi.Actor] that the caller gave
 	Reason     string      `json:"reason,omitempty"`      // the [kagzi.Reason] that the caller gave
-	// Changes are what was changed. Of an input they say only the sizes.
+	// Changes are the values before and after. Of an input they say only the sizes.
 	Changes []LogChange `json:"changes,omitempty"`
 }
 
@@ -127,13 +127,13 @@ func (f AuditFilter) choice() (inspect.AuditFilter, error) {
 // Entries are kept for [kagzi.CoordinatorConfig].KeepAudit, 90 days by default, also after their object. Audit returns
 // [kagzi.ErrNotFound] if the entry of f.After no longer exists. See docs/audit.md.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
-	err := of(c).Made()
+	err := c.core.Made()
 	var chosen inspect.AuditFilter
 	if err == nil {
 		chosen, err = f.choice()
 	}
 	if err == nil {
-		err = of(c).CheckSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var rows []store.AuditEntry
 	if err == nil {
@@ -144,7 +144,7 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 			kagzi.ErrNotFound)
 	}
 	if err != nil {
-		return nil, failure.Wrap(of(c).Public(ctx, err), "read the audit log")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "read the audit log")
 	}
 	entries := make([]AuditEntry, len(rows))
 	for i, e := range rows {

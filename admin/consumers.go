@@ -18,33 +18,8 @@ import (
 	"github.com/kagzi/kagzi/topic"
 )
 
-// TopicInfo is a topic that has events, or consumers that subscribe to it. Its JSON follows the rules of
-// [kagzi.RunInfo].
-type TopicInfo struct {
-	Name   string `json:"name"`
-	Events int    `json:"events"` // that are kept; see More
-	// there are more than were counted: up to 1,000 are, fewer if there are many topics
-	More        bool      `json:"more,omitempty"`
-	Newest      time.Time `json:"newest,omitzero"`       // when the newest event was published
-	Subscribers []string  `json:"subscribers,omitempty"` // its consumers, by name; the first 100
-}
-
-// Topics returns the first thousand topics, by name.
-func (c *Client) Topics(ctx context.Context) ([]TopicInfo, error) {
-	err := of(c).Usable(ctx)
-	if err == nil {
-		err = of(c).CheckSchema(ctx, nil)
-	}
-	var out []TopicInfo
-	if err == nil {
-		rows, e := c.core.Inspect.TopicStates(ctx)
-		for _, r := range rows {
-			out = append(out, TopicInfo{r.Topic, r.Events, r.More, r.Newest, r.Subscribers})
-		}
-		err = e
-	}
-	return out, of(c).FailedIf(ctx, err, "list topics")
-}
+// Consumers has the verbs for the consumers of topics: admin.New(client).Consumers.
+type Consumers struct{ core *core.Client }
 
 // ConsumerInfo is a consumer, and what there is for it. Its JSON follows the rules of [kagzi.RunInfo].
 type ConsumerInfo struct {
@@ -57,7 +32,7 @@ type ConsumerInfo struct {
 	Run       kagzi.RunID  `json:"run,omitempty"`
 	RunStatus kagzi.Status `json:"run_status,omitempty"`
 	RunEnded  time.Time    `json:"run_ended,omitzero"`
-	// what keeps runs from being started: a pause of its group, its workflow, its queue or of all runs
+	// the pause that keeps runs from being started: that of its group, its workflow, its queue or of all runs
 	Pause     Pause           `json:"pause,omitzero"`
 	CreatedAt time.Time       `json:"created_at,omitzero"`
 	State     json.RawMessage `json:"state,omitempty"` // what its last completed run has returned, as RunInfo.Output
@@ -73,11 +48,11 @@ type ConsumerTopic struct {
 	Reserved int       `json:"reserved,omitempty"` // of these, the active run has reserved so many
 }
 
-// Consumers returns the first thousand consumers, by name.
-func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	err := of(c).Usable(ctx)
+// List returns the first thousand consumers, by name.
+func (c Consumers) List(ctx context.Context) ([]ConsumerInfo, error) {
+	err := c.core.Usable(ctx)
 	if err == nil {
-		err = of(c).CheckSchema(ctx, nil)
+		err = c.core.CheckSchema(ctx, nil)
 	}
 	var out []ConsumerInfo
 	if err == nil {
@@ -102,20 +77,20 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 		}
 		err = e
 	}
-	return out, of(c).FailedIf(ctx, err, "list consumers")
+	return out, c.core.FailedIf(ctx, err, "list consumers")
 }
 
 // Skip marks an event of a topic as consumed by the consumer, for people who decide that it is not to be dealt with,
 // for example because each run fails at it. topic.Events lists the events. A run that has read the event already goes
 // on with it. Other consumers keep it. An event that the consumer has consumed stays so, and Skip returns nil.
 //
-// Skip ends no pause: see [Client.Unpause]. The options are [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]: commit
+// Skip ends no pause: see [Pauses.End]. The options are [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]: commit
 // soon, because until then the consumer's runs neither begin nor end. It returns [kagzi.ErrNotFound] if there is no
 // such consumer with that topic, or if the topic has no event with the ID.
-func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.AnyTopic, id kagzi.ID,
+func (c Consumers) Skip(ctx context.Context, consumer topic.Consumer, from topic.AnyTopic, id kagzi.ID,
 	opts ...kagzi.ChangeOption,
 ) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
+	cfg, err := c.options(ctx, consumer, opts, core.EveryVerb)
 	if err == nil && from == nil {
 		err = errors.New("kagzi: the topic is nil: give the one that has the event")
 	}
@@ -125,29 +100,29 @@ func (c *Client) Skip(ctx context.Context, consumer topic.Consumer, from topic.A
 	if err == nil {
 		err = c.core.Store.Consumers.SkipEvent(ctx, cfg.Tx, consumer.Name(), from.Name(), string(id), cfg.Why)
 	}
-	return of(c).FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)),
+	return c.core.FailedIf(ctx, err, "skip event %s for consumer %s", text.Quote(string(id)),
 		text.Quote(consumer.Name()))
 }
 
-// DeleteConsumer deletes the consumer with its state, and gives up its place in its topics. Their events stay for other
+// Delete deletes the consumer with its state, and gives up its place in its topics. Their events stay for other
 // consumers. Only its name counts, so a program that no longer has it can pass topic.DefineConsumer(name,
 // topic.ConsumerConfig{}). A run that is active goes on, and its end changes nothing more. A worker that still has the
 // consumer's function stores it again when it starts. The options are [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
 // It returns [kagzi.ErrNotFound] if there is no such consumer.
-func (c *Client) DeleteConsumer(ctx context.Context, consumer topic.Consumer, opts ...kagzi.ChangeOption) error {
-	cfg, err := c.consumerChange(ctx, consumer, opts, core.EveryVerb)
+func (c Consumers) Delete(ctx context.Context, consumer topic.Consumer, opts ...kagzi.ChangeOption) error {
+	cfg, err := c.options(ctx, consumer, opts, core.EveryVerb)
 	if err == nil {
 		err = c.core.Store.Consumers.Delete(ctx, cfg.Tx, consumer.Name(), cfg.Why)
 	}
-	return of(c).FailedIf(ctx, err, "delete consumer %s", text.Quote(consumer.Name()))
+	return c.core.FailedIf(ctx, err, "delete consumer %s", text.Quote(consumer.Name()))
 }
 
-func (c *Client) consumerChange(ctx context.Context, consumer topic.Consumer, opts []kagzi.ChangeOption,
+func (c Consumers) options(ctx context.Context, consumer topic.Consumer, opts []kagzi.ChangeOption,
 	takes []string,
 ) (core.ChangeConfig, error) {
 	cfg, err := core.Changes(opts, takes)
-	if err = cmp.Or(err, of(c).Usable(ctx), valid.Consumer(consumer.Name())); err == nil {
-		err = of(c).CheckSchema(ctx, cfg.Tx)
+	if err = cmp.Or(err, c.core.Usable(ctx), valid.Consumer(consumer.Name())); err == nil {
+		err = c.core.CheckSchema(ctx, cfg.Tx)
 	}
 	return cfg, err
 }

@@ -13,11 +13,11 @@ func ExampleClient_Audit() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 	limits := admin.QueueLimits{Queue: "mail", MaxRunning: 5}
-	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("deploy 812"))
-	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("deploy 813"))
+	_ = admin.New(client).Queues.Set(ctx, limits, kagzi.Actor("deploy 812"))
+	_ = admin.New(client).Queues.Set(ctx, limits, kagzi.Actor("deploy 813"))
 	limits.MaxRunning = 50
-	_ = admin.New(client).SetQueue(ctx, limits, kagzi.Actor("ada"), kagzi.Reason("the newsletter is late"))
-	_ = admin.New(client).Pause(ctx, admin.Target{Queue: "mail"}, kagzi.Actor("bob"),
+	_ = admin.New(client).Queues.Set(ctx, limits, kagzi.Actor("ada"), kagzi.Reason("the newsletter is late"))
+	_ = admin.New(client).Pauses.Set(ctx, admin.Target{Queue: "mail"}, kagzi.Actor("bob"),
 		kagzi.Reason("the provider complains"))
 
 	entries, _ := admin.New(client).Audit(ctx, admin.AuditFilter{Kind: admin.AuditQueue, Name: "mail"})

@@ -10,7 +10,7 @@ import (
 )
 
 // Recorded steps stay: only the failed step is executed again.
-func ExampleClient_Resume() {
+func ExampleRuns_Resume() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -38,7 +38,7 @@ func ExampleClient_Resume() {
 	fmt.Println(errors.As(err, new(*kagzi.RunError)))
 
 	repaired = true
-	_ = admin.New(client).Resume(ctx, run.ID())
+	_ = admin.New(client).Runs.Resume(ctx, run.ID())
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// paying

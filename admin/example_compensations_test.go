@@ -56,7 +56,7 @@ func ExampleInheritCompensations() {
 	fmt.Println(run.Result(ctx))
 	soldOut.Store(true)
 	for _, opts := range [][]admin.RestartOption{nil, {admin.InheritCompensations()}} {
-		id, err := admin.New(client).Fork(ctx, run.ID(), "hotel", opts...)
+		id, err := admin.New(client).Runs.Fork(ctx, run.ID(), "hotel", opts...)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -79,7 +79,7 @@ func ExampleInheritCompensations() {
 }
 
 // Terminate ends a run at once, and runs no compensation.
-func ExampleClient_Terminate() {
+func ExampleRuns_Terminate() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -96,7 +96,7 @@ func ExampleClient_Terminate() {
 		return
 	}
 	kit.UntilAsleep(ctx, run)
-	fmt.Println(admin.New(client).Terminate(ctx, run.ID(), kagzi.Reason("the account is needed")))
+	fmt.Println(admin.New(client).Runs.Terminate(ctx, run.ID(), kagzi.Reason("the account is needed")))
 	info, _ := run.Info(ctx)
 	fmt.Println(info.Status, info.Error)
 	// Output:

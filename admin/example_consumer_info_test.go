@@ -33,14 +33,14 @@ func eventually(done func() bool) {
 }
 
 // Before the worker starts, no consumer subscribes.
-func ExampleClient_Topics() {
+func ExampleTopics_List() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 	if err := topic.New(client).Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
 		fmt.Println(err)
 	}
 	show := func() {
-		topics, err := admin.New(client).Topics(ctx)
+		topics, err := admin.New(client).Topics.List(ctx)
 		for _, t := range topics {
 			fmt.Println(t.Name, t.Events, t.Subscribers, err)
 		}
@@ -49,7 +49,7 @@ func ExampleClient_Topics() {
 	topic.Consume(worker, Filed, fileMails)
 	serve(ctx, worker)
 	eventually(func() bool {
-		consumers, _ := admin.New(client).Consumers(ctx)
+		consumers, _ := admin.New(client).Consumers.List(ctx)
 		return len(consumers) == 1
 	})
 	show()
@@ -59,7 +59,7 @@ func ExampleClient_Topics() {
 }
 
 // A consumer that is to run once an hour, besides for each event.
-func ExampleClient_Consumers() {
+func ExampleConsumers_List() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 	if err := topic.New(client).Publish(ctx, Received.With(Mail{"Ada", "Invoice"})); err != nil {
@@ -77,7 +77,7 @@ func ExampleClient_Consumers() {
 
 	var c admin.ConsumerInfo
 	eventually(func() bool {
-		if consumers, _ := admin.New(client).Consumers(ctx); len(consumers) == 1 {
+		if consumers, _ := admin.New(client).Consumers.List(ctx); len(consumers) == 1 {
 			c = consumers[0]
 		}
 		return c.RunStatus == kagzi.StatusCompleted
@@ -92,7 +92,7 @@ func ExampleClient_Consumers() {
 }
 
 // A run that fails pauses the consumer. An operator reads why, skips the event, and ends the pause.
-func ExampleClient_Skip() {
+func ExampleConsumers_Skip() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 	for i, subject := range []string{"Invoice", "", "Hello"} {
@@ -106,7 +106,7 @@ func ExampleClient_Skip() {
 
 	var filed admin.ConsumerInfo
 	look := func() admin.ConsumerInfo {
-		if consumers, _ := admin.New(client).Consumers(ctx); len(consumers) == 1 {
+		if consumers, _ := admin.New(client).Consumers.List(ctx); len(consumers) == 1 {
 			filed = consumers[0]
 		}
 		return filed
@@ -115,8 +115,8 @@ func ExampleClient_Skip() {
 	fmt.Println(filed.Name, filed.RunStatus, string(filed.State), filed.Topics[0].Pending)
 	fmt.Println(strings.Replace(filed.Pause.Reason, string(filed.Run), "…", 1))
 
-	fmt.Println(admin.New(client).Skip(ctx, Filed, Received, "<2@ada>"))
-	fmt.Println(admin.New(client).Unpause(ctx, admin.Target{Group: "mail"}))
+	fmt.Println(admin.New(client).Consumers.Skip(ctx, Filed, Received, "<2@ada>"))
+	fmt.Println(admin.New(client).Pauses.End(ctx, admin.Target{Group: "mail"}))
 	eventually(func() bool { return look().Topics[0].Pending == 0 && filed.RunStatus == kagzi.StatusCompleted })
 	fmt.Println(filed.Name, filed.RunStatus, string(filed.State))
 	// Output:

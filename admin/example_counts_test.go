@@ -29,7 +29,7 @@ func payments(worker *kagzi.Worker, bank func(amount int) error) kagzi.Workflow[
 }
 
 // Which kinds of failures there were in the last hour, and at which step.
-func ExampleClient_Counts() {
+func ExampleRuns_Count() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -46,7 +46,7 @@ func ExampleClient_Counts() {
 	}
 
 	failed := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}, EndedSince: time.Now().Add(-time.Hour)}
-	counts, err := admin.New(client).Counts(ctx, failed, admin.ByKind, admin.ByStep)
+	counts, err := admin.New(client).Runs.Count(ctx, failed, admin.ByKind, admin.ByStep)
 	for _, c := range counts {
 		fmt.Printf("%d %s at %q\n", c.Runs, c.Kind, c.Step)
 	}
@@ -59,7 +59,7 @@ func ExampleClient_Counts() {
 }
 
 // The bank is up again: the payments that could not reach it are resumed, and those that it refused stay failed.
-func ExampleClient_ResumeAll_kind() {
+func ExampleRuns_ResumeAll_kind() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -80,13 +80,13 @@ func ExampleClient_ResumeAll_kind() {
 	}
 
 	up = true
-	bulk, err := admin.New(client).ResumeAll(ctx, kagzi.RunFilter{Workflow: "payment", Kind: kind.Unavailable})
+	bulk, err := admin.New(client).Runs.ResumeAll(ctx, kagzi.RunFilter{Workflow: "payment", Kind: kind.Unavailable})
 	fmt.Println(len(bulk.Changed), err)
 	for _, id := range bulk.Changed {
 		run, _ := kagzi.Find(ctx, client, payment, id)
 		fmt.Println(run.Result(ctx))
 	}
-	counts, _ := admin.New(client).Counts(ctx, kagzi.RunFilter{}, admin.ByStatus, admin.ByKind)
+	counts, _ := admin.New(client).Runs.Count(ctx, kagzi.RunFilter{}, admin.ByStatus, admin.ByKind)
 	for _, c := range counts {
 		fmt.Printf("%d %s %q\n", c.Runs, c.Status, c.Kind)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/admin"
 )
 
-// What stays says who deleted the run, and why.
-func ExampleClient_Delete() {
+// The entry that stays says who deleted the run, and why.
+func ExampleRuns_Delete() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -19,11 +19,11 @@ func ExampleClient_Delete() {
 	run, _ := kagzi.Start(ctx, client, order, 42, kagzi.ID("order-42"))
 	_, _ = run.Result(ctx)
 
-	fmt.Println(admin.New(client).Delete(ctx, run, kagzi.Reason("the customer asked for it"), kagzi.Actor("ada")))
+	fmt.Println(admin.New(client).Runs.Delete(ctx, run, kagzi.Reason("the customer asked for it"), kagzi.Actor("ada")))
 	_, err := client.Get(ctx, run)
 	fmt.Println("gone:", errors.Is(err, kagzi.ErrNotFound))
 
-	log, _ := admin.New(client).RunLog(ctx, kagzi.ID("order-42"))
+	log, _ := admin.New(client).Runs.Log(ctx, kagzi.ID("order-42"))
 	for _, e := range log {
 		fmt.Println(e.Event, "by", e.Actor, "because", e.Reason)
 	}
@@ -34,7 +34,7 @@ func ExampleClient_Delete() {
 }
 
 // A tenant leaves. A dry run comes first.
-func ExampleClient_DeleteAll() {
+func ExampleRuns_DeleteAll() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -46,9 +46,9 @@ func ExampleClient_DeleteAll() {
 		_, _ = run.Result(ctx)
 	}
 	acme := kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}}
-	bulk, err := admin.New(client).DeleteAll(ctx, acme, admin.DryRun())
+	bulk, err := admin.New(client).Runs.DeleteAll(ctx, acme, admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would be deleted,", err)
-	bulk, err = admin.New(client).DeleteAll(ctx, acme, kagzi.Reason("acme left"), kagzi.Actor("ada"))
+	bulk, err = admin.New(client).Runs.DeleteAll(ctx, acme, kagzi.Reason("acme left"), kagzi.Actor("ada"))
 	fmt.Println(len(bulk.Changed), "deleted,", err)
 	left, _ := client.List(ctx, kagzi.RunFilter{Workflow: "order"})
 	fmt.Println(len(left), "left")

@@ -10,7 +10,7 @@ import (
 )
 
 // Every worker is in the registry, with what it said of itself at its last heartbeat.
-func ExampleClient_Workers() {
+func ExampleWorkers_List() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
@@ -27,7 +27,7 @@ func ExampleClient_Workers() {
 	}
 	kit.UntilOnline(ctx, client, 2)
 
-	page, total, err := admin.New(client).Workers(ctx,
+	page, total, err := admin.New(client).Workers.List(ctx,
 		admin.WorkerFilter{Queue: "shop", Labels: map[string]string{"zone": "b"}})
 	fmt.Println(total, err)
 	for _, w := range page {
@@ -38,38 +38,37 @@ func ExampleClient_Workers() {
 	// ONLINE v1.2.3 [checkout] b 100
 }
 
-// A worker can be asked to drain from wherever there is a client: its Run returns as if its context had ended.
-func ExampleClient_Drain() {
-	ctx, pool, client, worker := setup()
+// A worker can be asked to drain from wherever there is a client: it stops as if Stop had been called.
+func ExampleWorkers_Drain() {
+	ctx, pool, _, worker := setup()
 	defer teardown()
 
 	greet := kagzi.Define[string, string]("greet")
 	kagzi.Handle(worker, greet, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
-	ended := make(chan error)
-	go func() { ended <- worker.Run(ctx) }()
-	kit.UntilOnline(ctx, client, 1)
+	_ = worker.Start(ctx)
 
 	elsewhere, _ := kagzi.NewClient(pool, kagzi.ClientConfig{})
-	page, _, _ := admin.New(elsewhere).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
+	page, _, _ := admin.New(elsewhere).Workers.List(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
 	for _, w := range page {
-		fmt.Println(admin.New(elsewhere).Drain(ctx, w.ID))
+		fmt.Println(admin.New(elsewhere).Workers.Drain(ctx, w.ID))
 	}
-	fmt.Println("Run returned", <-ended)
+	<-worker.Done()
+	fmt.Println("stopped:", worker.Stop(ctx))
 
-	events, _ := admin.New(elsewhere).WorkerLog(ctx, page[0].ID)
+	events, _ := admin.New(elsewhere).Workers.Log(ctx, page[0].ID)
 	for _, e := range events {
 		fmt.Printf("%s %q\n", e.Event, e.Reason)
 	}
 	// Output:
 	// <nil>
-	// Run returned <nil>
+	// stopped: <nil>
 	// STARTED ""
-	// DRAINING "Client.Drain"
+	// DRAINING "Workers.Drain"
 	// STOPPED ""
 }
 
 // Before a queue's workers are replaced, all of them are asked to drain; those that start later work on.
-func ExampleClient_DrainQueue() {
+func ExampleWorkers_DrainQueue() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -78,9 +77,9 @@ func ExampleClient_DrainQueue() {
 	serve(ctx, worker)
 	kit.UntilOnline(ctx, client, 1)
 
-	n, err := admin.New(client).DrainQueue(ctx, "default")
+	n, err := admin.New(client).Workers.DrainQueue(ctx, "default")
 	fmt.Println(n, err)
-	n, err = admin.New(client).DrainQueue(ctx, "default")
+	n, err = admin.New(client).Workers.DrainQueue(ctx, "default")
 	fmt.Println(n, err)
 	// Output:
 	// 1 <nil>
@@ -88,7 +87,7 @@ func ExampleClient_DrainQueue() {
 }
 
 // If a worker is certainly dead, or must not continue, ForceOffline releases its runs at once.
-func ExampleClient_ForceOffline() {
+func ExampleWorkers_ForceOffline() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -97,12 +96,12 @@ func ExampleClient_ForceOffline() {
 	serve(ctx, worker)
 	kit.UntilOnline(ctx, client, 1)
 
-	page, _, _ := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
-	fmt.Println(admin.New(client).ForceOffline(ctx, page[0].ID))
-	forced, err := admin.New(client).Worker(ctx, page[0].ID)
+	page, _, _ := admin.New(client).Workers.List(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
+	fmt.Println(admin.New(client).Workers.ForceOffline(ctx, page[0].ID))
+	forced, err := admin.New(client).Workers.Get(ctx, page[0].ID)
 	fmt.Println(forced.Status, err)
 
-	_, err = admin.New(client).Worker(ctx, "00000000-0000-0000-0000-000000000000")
+	_, err = admin.New(client).Workers.Get(ctx, "00000000-0000-0000-0000-000000000000")
 	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// <nil>

@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 )
 
-func ExampleClient_LocalWorkers() {
+func ExampleWorkers_Local() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -16,7 +16,7 @@ func ExampleClient_LocalWorkers() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, wf, 1)
 	fmt.Println(run.Result(ctx))
-	for _, w := range admin.New(client).LocalWorkers() {
+	for _, w := range admin.New(client).Workers.Local() {
 		fmt.Println(w.Queues, w.Slots)
 	}
 	// Output:

@@ -9,7 +9,7 @@ import (
 )
 
 // A run waits although a program sent it a message: its unread messages show the misspelt name.
-func ExampleClient_Messages() {
+func ExampleMessages_List() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -28,7 +28,7 @@ func ExampleClient_Messages() {
 		WithHeaders(kagzi.Headers{"user": "bob"}))
 	kit.UntilWaitingOn(ctx, client, run.ID(), "signal approved/accounting")
 
-	messages, _ := admin.New(client).Messages(ctx, kagzi.ID("expense-7"), admin.MessageFilter{})
+	messages, _ := admin.New(client).Messages.List(ctx, kagzi.ID("expense-7"), admin.MessageFilter{})
 	for _, m := range messages {
 		read := "unread"
 		if m.ReadBy != "" {
@@ -37,7 +37,7 @@ func ExampleClient_Messages() {
 		fmt.Println(m.Signal, m.ID, string(m.Payload), m.Headers, read)
 	}
 	info, _ := client.Get(ctx, run)
-	unread, _ := admin.New(client).Messages(ctx, run, admin.MessageFilter{Unread: true})
+	unread, _ := admin.New(client).Messages.List(ctx, run, admin.MessageFilter{Unread: true})
 	fmt.Println("it waits for", info.WaitingOn, "and has not read", unread[0].Signal)
 	// Output:
 	// approved/acounting click-2 "Bob" map[user:bob] unread

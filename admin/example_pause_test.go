@@ -8,10 +8,10 @@ import (
 )
 
 // A pause holds from the moment when it is stored, and no worker has to run for it.
-func ExampleClient_Pause() {
+func ExamplePauses_Set() {
 	ctx, _, client, worker := setup()
 	defer teardown()
-	_ = admin.New(client).Pause(ctx, admin.Target{Workflow: "order"}, kagzi.Reason("the provider is down"),
+	_ = admin.New(client).Pauses.Set(ctx, admin.Target{Workflow: "order"}, kagzi.Reason("the provider is down"),
 		kagzi.Actor("ada"))
 
 	order := kagzi.Define[int, string]("order")
@@ -19,11 +19,11 @@ func ExampleClient_Pause() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, order, 1)
 
-	pauses, _ := admin.New(client).Pauses(ctx)
+	pauses, _ := admin.New(client).Pauses.List(ctx)
 	for _, p := range pauses {
 		fmt.Printf("workflow %s is paused by %s: %s\n", p.Workflow, p.Actor, p.Reason)
 	}
-	fmt.Println(admin.New(client).Unpause(ctx, admin.Target{Workflow: "order"}))
+	fmt.Println(admin.New(client).Pauses.End(ctx, admin.Target{Workflow: "order"}))
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// workflow order is paused by ada: the provider is down

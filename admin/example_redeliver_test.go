@@ -12,7 +12,7 @@ import (
 
 // A message does not decode and is set aside. An operator drops it, and the sender sends the right one with the same
 // ID.
-func ExampleClient_DropMessage() {
+func ExampleMessages_Drop() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -27,11 +27,11 @@ func ExampleClient_DropMessage() {
 	_ = client.Signal(ctx, run, wrong.WithID("click-1"))
 	kit.UntilWaitingOn(ctx, client, run, "signal approved; 1 message that does not decode")
 
-	unread, _ := admin.New(client).Messages(ctx, run, admin.MessageFilter{Unread: true})
+	unread, _ := admin.New(client).Messages.List(ctx, run, admin.MessageFilter{Unread: true})
 	why, detail, _ := strings.Cut(unread[0].SetAside, ": ")
 	fmt.Println(unread[0].ID, "was set aside:", why)
 	fmt.Println(detail)
-	_ = admin.New(client).DropMessage(ctx, run, "click-1", kagzi.Actor("ops"), kagzi.Reason("wrong form"))
+	_ = admin.New(client).Messages.Drop(ctx, run, "click-1", kagzi.Actor("ops"), kagzi.Reason("wrong form"))
 	_ = client.Signal(ctx, run, Approved.With("Ada").WithID("click-1"))
 	fmt.Println(run.Result(ctx))
 	// Output:
@@ -41,7 +41,7 @@ func ExampleClient_DropMessage() {
 }
 
 // After a deploy of code that decodes it, a message that was set aside is given to its run again.
-func ExampleClient_RedeliverMessage() {
+func ExampleMessages_Redeliver() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -64,7 +64,7 @@ func ExampleClient_RedeliverMessage() {
 	kit.UntilWaitingOn(ctx, client, run, "signal approved; 1 message that does not decode")
 
 	deployed = true
-	_ = admin.New(client).RedeliverMessage(ctx, run, "click-1", kagzi.Reason("release 7 reads it"))
+	_ = admin.New(client).Messages.Redeliver(ctx, run, "click-1", kagzi.Reason("release 7 reads it"))
 	fmt.Println(run.Result(ctx))
 	// Output: 100 <nil>
 }

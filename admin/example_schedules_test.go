@@ -9,24 +9,24 @@ import (
 	"github.com/kagzi/kagzi/admin"
 )
 
-func ExampleClient_PauseSchedule() {
+func ExampleSchedules_Pause() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
 	report := kagzi.Define[string, string]("report")
 	_ = client.Schedule(ctx, kagzi.Schedule{Name: "hourly", Every: time.Hour, Run: report.With("sales")})
 
-	fmt.Println(admin.New(client).PauseSchedule(ctx, "hourly"))
-	info, _ := admin.New(client).GetSchedule(ctx, "hourly")
+	fmt.Println(admin.New(client).Schedules.Pause(ctx, "hourly"))
+	info, _ := admin.New(client).Schedules.Get(ctx, "hourly")
 	fmt.Println(info.Name, info.Every, "paused:", info.Paused)
 
-	id, err := admin.New(client).TriggerSchedule(ctx, "hourly") // by hand, although it is paused
+	id, err := admin.New(client).Schedules.Trigger(ctx, "hourly") // by hand, although it is paused
 	run, _ := client.Get(ctx, id)
 	fmt.Println(run.Schedule, run.Status, err)
 
-	fmt.Println(admin.New(client).ResumeSchedule(ctx, "hourly"))
+	fmt.Println(admin.New(client).Schedules.Resume(ctx, "hourly"))
 	fmt.Println(client.DeleteSchedule(ctx, "hourly"))
-	_, err = admin.New(client).GetSchedule(ctx, "hourly")
+	_, err = admin.New(client).Schedules.Get(ctx, "hourly")
 	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// <nil>
@@ -37,7 +37,7 @@ func ExampleClient_PauseSchedule() {
 	// true
 }
 
-func ExampleClient_ListSchedules() {
+func ExampleSchedules_List() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
@@ -45,7 +45,7 @@ func ExampleClient_ListSchedules() {
 	for _, name := range []string{"daily", "hourly", "monthly"} {
 		_ = client.Schedule(ctx, kagzi.Schedule{Name: name, Cron: "@" + name, Run: report.With(name)})
 	}
-	page, err := admin.New(client).ListSchedules(ctx, admin.ScheduleFilter{After: "daily", Limit: 10})
+	page, err := admin.New(client).Schedules.List(ctx, admin.ScheduleFilter{After: "daily", Limit: 10})
 	for _, s := range page {
 		fmt.Println(s.Name, s.Cron, s.Workflow, string(s.Input))
 	}

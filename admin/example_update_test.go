@@ -7,8 +7,8 @@ import (
 	"github.com/kagzi/kagzi/admin"
 )
 
-// An urgent order waits in a queue whose workers are down. It moves to another queue, in front of what waits there.
-func ExampleClient_Update() {
+// An urgent order waits in a queue whose workers are down. It moves to another queue, in front of the orders there.
+func ExampleRuns_Update() {
 	ctx, _, client, worker := setup() // the worker claims from the queue "default"
 	defer teardown()
 
@@ -17,12 +17,12 @@ func ExampleClient_Update() {
 	serve(ctx, worker)
 	run, _ := kagzi.Start(ctx, client, order, 42, kagzi.Queue("warehouse"), kagzi.ID("order-42"))
 
-	err := admin.New(client).Update(ctx, kagzi.ID("order-42"), kagzi.Queue("default"), kagzi.Priority(1),
+	err := admin.New(client).Runs.Update(ctx, kagzi.ID("order-42"), kagzi.Queue("default"), kagzi.Priority(1),
 		kagzi.Reason("the warehouse is down"), kagzi.Actor("ada"))
 	fmt.Println(err)
 	fmt.Println(run.Result(ctx))
 
-	log, _ := admin.New(client).RunLog(ctx, run)
+	log, _ := admin.New(client).Runs.Log(ctx, run)
 	for _, e := range log {
 		fmt.Println(e.Event, "by", e.Actor, "because", e.Reason)
 		for _, c := range e.Changes {
@@ -38,7 +38,7 @@ func ExampleClient_Update() {
 }
 
 // First a dry run, then the same in earnest.
-func ExampleClient_UpdateAll() {
+func ExampleRuns_UpdateAll() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
@@ -47,9 +47,9 @@ func ExampleClient_UpdateAll() {
 		_, _ = kagzi.Start(ctx, client, mail, n, kagzi.Metadata{"tenant": []string{"acme", "other"}[n%2]})
 	}
 	acme := kagzi.RunFilter{Workflow: "mail", Metadata: kagzi.Metadata{"tenant": "acme"}}
-	bulk, err := admin.New(client).UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4), admin.DryRun())
+	bulk, err := admin.New(client).Runs.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4), admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would move,", err)
-	bulk, err = admin.New(client).UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4),
+	bulk, err = admin.New(client).Runs.UpdateAll(ctx, acme, kagzi.Queue("bulk"), kagzi.Priority(4),
 		kagzi.Reason("acme floods the queue"))
 	fmt.Println(len(bulk.Changed), "moved,", err)
 

@@ -11,7 +11,7 @@ import (
 )
 
 // A new run with the old one's input, under its ID.
-func ExampleClient_Restart() {
+func ExampleRuns_Restart() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -22,7 +22,7 @@ func ExampleClient_Restart() {
 	run, _ := kagzi.Start(ctx, client, double, 21, kagzi.ID("double-21"))
 	_, _ = run.Result(ctx)
 
-	id, err := admin.New(client).Restart(ctx, run.ID(), kagzi.Reason("to be sure"))
+	id, err := admin.New(client).Runs.Restart(ctx, run.ID(), kagzi.Reason("to be sure"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -37,7 +37,7 @@ func ExampleClient_Restart() {
 }
 
 // The fork keeps the steps that the old run had recorded before: no customer pays twice.
-func ExampleClient_Fork() {
+func ExampleRuns_Fork() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -59,7 +59,7 @@ func ExampleClient_Fork() {
 	run, _ := kagzi.Start(ctx, client, order, "lamp")
 	fmt.Println(run.Result(ctx))
 
-	id, err := admin.New(client).Fork(ctx, run.ID(), "ship", admin.NewInput("chair"))
+	id, err := admin.New(client).Runs.Fork(ctx, run.ID(), "ship", admin.NewInput("chair"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -67,7 +67,7 @@ func ExampleClient_Fork() {
 	fork, _ := kagzi.Find(ctx, client, order, id)
 	fmt.Println(fork.Result(ctx))
 
-	_, err = admin.New(client).Fork(ctx, run.ID(), "refund")
+	_, err = admin.New(client).Runs.Fork(ctx, run.ID(), "refund")
 	fmt.Println(errors.Is(err, kagzi.ErrNotFound))
 	// Output:
 	// paying
@@ -77,7 +77,7 @@ func ExampleClient_Fork() {
 }
 
 // First a dry run, then the same in earnest.
-func ExampleClient_ResumeAll() {
+func ExampleRuns_ResumeAll() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -98,15 +98,15 @@ func ExampleClient_ResumeAll() {
 	}
 
 	failed := kagzi.RunFilter{Workflow: "order", Status: []kagzi.Status{kagzi.StatusFailed}}
-	bulk, err := admin.New(client).ResumeAll(ctx, failed, admin.DryRun())
+	bulk, err := admin.New(client).Runs.ResumeAll(ctx, failed, admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would be resumed,", len(bulk.Skipped), "skipped", err)
 
 	repaired = true
-	bulk, err = admin.New(client).ResumeAll(ctx, failed, kagzi.Reason("the lorry is repaired"))
+	bulk, err = admin.New(client).Runs.ResumeAll(ctx, failed, kagzi.Reason("the lorry is repaired"))
 	fmt.Println(len(bulk.Changed), "are resumed", err)
 	fmt.Println(runs[4].Result(ctx))
 
-	_, err = admin.New(client).ResumeAll(ctx, kagzi.RunFilter{})
+	_, err = admin.New(client).Runs.ResumeAll(ctx, kagzi.RunFilter{})
 	fmt.Println(err)
 	// Output:
 	// 3 would be resumed, 0 skipped <nil>
@@ -115,7 +115,7 @@ func ExampleClient_ResumeAll() {
 	// kagzi: resume all: the filter is empty: say which runs; Status alone selects all runs with that status
 }
 
-func ExampleClient_CancelAll() {
+func ExampleRuns_CancelAll() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
@@ -123,13 +123,13 @@ func ExampleClient_CancelAll() {
 	for n := range 4 {
 		_, _ = kagzi.Start(ctx, client, order, n, kagzi.Metadata{"tenant": []string{"acme", "other"}[n%2]})
 	}
-	bulk, err := admin.New(client).CancelAll(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}})
+	bulk, err := admin.New(client).Runs.CancelAll(ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}})
 	fmt.Println(bulk.Matched, len(bulk.Changed), err)
 	// Output: 2 2 <nil>
 }
 
-// An incident: what waits is of no use any more, and has done nothing that must be undone. A dry run comes first.
-func ExampleClient_TerminateAll() {
+// An incident: the waiting runs are of no use any more, and have done nothing to be undone. A dry run comes first.
+func ExampleRuns_TerminateAll() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
@@ -138,9 +138,9 @@ func ExampleClient_TerminateAll() {
 		_, _ = kagzi.Start(ctx, client, mail, n)
 	}
 	mails := kagzi.RunFilter{Workflow: "mail"}
-	bulk, err := admin.New(client).TerminateAll(ctx, mails, admin.DryRun())
+	bulk, err := admin.New(client).Runs.TerminateAll(ctx, mails, admin.DryRun())
 	fmt.Println(len(bulk.Changed), "would end,", err)
-	bulk, err = admin.New(client).TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
+	bulk, err = admin.New(client).Runs.TerminateAll(ctx, mails, kagzi.Reason("incident 17"))
 	fmt.Println(len(bulk.Changed), "ended,", err)
 
 	info, _ := client.Get(ctx, bulk.Changed[0])
@@ -152,7 +152,7 @@ func ExampleClient_TerminateAll() {
 }
 
 // New has the new runs, by those that they come from.
-func ExampleClient_RestartAll() {
+func ExampleRuns_RestartAll() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -162,7 +162,7 @@ func ExampleClient_RestartAll() {
 	run, _ := kagzi.Start(ctx, client, order, 7)
 	_, _ = run.Result(ctx)
 
-	bulk, _ := admin.New(client).RestartAll(ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Version(1))
+	bulk, _ := admin.New(client).Runs.RestartAll(ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Version(1))
 	for _, old := range bulk.Changed {
 		again, _ := kagzi.Find(ctx, client, order, bulk.New[old])
 		fmt.Println(again.Result(ctx))
@@ -171,7 +171,7 @@ func ExampleClient_RestartAll() {
 }
 
 // Runs that never came to the step are skipped.
-func ExampleClient_ForkAll() {
+func ExampleRuns_ForkAll() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 
@@ -188,7 +188,7 @@ func ExampleClient_ForkAll() {
 		_, _ = run.Result(ctx)
 	}
 
-	bulk, _ := admin.New(client).ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
+	bulk, _ := admin.New(client).Runs.ForkAll(ctx, kagzi.RunFilter{Workflow: "order"}, "ship")
 	fmt.Println(len(bulk.Changed), "forked")
 	for _, reason := range bulk.Skipped {
 		fmt.Println("skipped:", errors.Is(reason, kagzi.ErrNotFound))
@@ -199,16 +199,16 @@ func ExampleClient_ForkAll() {
 }
 
 // The events of a run say which verbs changed it, and why.
-func ExampleClient_RunLog() {
+func ExampleRuns_Log() {
 	ctx, _, client, _ := setup()
 	defer teardown()
 
 	order := kagzi.Define[int, int]("order")
 	run, _ := kagzi.Start(ctx, client, order, 1)
 	_ = client.Cancel(ctx, run.ID())
-	_ = admin.New(client).Resume(ctx, run.ID(), kagzi.Reason("cancelled by mistake"))
+	_ = admin.New(client).Runs.Resume(ctx, run.ID(), kagzi.Reason("cancelled by mistake"))
 
-	events, _ := admin.New(client).RunLog(ctx, run.ID())
+	events, _ := admin.New(client).Runs.Log(ctx, run.ID())
 	for _, e := range events {
 		if e.Event == "RESUMED" {
 			fmt.Println(e.Event, e.Reason)
@@ -248,9 +248,9 @@ func ExampleForget() {
 	fmt.Println(errors.Is(err, kind.Unknown))
 
 	up = true
-	err = admin.New(client).Resume(ctx, run, admin.Forget("ask C"))
+	err = admin.New(client).Runs.Resume(ctx, run, admin.Forget("ask C"))
 	fmt.Println("no such failure:", errors.Is(err, kagzi.ErrNotFound))
-	_ = admin.New(client).Resume(ctx, run, admin.Forget("ask A"), kagzi.Reason("A is up again"))
+	_ = admin.New(client).Runs.Resume(ctx, run, admin.Forget("ask A"), kagzi.Reason("A is up again"))
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// true

@@ -23,7 +23,7 @@ import (
 // ctx's deadline, with the checks made by then. Its error is that of a cancelled ctx. If no connection of the pool is
 // free for two seconds, Health opens one.
 func (c *Client) Health(ctx context.Context) (health.Report, error) {
-	if err := of(c).Made(); err != nil {
+	if err := c.core.Made(); err != nil {
 		return health.Report{}, failure.Wrap(err, "health")
 	}
 	report := c.process().Health(ctx)
@@ -41,7 +41,7 @@ func (c *Client) Health(ctx context.Context) (health.Report, error) {
 // old. It comes within 5 seconds, so give the probe a longer timeout. Methods other than GET and HEAD get 405.
 func (c *Client) Readiness() http.Handler {
 	return checkup.Handler(func(ctx context.Context) health.Report {
-		if err := of(c).Made(); err != nil {
+		if err := c.core.Made(); err != nil {
 			return checkup.Unusable(err)
 		}
 		return c.process().Readiness(ctx)
@@ -54,7 +54,7 @@ func (c *Client) Readiness() http.Handler {
 // restarting every process would not bring it back. Body and methods are as for [Client.Readiness].
 func (c *Client) Liveness() http.Handler {
 	return checkup.Handler(func(context.Context) health.Report {
-		if err := of(c).Made(); err != nil {
+		if err := c.core.Made(); err != nil {
 			return checkup.Unusable(err)
 		}
 		return checkup.Liveness(c.core.Namespace, c.localWorkers())
@@ -71,7 +71,7 @@ func (c *Client) process() checkup.Process {
 
 // failures returns the requests that the database refuses to the client's workers in this process.
 func (c *Client) failures() (all []outage.Failure) {
-	for _, w := range of(c).Workers() {
+	for _, w := range c.core.Workers() {
 		all = append(all, w.Failures()...)
 	}
 	return all
@@ -80,7 +80,7 @@ func (c *Client) failures() (all []outage.Failure) {
 // localWorkers returns the client's workers in this process. It blocks as long as one of their locks is held, so that a
 // probe fails if a lock is never released.
 func (c *Client) localWorkers() (workers []checkup.Worker) {
-	for _, w := range of(c).Workers() {
+	for _, w := range c.core.Workers() {
 		silence, stuck := w.Stuck()
 		workers = append(workers, checkup.Worker{
 			ID: w.ID().String(), Queues: w.Queues(), Silence: silence, Stuck: stuck,
@@ -113,13 +113,13 @@ type StrandedRuns struct {
 // With more than 25,000 active runs the answer may be incomplete, but stranded runs that are due are listed. See
 // docs/versions.md.
 func (c *Client) Stranded(ctx context.Context) ([]StrandedRuns, error) {
-	err := of(c).CheckSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var stranded []inspect.ActiveWork
 	if err == nil {
 		stranded, err = checkup.Stranded(ctx, c.core.Inspect, c.core.Store.Pool())
 	}
 	if err != nil {
-		return nil, failure.Wrap(of(c).Public(ctx, err), "stranded runs")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "stranded runs")
 	}
 	var out []StrandedRuns
 	for _, a := range stranded {

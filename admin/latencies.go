@@ -67,13 +67,13 @@ const latencyWithin = time.Hour
 func (c *Client) Latencies(ctx context.Context) ([]Latency, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
-	err := of(c).CheckSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var read []inspect.RouteLatency
 	if err == nil {
 		read, err = c.core.Inspect.Latencies(ctx, latencyWithin)
 	}
 	if err != nil {
-		return nil, failure.Wrap(of(c).Public(ctx, err), "latencies")
+		return nil, failure.Wrap(c.core.Public(ctx, err), "latencies")
 	}
 	out := make([]Latency, len(read))
 	for i, l := range read {

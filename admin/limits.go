@@ -19,6 +19,9 @@ import (
 	"github.com/kagzi/kagzi/store/inspect"
 )
 
+// Limits has the limits on steps: admin.New(client).Limits. Those on runs belong to [Queues] and [Keys].
+type Limits struct{ core *core.Client }
+
 // A StepLimit says how often the steps with its [kagzi.Limit] may begin, and how many of them may be under way, in all
 // workers of the namespace together. With neither Rate nor MaxRunning, it lets every step begin.
 type StepLimit struct {
@@ -34,7 +37,8 @@ type StepLimit struct {
 	// function does not return, it counts for ten more seconds.
 	MaxRunning int `json:"max_running,omitempty"`
 	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until an
-	// operator sets the limit without HonorRetryAfter.
+	// operator sets the limit without HonorRetryAfter. That attempt is not recorded, and uses up none: its step keeps
+	// its place, and begins again when the limit goes on.
 	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
 
@@ -47,53 +51,48 @@ func (l StepLimit) validate() error {
 	return err
 }
 
-// SetLimit creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in
-// force when SetLimit returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is
+// Set creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in
+// force when Set returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is
 // higher than before, the steps that wait begin correspondingly earlier. It takes [kagzi.Reason] and [kagzi.Actor].
-func (c *Client) SetLimit(ctx context.Context, l StepLimit, opts ...kagzi.ChangeOption) error {
-	cfg, err := c.limitOptions(opts)
+func (l Limits) Set(ctx context.Context, limit StepLimit, opts ...kagzi.ChangeOption) error {
+	cfg, err := limitOptions(l.core, opts)
 	if err == nil {
-		err = l.validate()
+		err = limit.validate()
 	}
 	if err == nil {
-		err = of(c).CheckSchema(ctx, nil)
+		err = l.core.CheckSchema(ctx, nil)
 	}
-	var woken []store.Signalled
 	if err == nil {
-		woken, err = c.core.Store.Limits.Set(ctx, store.StepLimit{
-			Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning,
-			RetryAfter: l.HonorRetryAfter,
+		err = l.core.Store.Limits.Set(ctx, store.StepLimit{
+			Name: limit.Name, Every: limit.Rate.every(), Burst: max(limit.Rate.Burst, 1), MaxRunning: limit.MaxRunning,
+			RetryAfter: limit.HonorRetryAfter,
 		}, cfg.Why)
 	}
 	if err != nil {
-		return failure.Wrap(of(c).Public(ctx, err), "set limit %s", text.Quote(l.Name))
+		return failure.Wrap(l.core.Public(ctx, err), "set limit %s", text.Quote(limit.Name))
 	}
-	for more := true; more && err == nil; { // there may be more slots
-		var out store.LimitResult
-		out, err = c.core.Store.Limits.Serve(ctx, l.Name, store.LimitRequest{})
-		if pg.Locked(err) { // a worker serves it
-			err = nil
-		}
-		woken, more = append(woken, out.Called...), len(out.Called) > 0 && out.More
+	out, err := l.core.Store.Limits.Serve(ctx, limit.Name, store.LimitRequest{}) // there may be more slots
+	if pg.Locked(err) {                                                          // a worker serves it
+		err = nil
 	}
-	_ = c.core.Hints.Signalled(ctx, nil, woken...) // fails only in a transaction
-	return of(c).FailedIf(ctx, err, "set limit %s", text.Quote(l.Name))
+	_ = l.core.Hints.Signalled(ctx, nil, out.Called...) // fails only in a transaction
+	return l.core.FailedIf(ctx, err, "set limit %s", text.Quote(limit.Name))
 }
 
-// DeleteLimit deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
-// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [kagzi.Reason] and [kagzi.Actor]. DeleteLimit
+// Delete deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
+// nothing. To lift a limit, set it without Rate and MaxRunning. It takes [kagzi.Reason] and [kagzi.Actor]. Delete
 // returns [kagzi.ErrNotFound] if there is no such limit.
-func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
-	cfg, err := c.limitOptions(opts)
+func (l Limits) Delete(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
+	cfg, err := limitOptions(l.core, opts)
 	if err == nil {
 		err = valid.LimitName(name)
 	}
 	if err == nil {
-		err = of(c).CheckSchema(ctx, nil)
+		err = l.core.CheckSchema(ctx, nil)
 	}
 	var found, used bool
 	if err == nil {
-		found, used, err = c.core.Store.Limits.Delete(ctx, name, cfg.Why)
+		found, used, err = l.core.Store.Limits.Delete(ctx, name, cfg.Why)
 	}
 	switch {
 	case err != nil:
@@ -102,12 +101,12 @@ func (c *Client) DeleteLimit(ctx context.Context, name string, opts ...kagzi.Cha
 	case used:
 		err = errors.New("steps wait for it or are under way: to lift it, set it without Rate and MaxRunning")
 	}
-	return of(c).FailedIf(ctx, err, "delete limit %s", text.Quote(name))
+	return l.core.FailedIf(ctx, err, "delete limit %s", text.Quote(name))
 }
 
 // limitOptions validates the client and the options of a change of limits.
-func (c *Client) limitOptions(opts []kagzi.ChangeOption) (core.ChangeConfig, error) {
-	if err := of(c).Made(); err != nil {
+func limitOptions(c *core.Client, opts []kagzi.ChangeOption) (core.ChangeConfig, error) {
+	if err := c.Made(); err != nil {
 		return core.ChangeConfig{}, err
 	}
 	return core.Changes(opts, []string{"Reason", "Actor"})
@@ -127,10 +126,10 @@ type LimitInfo struct {
 	LineUntil time.Time `json:"line_until,omitzero"` // when a step that comes now would get a token
 }
 
-// Limits returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end
+// List returns up to n limits, in the order of their names, beginning after the given one; zero means 100. Counts end
 // at 10,000.
-func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, error) {
-	err := of(c).Made()
+func (l Limits) List(ctx context.Context, after string, n int) ([]LimitInfo, error) {
+	err := l.core.Made()
 	if err == nil && n < 0 {
 		err = fmt.Errorf("kagzi: the number of limits is %d: give a positive one, or 0 for 100", n)
 	}
@@ -138,14 +137,14 @@ func (c *Client) Limits(ctx context.Context, after string, n int) ([]LimitInfo, 
 		err = valid.LimitName(after)
 	}
 	if err == nil {
-		err = of(c).CheckSchema(ctx, nil)
+		err = l.core.CheckSchema(ctx, nil)
 	}
 	var rows []inspect.LimitState
 	if err == nil {
-		rows, err = c.core.Inspect.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
+		rows, err = l.core.Inspect.Limits(ctx, after, cmp.Or(min(n, valid.MostListed), 100))
 	}
 	if err != nil {
-		return nil, failure.Wrap(of(c).Public(ctx, err), "list limits")
+		return nil, failure.Wrap(l.core.Public(ctx, err), "list limits")
 	}
 	infos := make([]LimitInfo, len(rows))
 	for i, r := range rows {

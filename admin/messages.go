@@ -21,10 +21,15 @@ import (
 	"github.com/kagzi/kagzi/store/inspect"
 )
 
+// Messages has the verbs for the messages that a run has got: admin.New(client).Messages.
+type Messages struct{ core *core.Client }
+
 // MessageInfo is a message that a run has got. Its JSON follows the rules of [kagzi.RunInfo].
 type MessageInfo struct {
-	Signal  string          `json:"signal"` // the name of the [kagzi.Signal] with its key: "approved/call-7"
-	ID      kagzi.ID        `json:"id"`     // that of [kagzi.Message.WithID], or one that Kagzi made
+	// the name of the [kagzi.Signal], or of the request.Request, with its key: "approved/call-7"
+	Signal  string          `json:"signal"`
+	Request bool            `json:"request,omitempty"`
+	ID      kagzi.ID        `json:"id"` // that of [kagzi.Message.WithID], or one that Kagzi made
 	Payload json.RawMessage `json:"payload,omitempty"`
 	Headers kagzi.Headers   `json:"headers,omitempty"`
 	// the run and the step that sent it, as in [kagzi.StepInfo].Key; empty if it was not sent in a step
@@ -33,48 +38,53 @@ type MessageInfo struct {
 	// the [kagzi.StepAttempt].Step of the [kagzi.WaitSignal] that read it; empty if it is unread
 	ReadBy string    `json:"read_by,omitempty"`
 	ReadAt time.Time `json:"read_at,omitzero"` // when the read was recorded
+	// when the answer to a request was recorded; zero while it is open
+	AnsweredAt time.Time `json:"answered_at,omitzero"`
+	// the run has not read the request in time, and will not: see request.Question.Within
+	Expired bool `json:"expired,omitempty"`
 
 	// SetAside is why the message was set aside: it does not decode into the type that the run's program has for the
 	// signal, or the [kagzi.Sealer] does not open it. It is empty if the message was not set aside. The run waits as if
-	// the message had not come, until [Client.RedeliverMessage] or [Client.DropMessage].
+	// the message had not come, until [Messages.Redeliver] or [Messages.Drop].
 	SetAside   string    `json:"set_aside,omitempty"`
 	SetAsideAt time.Time `json:"set_aside_at,omitzero"`
 }
 
 // A MessageFilter selects messages of a run; the zero value selects all. A message must match all fields that are set.
 type MessageFilter struct {
-	Signal string   // the name of the [kagzi.Signal] with its key, as [kagzi.Signal.Name] returns it
-	Unread bool     // those that the run has not read, with those that were set aside
-	After  kagzi.ID // the ID of the last message of the page before
-	Limit  int      // zero means 100
+	Signal  string   // the name of the [kagzi.Signal] with its key, as [kagzi.Signal.Name] returns it
+	Request bool     // Signal is the name of a request.Request
+	Unread  bool     // those that the run has not read, with those that were set aside
+	After   kagzi.ID // the ID of the last message of the page before
+	Limit   int      // zero means 100
 }
 
-// Messages returns the messages of a run that f selects, by signal, and those of one signal in the order in which the
+// List returns the messages of a run that f selects, by signal, and those of one signal in the order in which the
 // run reads them. For the next page, set f.After to the ID of the last one.
 //
 // A message is unread until a [kagzi.WaitSignal] has read it and the run has recorded that, within a second; in a
 // branch of a [kagzi.Race], when the race is decided. So f.Unread finds the messages that a run ignores: see
 // docs/signals.md.
 //
-// Messages returns [kagzi.ErrNotFound] if the namespace has no such run, and an error if f.After is no message of it.
+// List returns [kagzi.ErrNotFound] if the namespace has no such run, and an error if f.After is no message of it.
 // It reads no more messages than it returns; with f.Unread it may read all of the run's.
-func (c *Client) Messages(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
+func (m Messages) List(ctx context.Context, ref kagzi.Ref, f MessageFilter) ([]MessageInfo, error) {
 	at := core.RefOf(ref)
-	messages, err := c.messages(ctx, at, f)
-	return messages, of(c).FailedIf(ctx, err, "messages of %v", at)
+	messages, err := m.list(ctx, at, f)
+	return messages, m.core.FailedIf(ctx, err, "messages of %v", at)
 }
 
-func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]MessageInfo, error) {
+func (m Messages) list(ctx context.Context, at core.Ref, f MessageFilter) ([]MessageInfo, error) {
 	limit, err := valid.Listed(f.Limit)
 	if err := cmp.Or(err, f.validate()); err != nil {
 		return nil, failure.Of(kind.BadRequest, err)
 	}
-	id, err := of(c).Resolve(ctx, nil, at)
+	id, err := m.core.Resolve(ctx, nil, at)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.core.Inspect.Messages(ctx, id, inspect.MessageFilter{
-		Name: f.Signal, Unread: f.Unread, After: string(f.After),
+	rows, err := m.core.Inspect.Messages(ctx, id, inspect.MessageFilter{
+		Name: f.stored(), Unread: f.Unread, After: string(f.After),
 		Limit: limit,
 	})
 	if errors.Is(err, store.ErrMessageNotFound) {
@@ -86,8 +96,10 @@ func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]
 	}
 	out := make([]MessageInfo, len(rows))
 	for i, r := range rows {
+		name, of := store.MessageName(r.Name)
 		out[i] = MessageInfo{
-			Signal: r.Name, ID: kagzi.ID(r.ID), Payload: c.core.Payloads.Shown(r.Payload),
+			Signal: name, Request: of == "request", AnsweredAt: r.AnsweredAt, Expired: r.Expired, ID: kagzi.ID(r.ID),
+			Payload:    m.core.Payloads.Shown(r.Payload),
 			Headers:    core.Tags(r.Headers),
 			SentBy:     r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
@@ -97,28 +109,28 @@ func (c *Client) messages(ctx context.Context, at core.Ref, f MessageFilter) ([]
 	return out, nil
 }
 
-// DropMessage removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or,
+// Drop removes a message that the run has not read: one that was set aside (see [MessageInfo].SetAside), or,
 // while no worker executes the run, any. The run's log says who dropped it and why. A message with the same ID
 // ([kagzi.Message.WithID]) may be sent again: so the sender can correct what it sent.
 //
 // It returns [kagzi.ErrNotFound] if the run has no such message, perhaps because it was dropped before, and
-// [kagzi.ErrNotWaiting] if a worker may be about to read it: pause the run first.
-func (c *Client) DropMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
-	return c.changeMessage(ctx, "drop", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-		return c.core.Store.Messages.Drop(ctx, tx, run, string(id), why)
+// [ErrNotWaiting] if a worker may be about to read it: pause the run first.
+func (m Messages) Drop(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	return m.change(ctx, "drop", core.RefOf(ref), id, opts, func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
+		return m.core.Store.Messages.Drop(ctx, tx, run, string(id), why)
 	})
 }
 
-// RedeliverMessage gives a message that was set aside (see [MessageInfo].SetAside) back to its run, as if its sender
+// Redeliver gives a message that was set aside (see [MessageInfo].SetAside) back to its run, as if its sender
 // had sent it again: behind the others, and received now. Deploy code that decodes it before, else it is set aside
 // again. The run's log says who did that and why.
 //
 // It returns [kagzi.ErrNotFound] if the run has no such message, [kagzi.ErrRunFinished] if the run is over,
 // [kagzi.ErrInboxFull], and an error if the message was not set aside.
-func (c *Client) RedeliverMessage(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
-	return c.changeMessage(ctx, "redeliver", core.RefOf(ref), id, opts,
+func (m Messages) Redeliver(ctx context.Context, ref kagzi.Ref, id kagzi.ID, opts ...kagzi.ChangeOption) error {
+	return m.change(ctx, "redeliver", core.RefOf(ref), id, opts,
 		func(tx pgx.Tx, run uuid.UUID, why store.Why) error {
-			found, err := c.core.Store.Messages.Redeliver(ctx, tx, run, string(id), why)
+			found, err := m.core.Store.Messages.Redeliver(ctx, tx, run, string(id), why)
 			if kept, ok := errors.AsType[*store.MessageKept](err); ok && kept.Running {
 				return failure.Of(kind.BadRequest, errors.New("it was not set aside: the run reads it when it "+
 					"waits for "+
@@ -127,12 +139,12 @@ func (c *Client) RedeliverMessage(ctx context.Context, ref kagzi.Ref, id kagzi.I
 			if err != nil {
 				return err
 			}
-			return c.core.Hints.Signalled(ctx, tx, found)
+			return m.core.Hints.Signalled(ctx, tx, found)
 		})
 }
 
-// changeMessage calls do for the message of a run. verb is for errors.
-func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id kagzi.ID, opts []kagzi.ChangeOption,
+// change calls do for the message of a run. verb is for errors.
+func (m Messages) change(ctx context.Context, verb string, at core.Ref, id kagzi.ID, opts []kagzi.ChangeOption,
 	do func(pgx.Tx, uuid.UUID, store.Why) error,
 ) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
@@ -142,7 +154,7 @@ func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id
 	if err != nil {
 		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, at)
 	}
-	tx, run, err := of(c).ResolveToChange(ctx, cfg.Tx, at)
+	tx, run, err := m.core.ResolveToChange(ctx, cfg.Tx, at)
 	if err == nil {
 		err = do(tx, run, cfg.Why)
 	}
@@ -156,12 +168,23 @@ func (c *Client) changeMessage(ctx context.Context, verb string, at core.Ref, id
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the run has read it in %q", kept.ReadBy))
 	case isKept:
 		err = failure.Explain("a worker executes the run and may be about to read it: pause the run, and drop the "+
-			"message once the run is paused", kagzi.ErrNotWaiting)
+			"message once the run is paused", ErrNotWaiting)
 	}
-	return of(c).FailedIf(ctx, err, "%s message %.60q of %v", verb, string(id), at)
+	return m.core.FailedIf(ctx, err, "%s message %.60q of %v", verb, string(id), at)
+}
+
+// stored returns the name under which the messages are stored that f selects, empty for all names.
+func (f MessageFilter) stored() string {
+	if f.Request && f.Signal != "" {
+		return store.RequestName(f.Signal)
+	}
+	return f.Signal
 }
 
 func (f MessageFilter) validate() error {
+	if f.Request && f.Signal == "" {
+		return errors.New("kagzi: the filter's Request says that Signal is the name of a request: give it")
+	}
 	if f.Signal != "" {
 		if err := valid.Name("signal", f.Signal); err != nil {
 			return err

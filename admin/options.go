@@ -5,15 +5,14 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
-	"github.com/kagzi/kagzi/internal/valid"
 )
 
 type (
-	// An UpdateOption goes to [Client.Update] and [Client.UpdateAll]: [kagzi.Queue], [kagzi.Priority], [kagzi.At],
+	// An UpdateOption goes to [Runs.Update] and [Runs.UpdateAll]: [kagzi.Queue], [kagzi.Priority], [kagzi.At],
 	// [kagzi.Delay], [kagzi.Version], [kagzi.DefaultVersion] and [kagzi.Metadata] are what to change; there are also
 	// [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx], and for UpdateAll [DryRun].
 	UpdateOption interface{ Update(*core.UpdateConfig) }
-	// A RestartOption goes to [Client.Restart], [Client.Fork], [Client.RestartAll] and [Client.ForkAll]:
+	// A RestartOption goes to [Runs.Restart], [Runs.Fork], [Runs.RestartAll] and [Runs.ForkAll]:
 	// [kagzi.Version], [kagzi.Reason], [kagzi.Actor] and [kagzi.InTx]. Restart and Fork also take [kagzi.ID] and
 	// [NewInput], RestartAll and ForkAll also [DryRun], and Fork and ForkAll also [InheritCompensations].
 	RestartOption interface{ Restart(*core.RestartConfig) }
@@ -28,14 +27,14 @@ func DryRun() interface {
 	return dryRun{}
 }
 
-// Forget names failures that a [Client.Resume] forgets, in addition to those with which the last attempt ended: steps,
+// Forget names failures that a [Runs.Resume] forgets, in addition to those with which the last attempt ended: steps,
 // children, branches and groups, as [kagzi.Client.Steps] shows them: "probe", "ship/0/pack", "ship".
 //
 // Forgetting a branch or group also forgets the failures that caused its own. Forgetting a failure also forgets those
 // of the branches and groups that contain it. A group whose Timeout has passed begins again, with its whole time.
 //
 // If a name belongs to no failure, or to one after which another attempt was due, Resume changes nothing and returns
-// [kagzi.ErrNotFound]. So it does for a [kagzi.WaitSignal] that timed out: [Client.Fork] from it instead.
+// [kagzi.ErrNotFound]. So it does for a [kagzi.WaitSignal] that timed out: [Runs.Fork] from it instead.
 //
 // Steps after a forgotten failure keep their recorded results.
 func Forget(steps ...string) kagzi.ChangeOption { return forgetSteps(steps) }
@@ -54,12 +53,6 @@ func (f forgetSteps) Change(c *core.ChangeConfig) {
 		c.Check(validateStepID(step))
 	}
 	c.Only("Forget", "Forget is for Resume and ResumeAll, which try failures again: leave it out")
-}
-
-func (p Percent) Change(c *core.ChangeConfig) {
-	c.Percent = int(p)
-	c.Check(valid.Percent(c.Percent))
-	c.Only("Percent", "Percent is for Unpause: leave it out")
 }
 
 func (park) Change(c *core.ChangeConfig) {

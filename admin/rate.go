@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/duration"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A Rate is a number of starts in a time, by the database's clock: Rate{Starts: 10, Per: time.Second}. Starts are
@@ -62,6 +63,22 @@ func (r Rate) validate(field string) error {
 			"smaller one", field, r.Burst)
 	}
 	return nil
+}
+
+// stored returns the rate as the store knows it.
+func (r Rate) stored() store.Rate {
+	if r.Starts == 0 {
+		return store.Rate{}
+	}
+	return store.Rate{Interval: r.every(), Burst: max(r.Burst, 1)}
+}
+
+// rateOf is the inverse of stored: one start in the time between two.
+func rateOf(r store.Rate) Rate {
+	if r.Interval == 0 {
+		return Rate{}
+	}
+	return Rate{Starts: 1, Per: r.Interval, Burst: r.Burst}
 }
 
 type rateJSON struct {

@@ -20,6 +20,9 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
+// Schedules has the verbs for schedules: admin.New(client).Schedules. [kagzi.Client] declares and deletes them.
+type Schedules struct{ core *core.Client }
+
 // existing returns an edit that requires the schedule to exist.
 func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) func(time.Time,
 	*store.Template) (*store.Edit, error) {
@@ -31,18 +34,18 @@ func existing(edit func(now time.Time, t *store.Template) (*store.Edit, error)) 
 	}
 }
 
-// PauseSchedule keeps a schedule from firing until [Client.ResumeSchedule]. Unless SkipPaused is set, the newest
+// Pause keeps a schedule from firing until [Schedules.Resume]. Unless SkipPaused is set, the newest
 // CatchUp of the ticks that come meanwhile are kept and fire then, with the input that the schedule has then. Runs that
 // the schedule has started continue. It takes [kagzi.InTx], and [kagzi.Reason] and [kagzi.Actor], which [ScheduleInfo]
-// shows. PauseSchedule returns [kagzi.ErrNotFound] if there is no such schedule. If it is already paused, it stays so,
+// shows. Pause returns [kagzi.ErrNotFound] if there is no such schedule. If it is already paused, it stays so,
 // with its reason and actor unless others are given.
-func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
+func (s Schedules) Pause(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err != nil {
 		return failure.Wrap(err, "pause schedule %.60q", name)
 	}
 	entry := core.ScheduleEntry(store.EventPaused, name, &cfg)
-	return of(c).EditSchedule(ctx, cfg.Tx, "pause schedule", name,
+	return s.core.EditSchedule(ctx, cfg.Tx, "pause schedule", name,
 		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 			why := store.Why{Reason: cmp.Or(cfg.Reason, t.PauseWhy.Reason), Actor: cmp.Or(cfg.Actor, t.PauseWhy.Actor)}
 			if t.Paused && t.Problem == "" {
@@ -64,16 +67,16 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...kagzi.C
 		}))
 }
 
-// ResumeSchedule lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp,
+// Resume lets a paused schedule fire again. The ticks that came meanwhile fire as far as its CatchUp,
 // CatchUpAge and Overlap allow, or are dropped if SkipPaused is set. It returns [kagzi.ErrNotFound] if there is no such
 // schedule, and nil if it is not paused. It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
-func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
+func (s Schedules) Resume(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err != nil {
 		return failure.Wrap(err, "resume schedule %.60q", name)
 	}
 	entry := core.ScheduleEntry(store.EventResumed, name, &cfg)
-	return of(c).EditSchedule(ctx, cfg.Tx, "resume schedule", name,
+	return s.core.EditSchedule(ctx, cfg.Tx, "resume schedule", name,
 		existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 			if !t.Paused {
 				return nil, nil
@@ -88,11 +91,11 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...kagzi.
 		}))
 }
 
-// TriggerSchedule starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is
+// Trigger starts a run of the schedule now, whatever its timetable and overlap policy, and even if it is
 // paused. The run belongs to no tick: its FireTime is the zero time. It takes [kagzi.InTx], [kagzi.Reason] and
 // [kagzi.Actor]. It returns [kagzi.ErrNotFound] if there is no such schedule. With [kagzi.RejectActive] it starts
 // nothing, and returns [kagzi.ErrRunActive], if a run of the schedule, or of its [kagzi.Group], is active.
-func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...kagzi.ChangeOption) (kagzi.RunID, error) {
+func (s Schedules) Trigger(ctx context.Context, name string, opts ...kagzi.ChangeOption) (kagzi.RunID, error) {
 	cfg, err := core.Changes(opts, core.Takes("IfActive"))
 	if err != nil {
 		return "", failure.Wrap(err, "trigger schedule %.60q", name)
@@ -100,7 +103,7 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...kagzi
 	id := housekeeping.NewRunID()
 	entry := core.ScheduleEntry(store.ActionTriggered, name, &cfg)
 	entry.Other = id
-	err = c.startScheduled(ctx, cfg.Tx, "trigger schedule", name, id,
+	err = s.start(ctx, cfg.Tx, "trigger schedule", name, id,
 		func(_ time.Time, t *store.Template) (*store.Edit, error) {
 			return &store.Edit{
 				Fire: besideTicks(t, []store.TickRun{{RunID: id}}), UnlessActive: cfg.Reject,
@@ -113,17 +116,17 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string, opts ...kagzi
 	return kagzi.RunID(id.String()), nil
 }
 
-// startScheduled edits a schedule that exists by starting runs of it, inside of the interceptors. run is the run's ID,
+// start edits a schedule that exists by starting runs of it, inside of the interceptors. run is the run's ID,
 // if there is one run.
-func (c *Client) startScheduled(ctx context.Context, tx pgx.Tx, what, name string, run uuid.UUID,
+func (s Schedules) start(ctx context.Context, tx pgx.Tx, what, name string, run uuid.UUID,
 	edit func(time.Time, *store.Template) (*store.Edit, error),
 ) error {
-	if err := of(c).Usable(ctx); err != nil {
+	if err := s.core.Usable(ctx); err != nil {
 		return failure.Wrap(err, "%s %.60q", what, name)
 	}
 	call := core.StartCall{Schedule: name, Run: run}
-	return of(c).InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
-		return of(c).EditSchedule(ctx, tx, what, name,
+	return s.core.InterceptStart(ctx, call, func(ctx context.Context, headers json.RawMessage) error {
+		return s.core.EditSchedule(ctx, tx, what, name,
 			existing(func(now time.Time, t *store.Template) (*store.Edit, error) {
 				e, err := edit(now, t)
 				if err == nil && headers != nil {
@@ -139,11 +142,11 @@ func besideTicks(t *store.Template, runs []store.TickRun) *store.Firing {
 	return &store.Firing{Template: t.ID, Runs: runs, Next: t.Next, Problem: t.Problem}
 }
 
-// BackfillSchedule starts a run for each tick of the timetable between from and until, both included, that has no run
+// Backfill starts a run for each tick of the timetable between from and until, both included, that has no run
 // in the table. It starts them all at once, whatever the overlap policy, and returns how many it started. until must
 // not be in the future. A tick whose run retention has deleted gets another run. More than 10,000 ticks are an error:
 // backfill in parts. It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor].
-func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time,
+func (s Schedules) Backfill(ctx context.Context, name string, from, until time.Time,
 	opts ...kagzi.ChangeOption,
 ) (int, error) {
 	cfg, err := core.Changes(opts, core.EveryVerb)
@@ -161,7 +164,7 @@ func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until 
 	entry.Change("from", "", core.TimeText(from))
 	entry.Change("until", "", core.TimeText(until))
 	ids := map[time.Time]uuid.UUID{} // the same in every try
-	err = c.startScheduled(ctx, cfg.Tx, "backfill schedule", name, uuid.Nil,
+	err = s.start(ctx, cfg.Tx, "backfill schedule", name, uuid.Nil,
 		func(now time.Time, t *store.Template) (*store.Edit, error) {
 			table, err := housekeeping.Schedule(t).Timetable()
 			if err == nil && until.After(now) {

@@ -73,23 +73,23 @@ const (
 	failedWithin = time.Hour
 )
 
-// Stats returns what is due in the namespace and since when, what is running, sleeping, paused and failed, how much is
-// done in a second, and the workers with their slots. It is for dashboards, metrics and autoscalers.
+// Stats counts the runs of the namespace that are due, and since when, those that are running, sleeping, paused and
+// failed, the work done in a second, and the workers with their slots. It is for dashboards, metrics and autoscalers.
 //
-// It sends one batch of statements, which read a bounded number of rows. DueMore and More say that a count is a lower
-// bound; DueSince is exact nevertheless. docs/statistics.md says how exact counts and rates are.
+// It reads a bounded number of rows, in three round trips. DueMore and More say that a count is a lower bound; DueSince
+// is exact nevertheless. docs/statistics.md says how exact counts and rates are.
 //
 // Callers in this process share an answer while it is found, and for a second after. The end of ctx ends only the
 // caller's wait. A request that the database refuses or does not answer within 5 seconds fails, for all callers that
 // share it.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	err := of(c).CheckSchema(ctx, nil)
+	err := c.core.CheckSchema(ctx, nil)
 	var read inspect.Stats
 	if err == nil {
 		read, err = c.readStats(ctx)
 	}
 	if err != nil {
-		return Stats{}, failure.Wrap(of(c).Public(ctx, err), "statistics")
+		return Stats{}, failure.Wrap(c.core.Public(ctx, err), "statistics")
 	}
 	st := Stats{
 		Namespace: c.core.Namespace, At: read.Now, Workers: checkup.CountWorkers(read.Workers),

@@ -9,51 +9,12 @@ import (
 // roundTime is how long the measured part of a round is meant to take.
 const roundTime = 2200 * time.Millisecond
 
-// drain executes runs that wait in the queue, and returns how long they took from the first line of the first run to
-// the end of the last.
-func (t *trial) drain(ctx context.Context, runs, concurrency, steps int) (time.Duration, error) {
-	if err := t.preload(ctx, runs); err != nil {
-		return 0, err
-	}
-	if err := t.settle(ctx); err != nil {
-		return 0, err
-	}
-	return t.execute(ctx, runs, concurrency, task{Steps: steps})
-}
-
-// execute is the part of drain that is measured.
-func (t *trial) execute(ctx context.Context, runs, concurrency int, work task) (time.Duration, error) {
-	j := newJournal(runs)
-	work.report = j.report
-	w, err := t.queue.work(ctx, defaultQueue, concurrency, work)
-	if err != nil {
-		return 0, err
-	}
-	err = j.wait(ctx, &j.nEnded, runs)
-	if err == nil {
-		err = w.flush()
-	}
-	took := time.Since(j.firstBegan())
-	if stopped := w.stop(); err == nil {
-		err = stopped
-	}
-	return took, err
-}
-
 // A drainage is a kind of drain.
 type drainage struct {
 	state       state
 	steps       int
 	concurrency int
 	runs        map[engine]int // of a round, from the rate of a short one
-}
-
-// drainConnections are the sizes of the engines' pools. With more connections neither gets faster.
-func drainConnections(e engine) int32 {
-	if e == riverTuned {
-		return 32
-	}
-	return 8
 }
 
 // once drains a new database.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -81,22 +80,5 @@ var stepNames = func() (names [10]string) {
 	return names
 }()
 
-// quiet keeps what engines log out of the output, except for errors.
+// quiet keeps the logs of engines out of the output, except for errors.
 var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-
-// engines are all that are compared, in the order of the report.
-var (
-	ours         engine = kagziEngine{}
-	riverTuned   engine = riverEngine{tuned: true}
-	riverDefault engine = riverEngine{}
-	floor        engine = floorEngine{}
-)
-
-func engineNamed(name string) (engine, error) {
-	for _, e := range []engine{ours, riverTuned, riverDefault, floor} {
-		if e.name() == name {
-			return e, nil
-		}
-	}
-	return nil, fmt.Errorf("no engine %q", name)
-}

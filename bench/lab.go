@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 
 	"github.com/kagzi/kagzi/internal/localpg"
 )
-
-var nan = math.NaN()
 
 // A lab is a throwaway server, and the databases in it.
 type lab struct {
@@ -202,6 +199,51 @@ func (t *trial) preload(ctx context.Context, runs int) error {
 		}
 	}
 	return nil
+}
+
+// drain executes runs that wait in the queue, and returns how long they took from the first line of the first run to
+// the end of the last.
+func (t *trial) drain(ctx context.Context, runs, concurrency, steps int) (time.Duration, error) {
+	if err := t.preload(ctx, runs); err != nil {
+		return 0, err
+	}
+	if err := t.settle(ctx); err != nil {
+		return 0, err
+	}
+	return t.execute(ctx, runs, concurrency, task{Steps: steps})
+}
+
+// execute is the part of drain that is measured.
+func (t *trial) execute(ctx context.Context, runs, concurrency int, work task) (time.Duration, error) {
+	j := newJournal(runs)
+	work.report = j.report
+	w, err := t.queue.work(ctx, defaultQueue, concurrency, work)
+	if err != nil {
+		return 0, err
+	}
+	err = j.wait(ctx, &j.nEnded, runs)
+	if err == nil {
+		err = w.flush()
+	}
+	took := time.Since(j.firstBegan())
+	if stopped := w.stop(); err == nil {
+		err = stopped
+	}
+	return took, err
+}
+
+const readCounters = `
+	SELECT (SELECT coalesce(sum(s.calls), 0)::bigint FROM pg_stat_statements s WHERE s.dbid = d.oid),
+		pg_stat_get_db_xact_commit(d.oid), pg_current_wal_insert_lsn() - '0/0'::pg_lsn
+	FROM pg_database d WHERE d.datname = $1`
+
+// read reads the counters of a database over a connection to another one.
+func (l *lab) read(ctx context.Context, database string) (reading, error) {
+	var r reading
+	err := l.admin.QueryRow(ctx, readCounters, database).Scan(&r.statements, &r.commits, &r.wal)
+	r.machine, r.server, r.client, r.known = processorSeconds(l.server.PID())
+	r.at = time.Now()
+	return r, err
 }
 
 // measured returns what do cost. It begins with new connections, and ends when they are closed, because only then the

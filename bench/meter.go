@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+var nan = math.NaN()
 
 // A cost is what a measurement took, from its begin to its end.
 type cost struct {
@@ -29,20 +32,6 @@ type reading struct {
 	machine, server, client  float64
 	known                    bool // the three times above are
 	statements, commits, wal int64
-}
-
-const readCounters = `
-	SELECT (SELECT coalesce(sum(s.calls), 0)::bigint FROM pg_stat_statements s WHERE s.dbid = d.oid),
-		pg_stat_get_db_xact_commit(d.oid), pg_current_wal_insert_lsn() - '0/0'::pg_lsn
-	FROM pg_database d WHERE d.datname = $1`
-
-// read reads the counters of a database over a connection to another one.
-func (l *lab) read(ctx context.Context, database string) (reading, error) {
-	var r reading
-	err := l.admin.QueryRow(ctx, readCounters, database).Scan(&r.statements, &r.commits, &r.wal)
-	r.machine, r.server, r.client, r.known = processorSeconds(l.server.PID())
-	r.at = time.Now()
-	return r, err
 }
 
 func (r reading) since(before reading, runs int) cost {

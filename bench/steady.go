@@ -120,7 +120,7 @@ func atRate(ctx context.Context, t *trial, j *journal, perSecond int, long time.
 	return append([]float64{rate}, quantiles(late)...), len(starts), nil
 }
 
-// atWill starts batches of 100 whenever fewer than 5,000 runs wait. It counts what ends in the last three quarters of
+// atWill starts batches of 100 whenever fewer than 5,000 runs wait. It counts the ends in the last three quarters of
 // the time.
 func atWill(ctx context.Context, t *trial, j *journal, long time.Duration) ([]float64, int, error) {
 	const batch, backlog = 100, 5000

@@ -47,7 +47,7 @@ func TestKeepRefusesAUsedDirectory(t *testing.T) {
 	}
 }
 
-// Flags that leave nothing to play, and what is no flag, are refused before a server is started.
+// Flags that leave nothing to play, and other words, are refused before a server is started.
 func TestFlagsAreChecked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

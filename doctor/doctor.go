@@ -33,7 +33,7 @@ var severities = []Severity{Problem, Warning, Unseen, Fine}
 
 // An Advice is one finding of [Examine].
 type Advice struct {
-	// Topic is what was examined: "server", "schema", "indexes", "durability", "settings", "pooler", "pool", "clock",
+	// Topic is the object examined: "server", "schema", "indexes", "durability", "settings", "pooler", "pool", "clock",
 	// "snapshots", "idle transactions", "autovacuum", "tables", "distribution" or "notifications".
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`

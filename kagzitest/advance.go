@@ -126,7 +126,8 @@ SELECT clock.now,
 		SELECT concat_ws(' ', CASE a.status WHEN 'SCHEDULED' THEN 'the schedule of' WHEN 'CONSUMER' THEN 'consumer'
 			ELSE a.run_id || ' of' END, a.workflow_type, 'version ' || a.version, 'on queue', a.task_queue)
 		FROM active a WHERE a.deadline_at <= clock.now OR a.status <> 'RUNNING' AND NOT a.held_up
-			AND (a.available_at <= clock.now OR a.status = 'PENDING' AND a.waiting_on = 'previous run' AND NOT EXISTS (
+			AND (a.available_at <= clock.now OR a.status = 'PENDING' AND a.waiting_on = '[{"kind": "previous run"}]'
+				AND NOT EXISTS (
 			SELECT FROM active p WHERE p.schedule_id = a.schedule_id AND p.run_id <> a.run_id
 				AND p.status <> 'SCHEDULED'))
 			AND (a.status = 'SCHEDULED' OR a.compensating OR EXISTS (SELECT FROM kagzi.workers w

@@ -50,7 +50,8 @@ BEGIN
 	RETURN kagzitest.clock_timestamp();
 END $$;
 
--- What keeps claims from a run that is due: a pause, or the lack of a slot or a token; NULL: nothing does.
+-- What keeps claims from a run that is due, or that waits for a limit: a pause, or the lack of a slot or a token;
+-- NULL: nothing does.
 CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE sql STABLE AS $$
 	WITH holding AS (
 		SELECT h.task_queue, h.run_key, h.key_scope
@@ -59,14 +60,13 @@ CREATE FUNCTION kagzitest.held_up(r kagzi.workflow_runs) RETURNS text LANGUAGE s
 			AND h.status IN ('PENDING', 'SLEEPING'))
 	)
 	SELECT CASE
+		WHEN r.available_at = 'infinity' AND EXISTS (SELECT FROM kagzi.limit_places p WHERE p.run_id = r.run_id
+			AND p.namespace_id = r.namespace_id AND p.state = 'WAITING') THEN 'limit'
 		WHEN r.status NOT IN ('PENDING', 'SLEEPING') OR r.outcome IS NOT NULL OR r.available_at > t.now THEN NULL
-		WHEN r.paused_at IS NOT NULL OR EXISTS (
+		WHEN r.paused_at IS NOT NULL OR k.paused_at IS NOT NULL OR EXISTS (
 			SELECT FROM kagzi.pauses p
-			WHERE p.namespace_id = r.namespace_id AND CASE WHEN p.run_key <> '' THEN p.run_key = r.run_key
-				AND p.key_scope = r.key_scope
-				ELSE p.task_queue IN ('', r.task_queue) AND p.workflow_type IN ('', r.workflow_type)
-					AND (CASE WHEN r.run_key IS NULL THEN uuid_hash(r.run_id) ELSE hashtext(r.run_key) END & 2147483647)
-						% 100 >= p.percent AND coalesce(r.released_at < p.paused_at, true) END
+			WHERE p.namespace_id = r.namespace_id AND p.task_queue IN ('', r.task_queue)
+				AND p.workflow_type IN ('', r.workflow_type)
 		) THEN 'pause'
 		WHEN r.slot = 2 THEN NULL
 		WHEN CASE WHEN r.key_scope = '' THEN 1 ELSE coalesce(k.max_running, q.key_max_running) END <= (
@@ -88,8 +88,8 @@ $$;
 CREATE FUNCTION kagzitest.due_at(c kagzi.consumers) RETURNS timestamptz LANGUAGE sql STABLE AS $$
 	SELECT CASE
 		WHEN r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-			OR EXISTS (SELECT FROM kagzi.pauses p WHERE p.namespace_id = c.namespace_id AND p.run_key = c.run_key
-				AND p.key_scope = '') THEN NULL
+			OR EXISTS (SELECT FROM kagzi.run_keys k WHERE k.namespace_id = c.namespace_id AND k.run_key = c.run_key
+				AND k.key_scope = '' AND k.paused_at IS NOT NULL) THEN NULL
 		WHEN r.status = 'FAILED' AND c.pause_on_failure THEN r.finished_at
 		ELSE LEAST(c.wake_at, CASE WHEN r.status IN ('FAILED', 'CANCELLED') THEN r.finished_at + c.least_wake END, (
 			SELECT min(e.published_at)

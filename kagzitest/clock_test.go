@@ -110,7 +110,7 @@ func TestARunKeepsItsLeaseWhileTimeGoesOn(t *testing.T) {
 	mustEqual(t, "status", info.Status, kagzi.StatusRunning)
 	mustEqual(t, "worker", info.Worker, worker)
 	mustEqual(t, "recoveries", info.Recoveries, 0)
-	workers, _, err := admin.New(env.Client).Workers(t.Context(), admin.WorkerFilter{})
+	workers, _, err := admin.New(env.Client).Workers.List(t.Context(), admin.WorkerFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

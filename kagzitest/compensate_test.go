@@ -72,7 +72,7 @@ func TestTimePassesWhileARunCompensates(t *testing.T) {
 			env.Advance(0)
 			info := infoOf(t, env, run.ID())
 			mustEqual(t, "status before its compensation has run", info.Status, kagzi.StatusSleeping)
-			mustEqual(t, "what it waits for", info.WaitingOn, "compensation reserve")
+			mustEqual(t, "what it waits for", info.WaitingOn.String(), "compensation reserve")
 			env.Advance(day + time.Hour)
 			mustEqual(t, "status after the first attempt", infoOf(t, env, run.ID()).Status, kagzi.StatusSleeping)
 			env.Advance(day)
@@ -123,7 +123,7 @@ func TestACompensationThatFails(t *testing.T) {
 	}
 	mustSteps(t, env, run.ID(), "reserve", "month", "charge (unknown)", "reserve#compensation (unknown)")
 	kagzitest.MockDo(env, "release:free", func(context.Context) error { return nil })
-	if err := admin.New(env.Client).Resume(t.Context(), run.ID()); err != nil {
+	if err := admin.New(env.Client).Runs.Resume(t.Context(), run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kagzitest.Result(env, run); !errors.Is(err, kind.Unknown) {

@@ -76,7 +76,7 @@ func hasSuffix(data []byte, suffix string) bool {
 	return len(data) >= len(suffix) && string(data[len(data)-len(suffix):]) == suffix
 }
 
-// A consumer wakes at eight every day, and sees what came since.
+// A consumer wakes at eight every day, and sees the events since.
 func TestConsumerWakesAtItsTime(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
@@ -226,7 +226,7 @@ func TestAFailurePausesAConsumer(t *testing.T) {
 	})
 	env.Publish(received.With("x"))
 	env.Advance(0)
-	pauses, err := admin.New(env.Client).Pauses(t.Context())
+	pauses, err := admin.New(env.Client).Pauses.List(t.Context())
 	if err != nil || len(pauses) != 1 || pauses[0].Target != (admin.Target{Group: c.Group()}) {
 		t.Fatalf("pauses: %+v, %v", pauses, err)
 	}
@@ -236,7 +236,7 @@ func TestAFailurePausesAConsumer(t *testing.T) {
 	mustEqual(t, "runs", len(runsOf(t, env, c)), before)
 
 	broken = false
-	if err := admin.New(env.Client).Unpause(t.Context(), pauses[0].Target); err != nil {
+	if err := admin.New(env.Client).Pauses.End(t.Context(), pauses[0].Target); err != nil {
 		t.Fatal(err)
 	}
 	env.Advance(0)
@@ -347,10 +347,10 @@ func TestResumeOfAConsumersRun(t *testing.T) {
 	mustEqual(t, "status", failed.Status, kagzi.StatusFailed)
 
 	*broken = false
-	mustSet(t, admin.New(env.Client).Resume(t.Context(), failed.ID))
+	mustSet(t, admin.New(env.Client).Runs.Resume(t.Context(), failed.ID))
 	env.Advance(day)
 	mustEqual(t, "status in the pause", infoOf(t, env, failed.ID).Status, kagzi.StatusPending)
-	mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{Group: c.Group()}))
+	mustSet(t, admin.New(env.Client).Pauses.End(t.Context(), admin.Target{Group: c.Group()}))
 	env.Advance(0)
 	runs := runsOf(t, env, c)
 	mustEqual(t, "runs", len(runs), 2)
@@ -362,10 +362,10 @@ func TestResumeOfAConsumersRun(t *testing.T) {
 	env.Advance(0)
 	failed = runsOf(t, env, c)[2]
 	*broken = false
-	mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{Group: c.Group()}))
+	mustSet(t, admin.New(env.Client).Pauses.End(t.Context(), admin.Target{Group: c.Group()}))
 	env.Advance(0)
 	mustEqual(t, "state", string(runsOf(t, env, c)[3].Output), "2")
-	if err := admin.New(env.Client).Resume(t.Context(), failed.ID); !errors.Is(err, kagzi.ErrIDConflict) {
+	if err := admin.New(env.Client).Runs.Resume(t.Context(), failed.ID); !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("a resume that comes too late: %v", err)
 	}
 }
@@ -379,10 +379,10 @@ func TestRunsOfAConsumerThatPeopleStart(t *testing.T) {
 	*broken = false
 	started, err := kagzi.Start(t.Context(), env.Client, kagzi.Define[int, int](c.Name()), 70)
 	mustSet(t, err)
-	restarted, err := admin.New(env.Client).Restart(t.Context(), failed.ID)
+	restarted, err := admin.New(env.Client).Runs.Restart(t.Context(), failed.ID)
 	mustSet(t, err)
 	env.Advance(0)
-	mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{Group: c.Group()}))
+	mustSet(t, admin.New(env.Client).Pauses.End(t.Context(), admin.Target{Group: c.Group()}))
 	env.Advance(0)
 	runs := runsOf(t, env, c)
 	mustEqual(t, "runs", len(runs), 4)

@@ -185,7 +185,7 @@ func TestCorrectCodeReplays(t *testing.T) {
 					map[bool]string{true: "fail", false: "ok"}[ctx.Attempt() == 1])
 				return v + u, err
 			}, end: func(env *kagzitest.Env, run *kagzi.Run[string]) {
-				if err := admin.New(env.Client).Resume(t.Context(), run.ID()); err != nil {
+				if err := admin.New(env.Client).Runs.Resume(t.Context(), run.ID()); err != nil {
 					t.Error(err)
 				}
 				got, err := kagzitest.Result(env, run)

@@ -12,7 +12,7 @@ import (
 
 var Paid = topic.Define[int]("invoice.paid")
 
-// A consumer that sums up what was paid, and reports it once a week.
+// A consumer that sums up the payments, and reports it once a week.
 var Weekly = topic.DefineConsumer("weekly", topic.ConsumerConfig{
 	Topics:   []topic.AnyTopic{Paid},
 	MostWake: 7 * 24 * time.Hour,

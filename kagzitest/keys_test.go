@@ -70,7 +70,7 @@ func TestRunsThatWaitForASlot(t *testing.T) {
 			t.Parallel()
 			env := napping(t)
 			c.limits.Queue = "default"
-			mustSet(t, admin.New(env.Client).SetQueue(t.Context(), c.limits))
+			mustSet(t, admin.New(env.Client).Queues.Set(t.Context(), c.limits))
 			from := env.Now()
 			var runs []*kagzi.Run[string]
 			for i := range 3 {
@@ -106,13 +106,13 @@ func TestPausedRunsStandStill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := napping(t)
-			mustSet(t, admin.New(env.Client).Pause(t.Context(), target))
+			mustSet(t, admin.New(env.Client).Pauses.Set(t.Context(), target))
 			run := kagzitest.Start(env, trial, "x", kagzi.Key("ada"))
 			env.Advance(24 * time.Hour)
 			if info := infoOf(t, env, run.ID()); !info.StartedAt.IsZero() {
 				t.Errorf("the run has begun: %+v", info)
 			}
-			mustSet(t, admin.New(env.Client).Unpause(t.Context(), target))
+			mustSet(t, admin.New(env.Client).Pauses.End(t.Context(), target))
 			if out, err := kagzitest.Result(env, run); out != "x" || err != nil {
 				t.Error(out, err)
 			}
@@ -124,31 +124,14 @@ func TestPausedRunsStandStill(t *testing.T) {
 		env := napping(t)
 		run := kagzitest.Start(env, trial, "x")
 		env.Advance(time.Minute)
-		mustSet(t, admin.New(env.Client).PauseRun(t.Context(), run.ID()))
+		mustSet(t, admin.New(env.Client).Runs.Pause(t.Context(), run.ID()))
 		env.Advance(24 * time.Hour)
 		if info := infoOf(t, env, run.ID()); info.Status.Ended() {
 			t.Errorf("the run has ended: %+v", info)
 		}
-		mustSet(t, admin.New(env.Client).UnpauseRun(t.Context(), run.ID()))
+		mustSet(t, admin.New(env.Client).Runs.Unpause(t.Context(), run.ID()))
 		if out, err := kagzitest.Result(env, run); out != "x" || err != nil {
 			t.Error(out, err)
-		}
-	})
-
-	t.Run("Percent", func(t *testing.T) {
-		t.Parallel()
-		env := napping(t)
-		mustSet(t, admin.New(env.Client).Pause(t.Context(), admin.Target{All: true}))
-		var runs []*kagzi.Run[string]
-		for i := range 40 {
-			runs = append(runs, kagzitest.Start(env, trial, fmt.Sprint(i)))
-		}
-		mustSet(t, admin.New(env.Client).Unpause(t.Context(), admin.Target{All: true}, admin.Percent(50)))
-		env.Advance(time.Hour)
-		some, _ := begun(t, env, runs)
-		env.Advance(24 * time.Hour)
-		if n, ended := begun(t, env, runs); some == 0 || some == 40 || n != some || ended != some {
-			t.Errorf("%d have begun, then %d, and %d have ended", some, n, ended)
 		}
 	})
 }
@@ -157,7 +140,7 @@ func TestPausedRunsStandStill(t *testing.T) {
 func TestScheduleWithAKey(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	mustSet(t, admin.New(env.Client).SetQueue(t.Context(),
+	mustSet(t, admin.New(env.Client).Queues.Set(t.Context(),
 		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true}))
 	report := kagzi.Define[struct{}, string]("report", kagzi.Key("reports"))
 	kagzi.Handle(env.Worker, report, func(ctx kagzi.Context, _ struct{}) (string, error) {

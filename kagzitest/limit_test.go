@@ -14,7 +14,7 @@ import (
 func TestLimitedSteps(t *testing.T) {
 	t.Parallel()
 	env := kagzitest.New(t)
-	if err := admin.New(env.Client).SetLimit(t.Context(),
+	if err := admin.New(env.Client).Limits.Set(t.Context(),
 		admin.StepLimit{Name: "mail", Rate: admin.Rate{Starts: 1, Per: time.Hour}, MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // Skip is Advance for as long as the run sleeps: it moves the clock to each moment at which the run, or a child that it
@@ -27,17 +28,17 @@ func (e *Env) Skip(ref kagzi.Ref) time.Duration {
 	return e.skip(ref, func(*member) bool { return false })
 }
 
-// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn, or names it among others:
+// SkipTo is [Env.Skip] until the run sleeps and its [kagzi.RunInfo].WaitingOn is waitingOn, or has it among others:
 // "signal approved/7", "timer cooling-off", "child ship". The test fails if the run ends first, or waits for something
 // other than time.
 func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	e.t.Helper()
 	there := false
-	var waits []string
+	var seen []string
 	skipped := e.skip(ref, func(run *member) bool {
 		there = run.Active && waitsOn(run.WaitingOn, waitingOn)
-		if w := strconv.Quote(run.WaitingOn); run.WaitingOn != "" && !slices.Contains(waits, w) {
-			waits = append(waits, w)
+		if w := strconv.Quote(run.WaitingOn.String()); run.WaitingOn != nil && !slices.Contains(seen, w) {
+			seen = append(seen, w)
 		}
 		return there
 	})
@@ -47,8 +48,8 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 			e.t.Fatalf("kagzitest: run %s did not come to wait for %q: %s", f[0].ID, waitingOn, e.describe(f))
 		}
 		before := "waited for nothing"
-		if len(waits) > 0 {
-			before = "waited for " + strings.Join(waits, ", ")
+		if len(seen) > 0 {
+			before = "waited for " + strings.Join(seen, ", ")
 		}
 		e.t.Fatalf("kagzitest: run %s did not come to wait for %q: it is %s, and %s before", f[0].ID, waitingOn,
 			f[0].Status, before)
@@ -56,8 +57,10 @@ func (e *Env) SkipTo(ref kagzi.Ref, waitingOn string) time.Duration {
 	return skipped
 }
 
-// waitsOn reports whether text, the WaitingOn of a run, is one or names it: several are separated by "; ".
-func waitsOn(text, one string) bool { return strings.Contains("; "+text+"; ", "; "+one+"; ") }
+// waitsOn reports whether text is that of the list, or of one of its waits.
+func waitsOn(l waits.List, text string) bool {
+	return l.String() == text || slices.ContainsFunc(l, func(w waits.Wait) bool { return w.String() == text })
+}
 
 // skip moves the clock until enough returns true for the run, or until the run waits for something other than time.
 func (e *Env) skip(ref kagzi.Ref, enough func(run *member) bool) time.Duration {
@@ -125,11 +128,11 @@ type member struct {
 	Active      bool
 	AvailableAt time.Time // zero if it does not become due by time alone
 	DeadlineAt  time.Time // when the coordinator ends it; zero: never
-	WaitingOn   string
-	HeldUp      string // what keeps claims from the run, although it is due
+	WaitingOn   waits.List
+	HeldUp      string // the reason why no claim takes the run, although it is due
 }
 
-// pause is what holds up a paused run.
+// pause is the reason that holds up a paused run.
 const pause = "pause"
 
 const familyOf = `
@@ -146,7 +149,7 @@ SELECT t.run_id, t.workflow_type, coalesce(t.version, 0), t.task_queue, t.status
 	'SLEEPING'),
 	coalesce(CASE WHEN t.available_at < 'infinity' THEN t.available_at END, '0001-01-01 00:00:00+00'),
 	coalesce(CASE WHEN t.deadline_at < 'infinity' AND t.namespace_id = $3 THEN t.deadline_at END,
-		'0001-01-01 00:00:00+00'), coalesce(t.waiting_on, ''), coalesce(kagzitest.held_up(r), '')
+		'0001-01-01 00:00:00+00'), t.waiting_on, coalesce(kagzitest.held_up(r), '')
 FROM tree t
 JOIN kagzi.workflow_runs r ON r.run_id = t.run_id AND r.namespace_id = t.namespace_id
 WHERE t.depth = 0 OR t.status IN ('PENDING', 'RUNNING', 'SLEEPING')
@@ -183,8 +186,8 @@ func (e *Env) describe(family []member) string {
 			out = append(out, fmt.Sprintf("%s %s and paused", who, m.Status))
 		case m.HeldUp != "":
 			out = append(out, fmt.Sprintf("%s %s and waits for the %s", who, m.Status, m.HeldUp))
-		case m.WaitingOn != "":
-			out = append(out, fmt.Sprintf("%s %s and waits for %q", who, m.Status, m.WaitingOn))
+		case m.WaitingOn != nil:
+			out = append(out, fmt.Sprintf("%s %s and waits for %q", who, m.Status, m.WaitingOn.String()))
 		case m.Status == string(kagzi.StatusPending):
 			code := fmt.Sprintf("workflow %q", m.Workflow)
 			if m.Version != 0 { // the start or another worker chose the version
@@ -241,7 +244,7 @@ func (e *Env) finish(ref kagzi.Ref) {
 		}
 		if stood > e.stuck {
 			advice := ""
-			if slices.ContainsFunc(f, func(m member) bool { return strings.Contains("; "+m.WaitingOn, "; signal ") }) {
+			if slices.ContainsFunc(f, func(m member) bool { return m.WaitingOn.Has(waits.Signal) }) {
 				advice = "; send it the message"
 			}
 			e.t.Fatalf("kagzitest: run %s makes no progress: %s%s", f[0].ID, last, advice)

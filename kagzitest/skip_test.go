@@ -54,7 +54,7 @@ func TestAResumedParentWaitsForItsNewChild(t *testing.T) {
 	for name, stop := range map[string]func(*kagzi.Client, context.Context, kagzi.Ref) error{
 		"Cancelled": func(c *kagzi.Client, ctx context.Context, ref kagzi.Ref) error { return c.Cancel(ctx, ref) },
 		"Terminated": func(c *kagzi.Client, ctx context.Context, ref kagzi.Ref) error {
-			return admin.New(c).Terminate(ctx, ref)
+			return admin.New(c).Runs.Terminate(ctx, ref)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAResumedParentWaitsForItsNewChild(t *testing.T) {
 				if err := stop(env.Client, t.Context(), run.ID()); err != nil {
 					t.Fatal(err)
 				}
-				if err := admin.New(env.Client).Resume(t.Context(), run.ID()); err != nil {
+				if err := admin.New(env.Client).Runs.Resume(t.Context(), run.ID()); err != nil {
 					t.Fatal(err)
 				}
 				return run.ID()

@@ -39,7 +39,7 @@ const (
 	CrashLoop      Kind = "crash_loop"     // the run kept killing its workers
 	Compensation   Kind = "compensation"   // a registered compensation failed for good
 	Nondeterminism Kind = "nondeterminism" // the code contradicts the run's history
-	Unreadable     Kind = "unreadable"     // the run's records could not be read, again and again
+	Unreadable     Kind = "unreadable"     // the run's records could not be read, or its values sealed, again and again
 )
 
 // Error returns the kind's name, and makes a Kind an error.

@@ -46,7 +46,7 @@ CREATE TABLE kagzi.workflow_runs (
     wakeups             bigint                   NOT NULL DEFAULT 0, -- messages and ended children so far
     wakeups_awaited     bigint                   NOT NULL DEFAULT 0, -- the number of wakeups that makes a SLEEPING run due
     inbox_full_at       timestamptz,                       -- when it first refused a message because it had too many unread ones; NULL again once it takes one
-    waiting_on          text,                              -- for people; statements read only 'previous run' and 'deletion'
+    waiting_on          jsonb,                             -- a list, as package waits has it
     retry_policy        jsonb,                             -- of the run
     timeout             interval,                          -- of the run: a restart counts it anew
     deadline_at         timestamptz,                       -- when the run has to end, whether a worker executes it or not
@@ -63,17 +63,18 @@ CREATE TABLE kagzi.workflow_runs (
     key_scope           text        COLLATE "C",           -- set with run_key: the queue that the key belongs to; empty for a group, which spans queues
     slot                smallint    CHECK (slot IN (1, 2)), -- set by a claim that counts the run against limits: 1 holds while the run is RUNNING, 2 until it ends
     paused_at           timestamptz,                       -- when somebody paused the run: nobody claims it
-    released_at         timestamptz,                       -- older pauses of its queue or workflow do not apply to the run
     parent_run_id       uuid,
     parent_step_id      text        COLLATE "C",           -- the parent's step that started this run
     detached            boolean                  NOT NULL DEFAULT false, -- the run goes on when its parent ends
-    tells               boolean                  NOT NULL DEFAULT false, -- its start and its end are published in the topic kagzi.runs
+    publishes           boolean                  NOT NULL DEFAULT false, -- its start and its end are published in the topic kagzi.runs
     origin_run_id       uuid,                              -- the run that this one was restarted or forked from
     schedule_id         uuid,                              -- the schedule that started the run; it may be deleted by now
     schedule_name       text        COLLATE "C",
     fire_at             timestamptz,                       -- the schedule's tick that the run stands for
     created_at          timestamptz              NOT NULL DEFAULT now(),
     started_at          timestamptz,                       -- the first claim; NULL again if the run is given back unbegun
+    epoch               integer                  NOT NULL DEFAULT 0, -- how often the run has continued with another input
+    continued_at        timestamptz,                       -- when it last did
     finished_at         timestamptz,
     input               bytea,
     output              bytea,                             -- of a run that completed
@@ -154,7 +155,7 @@ CREATE INDEX workflow_runs_active_fired
 -- Runs that wait until no other run of their schedule is active. A schedule has at most one such run.
 CREATE UNIQUE INDEX workflow_runs_queued
     ON kagzi.workflow_runs (schedule_id, namespace_id)
-    WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND waiting_on = 'previous run';
+    WHERE schedule_id IS NOT NULL AND status = 'PENDING' AND waiting_on = '[{"kind": "previous run"}]';
 
 -- For lists of runs. Each run is in one of the next three indexes, unless it moves: it is RUNNING, or PENDING and was due at once.
 -- Those are in the claim's index. So starts and claims write to none of these, and an end to one. The namespace stands first, in
@@ -204,7 +205,7 @@ CREATE INDEX workflow_runs_paused
 -- index is almost always empty. No other statement has both conditions, so none can use it by mistake.
 CREATE INDEX workflow_runs_deleted
     ON kagzi.workflow_runs (run_id, namespace_id)
-    WHERE waiting_on = 'deletion' AND finished_at IS NOT NULL;
+    WHERE waiting_on = '[{"kind": "deletion"}]' AND finished_at IS NOT NULL;
 
 -- Runs whose history could not be read, and crash-loop suspects, for Health. The index is almost always empty.
 CREATE INDEX workflow_runs_unread
@@ -228,29 +229,30 @@ CREATE INDEX workflow_runs_inbox_full
 -- of the run. When that ends, it forgets the failure (forgotten_by), and the next attempt of the run tries the step again.
 --
 -- A MARKER records a decision, such as that of a group of branches. A BRANCH records the failure of a branch. A PUBLISH records that
--- its events were stored, in the same transaction; a METADATA that the run's metadata were changed.
+-- its events were stored, in the same transaction; a METADATA that the run's metadata were changed. A VALUE has what a branch last
+-- set a value of the run to, and replaces what it had set before: the one with the highest position counts.
 --
 -- Each attempt of a COMPENSATION is a registration under its name. The last one that has a call counts: call and input say which
 -- run to start. output has the hashes of all registrations so far. The row is RUNNING until that run, child_run_id, has ended.
 CREATE TABLE kagzi.step_runs (
     run_id         uuid              NOT NULL,
-    step_id        text  COLLATE "C" NOT NULL, -- the step's name, below those of the branches around it: "group/0/step"
+    step_id        text  COLLATE "C" NOT NULL, -- the step's name, below those of the branches around it: "group/0/step"; of an earlier epoch of the run below U+0001 and its number
     attempt_number integer           NOT NULL, -- from 1, without gaps
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
-                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE', 'PUBLISH', 'METADATA')),
+                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'REQUEST', 'ASK', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE', 'PUBLISH', 'METADATA', 'REPLY', 'VALUE')),
     position       bigint            NOT NULL DEFAULT 0, -- of the record among the run's records
-    sequence       bigint,                     -- of a SIGNAL: the sequence of the message that the step took
+    sequence       bigint,                     -- of a SIGNAL, REQUEST or ASK: the sequence of the message that the step took; of a REPLY, that of the request; of a VALUE, how often the branch has set it
     run_attempt    integer           NOT NULL, -- of the run; 0 if a fork copied the row from a run that keeps the compensation
     first_attempt  integer           NOT NULL, -- the attempt_number from which the step's retry policy counts
     forgotten_by   integer,                    -- the run's attempt that forgot this failure when it ended
     call           jsonb,                      -- of a COMPENSATION: the workflow and the options of the run to start
     input          bytea,                      -- of a FUNCTION, its input, for people; of a COMPENSATION, the input of the run to start
-    output         bytea,
+    output         bytea,                      -- of a REPLY that refuses, the details of the refusal
     error_kind     text,
     error          text,
-    permanent      boolean           NOT NULL DEFAULT false, -- the failure is final, whatever the retry policy says
+    permanent      boolean           NOT NULL DEFAULT false, -- the failure is final, whatever the retry policy says; the REPLY refuses
     wake_at        timestamptz,                -- the end of a sleep or of a group's Timeout; of a FAILED attempt, when the next one may start
     child_run_id   uuid,                       -- the run that a CHILD_WORKFLOW or a COMPENSATION started
     worker_id      uuid,                       -- the worker that wrote the record, for people who search for a cause
@@ -267,7 +269,18 @@ CREATE TABLE kagzi.step_runs (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- Messages to runs.
+-- The answers to requests. Other steps have no entry.
+CREATE INDEX step_runs_replies
+    ON kagzi.step_runs (run_id, sequence, namespace_id)
+    WHERE step_kind = 'REPLY';
+
+-- The values of runs.
+CREATE INDEX step_runs_values
+    ON kagzi.step_runs (run_id, namespace_id)
+    WHERE step_kind = 'VALUE';
+
+-- Messages to runs. A request is a message that is answered: the record of the answer is a REPLY in kagzi.step_runs. The names of
+-- requests begin with '#', as no signal's does, and those of the answers that runs get with '##'.
 CREATE TABLE kagzi.signals (
     run_id       uuid              NOT NULL,
     name         text  COLLATE "C" NOT NULL,
@@ -276,9 +289,12 @@ CREATE TABLE kagzi.signals (
     signal_id    text  COLLATE "C" NOT NULL, -- the message's ID: sent again, it is stored once
     payload      bytea,
     headers      jsonb,                      -- of the message, as in kagzi.workflow_runs
+    payload_hash bytea,                      -- of a request, with its name: the ID of another request is refused; NULL: it is a signal
+    expires_at   timestamptz,                -- from then on no step takes the request; NULL: it does not expire
+    reply_to     text,                       -- the run and the step that get the answer as a message; NULL: the asker is no run
     sent_by      text,                       -- the run and the step that sent it, for people; NULL if no step did
     received_at  timestamptz       NOT NULL DEFAULT now(),
-    consumed_by  text  COLLATE "C",          -- the step that took the message; NULL until one does
+    consumed_by  text  COLLATE "C",          -- the step that took the message, '' if it has expired; NULL until then
     consumed_at  timestamptz,                -- when that was recorded
     set_aside_at timestamptz,                -- when a worker recorded that the message does not decode; NULL: a step may take it
     set_aside    text,                       -- why it does not decode
@@ -507,7 +523,7 @@ CREATE TABLE kagzi.schedules (
     time_zone      text,
     max_catchup    integer           NOT NULL, -- how many missed ticks are fired
     overlap_policy text,                       -- the effect of a tick while a run of the schedule is active; NULL: it starts its run nevertheless
-    spec           jsonb             NOT NULL, -- the rest of the schedule; statements read only "timeout", in microseconds
+    timing         jsonb             NOT NULL, -- the rest of the timetable
     paused         boolean           NOT NULL,
     paused_at      timestamptz,                -- since when it is paused, by whom and why: NULL unless it is paused, and the last two if nobody said so
     pause_actor    text,
@@ -524,6 +540,8 @@ CREATE TABLE kagzi.schedules (
     headers        jsonb,
     run_key        text  COLLATE "C",
     key_scope      text  COLLATE "C",
+    timeout        interval,
+    publishes      boolean           NOT NULL DEFAULT false,
     input          bytea,
     created_at     timestamptz       NOT NULL DEFAULT now(), -- of the schedule
     PRIMARY KEY (schedule_id, namespace_id)
@@ -573,6 +591,10 @@ CREATE TABLE kagzi.run_keys (
     rate_burst    integer  CHECK (rate_burst > 0),
     rate_at       timestamptz,                   -- see kagzi.queues
     consumers_at  timestamptz,                   -- when to look whether one of its consumers has something to do; infinity: after the next event; NULL: it has none
+    paused_at     timestamptz,                   -- since when the key is paused: no claim takes a run of it; NULL: it is not
+    pause_parks   boolean  NOT NULL DEFAULT false, -- executions under way stop at their next step
+    pause_reason  text,
+    pause_actor   text,
     PRIMARY KEY (key_scope, run_key, namespace_id)
 ) WITH (
     fillfactor = 70,
@@ -585,6 +607,9 @@ CREATE TABLE kagzi.run_keys (
 
 -- The line: keys in the order in which claims look at them.
 CREATE INDEX run_keys_line ON kagzi.run_keys (key_scope, namespace_id, available_at) WHERE available_at < 'infinity';
+
+-- Paused keys, for lists. The index is almost always empty.
+CREATE INDEX run_keys_paused ON kagzi.run_keys (key_scope, run_key, namespace_id) WHERE paused_at IS NOT NULL;
 
 -- Changes after which a run of a key may be startable: it was inserted, it woke up, or a slot became free. They are inserted in
 -- the transaction of the change, which so waits for no lock on the key, and holds none. A claim deletes them.
@@ -603,8 +628,7 @@ CREATE TABLE kagzi.key_changes (
 
 -- Limits on steps: how many may start in a time, and how many may run at once, in all workers together.
 --
--- next_at is the time of the next token, and line_at the time that a step gets at the end of the line. Both only grow, under
--- the lock of the row.
+-- next_at is the time of the next token. Under the lock of the row it only grows, until a change of the limit lowers it.
 CREATE TABLE kagzi.limits (
     limit_name   text  COLLATE "C" NOT NULL,
     namespace_id text  COLLATE "C" NOT NULL,
@@ -613,25 +637,23 @@ CREATE TABLE kagzi.limits (
     max_running  integer           CHECK (max_running > 0), -- NULL: any number
     retry_after  boolean           NOT NULL DEFAULT false, -- an error that asks for a pause stops all steps
     next_at      timestamptz       NOT NULL,
-    line_at      timestamptz       NOT NULL,
-    last_place   bigint            NOT NULL DEFAULT 0, -- the last number in the line
     PRIMARY KEY (limit_name, namespace_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 
--- Limited steps that wait or hold a slot. A step that waits has no lease. It waits for a slot, or until due_at.
+-- Limited steps that wait or hold a slot. A place is WAITING in the line of its limit; CALLED, while a slot or a token is kept for
+-- its run until due_at, or its run comes later; or RUNNING, while the step holds a slot.
 --
 -- A slot counts while the run is RUNNING under the lease. After the end of the run it counts a little longer, because its step
--- may not have returned yet. Nobody counts slots up or down.
+-- may not have returned yet. No process counts slots up or down.
 CREATE TABLE kagzi.limit_places (
     run_id         uuid              NOT NULL,
     step_id        text  COLLATE "C" NOT NULL, -- with the number of the attempt: "pay#1"
     namespace_id   text  COLLATE "C" NOT NULL,
     limit_name     text  COLLATE "C" NOT NULL,
-    place          bigint            NOT NULL, -- in the limit's line
-    lease          uuid,                       -- of the run: the step executes under it
-    due_at         timestamptz,                -- when the step comes back; NULL: it is called. Of a slot: since when it is known that its run was deleted
-    token_at       timestamptz,                -- the step's token; NULL: it has none yet
-    called_at      timestamptz,                -- when a slot was kept for the step; it is kept for some seconds
+    state          text  COLLATE "C" NOT NULL CHECK (state IN ('WAITING', 'CALLED', 'RUNNING')),
+    asked_at       timestamptz       NOT NULL, -- the order of the line
+    due_at         timestamptz       NOT NULL, -- asked_at, or of a CALLED place until when it counts, or of a RUNNING one the time of its token
+    lease          uuid,                       -- of a RUNNING place, that of its run; of a CALLED one, if its run was deleted
     PRIMARY KEY (run_id, step_id, namespace_id)
 ) WITH (
     fillfactor = 70,
@@ -642,26 +664,22 @@ CREATE TABLE kagzi.limit_places (
     autovacuum_vacuum_cost_limit = 2000
 );
 
--- A place is in one of these: it holds a slot, waits for one, or waits for a time.
-CREATE INDEX limit_places_held ON kagzi.limit_places (limit_name, namespace_id) WHERE lease IS NOT NULL;
-CREATE INDEX limit_places_line ON kagzi.limit_places (limit_name, namespace_id, place) WHERE lease IS NULL AND due_at IS NULL;
-CREATE INDEX limit_places_timed ON kagzi.limit_places (limit_name, namespace_id, due_at) WHERE lease IS NULL AND due_at IS NOT NULL;
+-- The places of a limit by their states: the line, the calls that count, and the slots. The condition always holds: without it, the
+-- planner could use this index, if it looks empty, for statements about the places of a run.
+CREATE INDEX limit_places_state ON kagzi.limit_places (limit_name, namespace_id, state, due_at)
+    WHERE state IN ('WAITING', 'CALLED', 'RUNNING');
 
--- What is paused: a key, or the runs of a queue, of a workflow, or of both. Empty names stand for any. The table is almost always
--- empty. Claims read it, and wait for nobody who writes to it.
+-- What is paused: the runs of a queue, of a workflow, or of both. Empty names stand for any. The table is almost always empty.
+-- Claims read it, and wait for no transaction that writes to it. A pause of a key is in kagzi.run_keys, that of a run in its row.
 CREATE TABLE kagzi.pauses (
-    run_key       text     COLLATE "C" NOT NULL DEFAULT '', -- with key_scope, as in kagzi.run_keys; empty: the pause is not of a key
-    key_scope     text     COLLATE "C" NOT NULL DEFAULT '',
     task_queue    text     COLLATE "C" NOT NULL DEFAULT '',
     workflow_type text     COLLATE "C" NOT NULL DEFAULT '',
     namespace_id  text     COLLATE "C" NOT NULL,
-    percent       smallint NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 99), -- of the runs go on nevertheless
-    releases      boolean  NOT NULL DEFAULT false, -- there may be runs with a later released_at
     parks         boolean  NOT NULL DEFAULT false, -- executions under way stop at their next step
     reason        text,
     actor         text,
     paused_at     timestamptz NOT NULL,
-    PRIMARY KEY (run_key, key_scope, task_queue, workflow_type, namespace_id)
+    PRIMARY KEY (task_queue, workflow_type, namespace_id)
 );
 
 -- The registry of workers: one row for each start of a worker.

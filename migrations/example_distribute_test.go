@@ -40,7 +40,7 @@ func ExampleDistribute() {
 		fmt.Println(t)
 	}
 	if err != nil {
-		log.Fatal(err) // call Distribute again: what is done stays
+		log.Fatal(err) // call Distribute again: finished parts stay
 	}
 	// Prints a line for each table, such as
 	//
@@ -51,7 +51,7 @@ func ExampleDistribute() {
 	// and, if it is called again, "kagzi.workflow_runs: distributed by namespace_id, as before".
 }
 
-// Where there is no Citus, Distribute says what is missing, and changes nothing.
+// Where there is no Citus, Distribute says so, and changes nothing.
 func ExampleDistribute_withoutCitus() {
 	ctx := context.Background()
 	pool, done := examplePool(ctx)

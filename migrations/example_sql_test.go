@@ -7,7 +7,7 @@ import (
 	"github.com/kagzi/kagzi/migrations"
 )
 
-// The script is for those who review what is done to a database, and may be who does it.
+// The script is for those who review changes of a database, and may be who does it.
 func ExampleSQL() {
 	script, err := migrations.SQL(0, 0) // from an empty database to what this program needs
 	fmt.Println(err)

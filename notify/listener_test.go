@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event that must come.
 const patience = time.Minute
 
 // logs keeps log messages without their attributes.
@@ -75,7 +75,7 @@ func (l *logs) await(t *testing.T, n int, message string) {
 	}
 }
 
-// A lab is a running Listener, a Publisher, and what is needed to disturb them.
+// A lab is a running Listener, a Publisher, and the means to disturb them.
 type lab struct {
 	*Listener
 	pub  *Publisher

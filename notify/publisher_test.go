@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// statements stands between a Publisher and db, if there is one, and records what is sent.
+// statements stands between a Publisher and db, if there is one, and records the statements.
 type statements struct {
 	db   DB
 	exec func(ctx context.Context) error // in place of db

@@ -22,8 +22,8 @@ const (
 	mostHeaderBytes = 16 << 10
 )
 
-// inject returns the headers with ctx's trace and baggage. Telemetry must not make a start fail: what does not fit is
-// left out.
+// inject returns the headers with ctx's trace and baggage. Telemetry must not make a start fail: a value that does not
+// fit is left out.
 func (t *Telemetry) inject(ctx context.Context, h kagzi.Headers) kagzi.Headers {
 	out := make(kagzi.Headers, len(h)+4)
 	maps.Copy(out, h)

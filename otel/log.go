@@ -24,7 +24,7 @@ func Handler(next slog.Handler) slog.Handler {
 type handler struct {
 	next  slog.Handler                      // with everything that was added
 	outer slog.Handler                      // as it was before the first group was opened
-	inner []func(slog.Handler) slog.Handler // what was added since
+	inner []func(slog.Handler) slog.Handler // added since
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {

@@ -45,7 +45,7 @@ func (t *Telemetry) observeSlots(c *kagzi.Client) (stop func() error, err error)
 		return nil, err
 	}
 	registered, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		t.metrics.observeSlots(o, slots, admin.New(c).LocalWorkers())
+		t.metrics.observeSlots(o, slots, admin.New(c).Workers.Local())
 		return nil
 	}, slots)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // mostRecent is how many runs that go on later are remembered.
 const mostRecent = 4096
 
-// An execution is what is known of a run's spans in this process: for links from its later attempts and executions.
+// An execution has the known spans of a run in this process: for links from its later attempts and executions.
 type execution struct {
 	run  kagzi.RunID
 	span trace.SpanContext // of the latest execution

@@ -74,7 +74,7 @@ func startAttributes(starts []*kagzi.StartCall) []attribute.KeyValue {
 	return all
 }
 
-// originOf says what starts the run.
+// originOf says which caller starts the run.
 func originOf(s *kagzi.StartCall) string {
 	switch {
 	case s.Schedule != "":

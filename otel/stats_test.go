@@ -30,7 +30,7 @@ func TestBacklogMetrics(t *testing.T) {
 	k.Exec(`UPDATE kagzi.workflow_runs SET available_at = now() - CASE workflow_type WHEN 'wf-2' THEN interval '2 hours'
 		ELSE interval '1 hour' END WHERE workflow_type <> 'wf-0'`)
 	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'SLEEPING', available_at = 'infinity' WHERE workflow_type = 'wf-0'`)
-	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Workflow: "wf-1"}); err != nil {
+	if err := admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Workflow: "wf-1"}); err != nil {
 		t.Fatal(err)
 	}
 	const first, second, others = "queue.name=default workflow.name=wf-0", "queue.name=default workflow.name=wf-1",

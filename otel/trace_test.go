@@ -324,7 +324,7 @@ func TestSchedulesAndBatches(t *testing.T) {
 	wantAttrs(t, batch, "messaging.batch.message_count", "2", "kagzi.run.id", "")
 
 	p.spans.Reset()
-	again, err := admin.New(k.Client).Restart(k.Ctx, started[0].ID)
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, started[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}

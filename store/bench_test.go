@@ -117,3 +117,55 @@ func BenchmarkPeek(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkClaim measures a claim that is rolled back: of nothing, of some runs, and of a hundred runs of as many keys
+// out of a thousand: go test -run '^$' -bench Claim -benchtime 500x ./store
+func BenchmarkClaim(b *testing.B) {
+	for name, c := range map[string]struct {
+		runs, keys, limit, types int
+	}{
+		"Nothing": {0, 0, 100, 1}, "NothingOf50": {0, 0, 100, 50}, "One": {1, 0, 100, 1}, "Hundred": {10000, 0, 100, 1},
+		"ThousandKeys": {5000, 1000, 100, 1}, "OneKey": {100, 1, 100, 1},
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := New(dbtest.Pool(b, dbtest.Unchecked()), "test")
+			runs := many(c.runs)
+			for i := range runs {
+				if c.keys > 0 {
+					runs[i].Key.Name = fmt.Sprint("key-", i%c.keys)
+				}
+			}
+			if _, err := s.Starts.Start(b.Context(), nil, runs); c.runs > 0 && err != nil {
+				b.Fatal(err)
+			}
+			req := request(c.limit)
+			for i := 1; i < c.types; i++ {
+				req.Types = append(req.Types, WorkflowVersions{fmt.Sprint("type-", i), []int{1}, 1})
+			}
+			if c.keys > 0 {
+				req.Keys = &KeysRequest{Plain: c.limit, Keyed: c.limit, Most: 500}
+				for _, sql := range []string{
+					`INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+						SELECT DISTINCT key_scope, run_key, namespace_id, now() FROM kagzi.key_changes`,
+					`DELETE FROM kagzi.key_changes`,
+					`INSERT INTO kagzi.queues (task_queue, namespace_id, key_max_running)
+						VALUES ('queue', 'test', 100)`,
+				} {
+					if _, err := s.pool.Exec(b.Context(), sql); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			if _, err := s.pool.Exec(b.Context(), `VACUUM ANALYZE`); err != nil {
+				b.Fatal(err)
+			}
+			req.trial = &trial{}
+			want := min(c.runs, c.limit)
+			for b.Loop() {
+				if got, err := s.Claims.claim(b.Context(), req); err != nil || len(got.Runs) != want {
+					b.Fatalf("claimed %d, want %d: %v", len(got.Runs), want, err)
+				}
+			}
+		})
+	}
+}

@@ -40,7 +40,7 @@ func TestCancel(t *testing.T) {
 			ErrRunNotFound)
 		wantError(t, cancelled(s.Runs.Cancel(t.Context(), nil, saveTemplate(t, s, "s").ID, Why{}, 0)), ErrRunNotFound)
 
-		// Cancel wins over what was under way.
+		// Cancel wins over writes that were under way.
 		f := &Flush{Records: []*Record{record(rs[0], "step", "x")}, Finishes: []*Finish{finish(rs[0])}}
 		flush(t, s, f)
 		wantOutcome(t, "record", f.Records[0].Outcome, Lost)
@@ -82,7 +82,7 @@ func TestCancel(t *testing.T) {
 		}
 	})
 
-	// What was committed while the cancel waited for the row is what it decides by.
+	// It decides by the row as it was committed while the cancel waited for it.
 	t.Run("MeetsAFinish", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)

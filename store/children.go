@@ -15,31 +15,21 @@ import (
 // flush finds them by their IDs.
 const insertChildren = `
 WITH starts AS MATERIALIZED (
-	SELECT u.run_id, u.external_id, u.input_hash, u.task_queue, u.workflow_type, u.version,
-		CASE WHEN u.priority = 0 THEN l.priority ELSE u.priority END AS priority,
-		GREATEST(statement_timestamp() + u.delay * interval '1 microsecond',
-			CASE WHEN u.at > 0 THEN timestamptz 'epoch' + u.at * interval '1 microsecond' END) AS available_at,
-				statement_timestamp() AS now,
-		u.timeout, u.retry_policy, u.metadata, u.parent_run_id, u.parent_step_id, u.detached, u.input,
-			NULLIF(u.run_key, '') AS run_key, u.grouped, u.tells, u.headers,
-		NULL::uuid AS locked_by, NULL::uuid AS lease, NULL::bigint AS lease_timeout
+	SELECT ` + keptColumns + `, s.version, coalesce(s.priority, l.priority) AS priority, s.metadata, s.headers,
+		s.run_id, s.external_id, s.input_hash, s.input, GREATEST(s.now + s.delay * interval '1 microsecond',
+			CASE WHEN s.at > 0 THEN timestamptz 'epoch' + s.at * interval '1 microsecond' END) AS available_at,
+		s.now, s.parent_run_id, s.parent_step_id, s.detached, ` + noOrigin + `, ` + noSchedule + `, ` + noClaim + `
 	FROM (
-		SELECT ` + columnsOfRuns + `, u.lease, u.detached
-		FROM unnest($2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::int[], $8::smallint[],
-			$9::bigint[], $10::bigint[],
-			$11::bigint[], $12::text[], $13::text[], $14::uuid[], $15::text[], $16::bytea[], $17::text[], $18::bool[],
-				$19::bool[], $20::text[], $21::uuid[], $22::bool[])
-			AS u (run_id, external_id, input_hash, task_queue, workflow_type, version, priority, delay, at, timeout,
-				retry_policy, metadata, parent_run_id, parent_step_id, input, run_key, grouped, tells, headers, lease,
-					detached)
-	) u
+		SELECT ` + ofNewRun + `, u.parents_lease, u.detached
+		FROM unnest(` + newRunArrays + `, $21::uuid[], $22::bool[]) AS u (` + newRunNames + `, parents_lease, detached)
+	) s
 	CROSS JOIN LATERAL (
 		SELECT q.priority
 		FROM kagzi.workflow_runs q
-		WHERE q.run_id = u.parent_run_id AND q.namespace_id = $1 AND q.lease = u.lease AND q.status = 'RUNNING'
+		WHERE q.run_id = s.parent_run_id AND q.namespace_id = $1 AND q.lease = s.parents_lease AND q.status = 'RUNNING'
 		FOR SHARE
 	) l
-), ` + insertUnnested
+), ` + insertKeyed + selectInserted
 
 // starts returns the records that start children.
 func starts(records []*Record) []*Record {
@@ -59,7 +49,7 @@ type childStart struct {
 }
 
 var childColumns = columnsOf(insertChildren, append(newRunColumns(func(c *childStart) *NewRun { return &c.NewRun }),
-	uuids("lease", func(c *childStart) uuid.UUID { return c.lease }),
+	uuids("parents_lease", func(c *childStart) uuid.UUID { return c.lease }),
 	bools("detached", func(c *childStart) bool { return c.Detached }),
 )...)
 
@@ -182,7 +172,7 @@ func (s Ends) cancelHeld(ctx context.Context, tx pgx.Tx, h HeldRun, premises []P
 // tellingStarts returns the children that tell.
 func tellingStarts(starts []*Record) (ids []uuid.UUID) {
 	for _, r := range starts {
-		if r.Start.Tells {
+		if r.Start.Publishes {
 			ids = append(ids, r.ChildRunID)
 		}
 	}

@@ -3,8 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -54,11 +52,15 @@ type ClaimRequest struct {
 	// others. Zero leaves out none.
 	RecoveriesBelow int
 
-	// What is left out because the database refuses it: see FindRefused.
-	Without          []uuid.UUID
-	WithoutConsumers []string
+	Without LeftOut
 
 	trial *trial // nil: the claim is no trial of FindRefused
+}
+
+// A LeftOut is what a claim leaves out because the database refuses it: see FindRefused.
+type LeftOut struct {
+	Runs      []uuid.UUID
+	Consumers []string
 }
 
 // A Pair is one of the ranges of the claim's index that a claim searches, one after the other.
@@ -69,11 +71,9 @@ type Pair struct {
 
 // A ClaimedRun is a run with the data to execute it.
 type ClaimedRun struct {
+	Spec            // but for the Priority and the Timeout; the metadata are those of the start
 	RunID           uuid.UUID
 	Lease           uuid.UUID
-	Queue           string
-	Type            string
-	Version         int
 	ExternalID      string
 	Attempts        int       // failed attempts before this one
 	Recoveries      int       // claims from a dead worker since the last progress, this one included
@@ -81,19 +81,15 @@ type ClaimedRun struct {
 	LoadFailures    int       // failures to read its history since it was last read
 	Wakeups         int64     // messages and ended children so far
 	CancelRequested bool      // it was cancelled: the worker has to end it as cancelled
-	RetryPolicy     json.RawMessage
 	DeadlineAt      time.Time
 	ParentRunID     uuid.UUID
 	FireAt          time.Time // the tick of its schedule that it stands for
 	CreatedAt       time.Time
-	StartedAt       time.Time
-	DueAt           time.Time       // when it became due; zero if Resolve found it
-	Tells           bool            // its end is published
-	Key             Key             // for limits and turns; zero: none
-	Metadata        json.RawMessage // as they were at the start
-	Headers         json.RawMessage
-	Fresh           bool   // this is its first claim, so that it has no history
-	Input           []byte // nil if the claim left it out: Load reads it
+	StartedAt       time.Time // of its epoch
+	Epoch           int       // how often it has continued with another input
+	DueAt           time.Time // when it became due; zero if Resolve found it
+	Fresh           bool      // this is its first claim, so that it has no history
+	Input           []byte    // nil if the claim left it out: Load reads it
 	Term            Term
 }
 
@@ -117,44 +113,35 @@ type Claim struct {
 	// transaction holds a snapshot. The runs that it misses have become due before Reached, and were locked, or not yet
 	// committed, at this claim.
 	Reached map[Pair]time.Time
-
-	pauses bool // something is paused
 }
 
 // LateCommit is how long ago a run may have become due that is only now committed, as a rule.
 const LateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING,
-// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one. A run
-// whose history could not be read, or that may kill its workers, comes without its input. A due row that is still
-// RUNNING belongs to a dead worker: the claim counts a recovery. From the third recovery on, the run waits first
-// (set_back), and only those recoveries count under whose lease it had begun: see BeginSuspect.
-//
-// A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease taken
-// after the deadline has the usual length.
-//
-// The index has an entry for each earlier available_at of a row until VACUUM removes it, and VACUUM keeps it while a
-// snapshot is older. Both searches are bounded, because they would read all of these entries: that of due rows by
-// since, that of the next due row by $14.
+// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one. It takes
+// nothing from a queue that has limits: see claimLimited. doc_claim.go explains recoveries, deadlines and dead entries
+// of the index.
 //
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
-// computes the times, because a distributed Postgres refuses that in the UPDATE. Runs that are set back together come
-// back together: a worker executes them in groups.
-//
-// The statement takes nothing from a queue that has limits: see claimLimited. A run with a key that is set back leaves
-// a change, because it may have given up a slot.
-func (v *claimVariant) claimRuns() string {
-	return `
-WITH ` + v.pauses + `, limits AS MATERIALIZED (
-	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 AND (SELECT NOT p.everything FROM paused p) THEN $7::int
-		ELSE 0 END AS room, NULL::smallint AS slot
+// computes the times, because a distributed Postgres refuses that in the UPDATE.
+const claimRuns = `
+WITH ` + pairsOfClaim + `, limits AS MATERIALIZED (
+	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
 	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1
 		AND (c.max_running > 0 OR c.rate_interval > 0)) l
 ), due AS MATERIALIZED (
-	` + v.due() + `
+	` + dueOfPairs + `
 ), ` + claimUpdate + `
-SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k), 0,` + v.result()
-}
+SELECT t.now, (SELECT k.limited FROM limits k), 0,` + claimedOfPairs
+
+// The pairs that the claim searches. The runs of a pair that is paused are not even read.
+const pairsOfClaim = clause.PausesOfRuns + `, pairs AS MATERIALIZED (
+	SELECT w.*
+	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type,
+		priority, versions, initial, since, pair)
+	WHERE ` + unpausedPair + `
+)`
 
 // When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
 const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
@@ -165,31 +152,28 @@ const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 				ELSE interval '3 seconds' END END)`
 
 // Selects and locks the due runs for which limits has room.
-func (v *claimVariant) due() string {
-	return `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
+const dueOfPairs = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
 	r.holding, (SELECT k.slot FROM limits k) AS slot,
 		` + untilAvailable + ` AS available_at
-	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type,
-		priority, versions, initial, since, pair)
+	FROM pairs w
 	CROSS JOIN LATERAL (
 		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since,
 			now() AS now,
 			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING'
 				OR coalesce(q.slot = 2, false) AS holding
-		FROM ` + v.runs + ` q
+		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 			AND q.priority = w.priority
 			AND ` + clause.Claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11` + v.someQ + ` AND q.outcome IS NULL` + v.unpausedHolder + `
+			AND q.recoveries < $11 AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL
+			AND ` + clause.KeyUnpaused + `
 		ORDER BY q.available_at
 		LIMIT (SELECT k.room FROM limits k)
 		FOR UPDATE SKIP LOCKED
 	) r
-	` + v.unpausedPair + `
 	LIMIT (SELECT k.room FROM limits k))`
-}
 
 // Makes the runs of the CTE due RUNNING.
 const claimUpdate = `claimed AS (
@@ -205,37 +189,36 @@ const claimUpdate = `claimed AS (
 			THEN 1 ELSE 0 END,
 		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now
 			ELSE r.recoveries_since END,
-		waiting_on = CASE WHEN due.set_back THEN 'recovery' END,
+		waiting_on = CASE WHEN due.set_back THEN '` + clause.Recovery + `'::jsonb END,
 		slot = CASE WHEN r.slot = 2 THEN 2::smallint WHEN due.set_back THEN NULL WHEN due.slot IS NULL
 			AND due.status = 'RUNNING' THEN r.slot ELSE due.slot END
 	FROM due
 	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since,
-		r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling,
-		r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, r.lease, due.set_back,
-			due.since, r.available_at, r.input, r.run_key, r.key_scope, r.tells,
-			coalesce(r.first_metadata, r.metadata) AS metadata, r.headers
+		r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling, r.retry_policy, r.deadline_at,
+		r.parent_run_id, r.fire_at, r.created_at, coalesce(r.continued_at, r.started_at) AS started_at, r.epoch,
+		r.lease, due.set_back, due.since, r.available_at, r.input, r.run_key, r.key_scope, r.publishes,
+		coalesce(r.first_metadata, r.metadata) AS metadata, r.headers
 ), ` + insertChanges + ` claimed k WHERE k.set_back AND k.run_key IS NOT NULL
 )`
 
-// Returns when the next run is due, and the claimed runs.
-func (v *claimVariant) result() string {
-	return `
+// Returns when the next run is due, and the claimed runs. The next one may be of a paused key: then the claim at that
+// time takes nothing.
+const claimedOfPairs = `
 	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
 		ELSE LEAST((
 		SELECT min(n.available_at)
-		FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
+		FROM pairs w
 		CROSS JOIN LATERAL (
 			SELECT q.available_at
-			FROM ` + v.runs + ` q
+			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 				AND q.priority = w.priority
 				AND ` + clause.Claimable + ` AND q.available_at > now()
-				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'` + v.unpausedHolder + `
+				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
-		` + v.unpausedPair + `
 	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	` + claimedColumns + `
@@ -245,40 +228,18 @@ LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT 
 LEFT JOIN LATERAL (
 	SELECT * FROM claimed k WHERE NOT k.set_back
 ) c ON true`
-}
 
 // The columns of claimed that readClaimed reads.
 const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries,
-	c.recoveries_since, c.load_failures, c.wakeups, c.cancelling,
-	c.retry_policy, c.deadline_at, c.parent_run_id, c.fire_at, c.created_at, c.started_at, c.since, c.available_at,
-		c.lease, c.run_key, coalesce(c.key_scope = '', false), coalesce(c.tells, false), c.metadata, c.headers,
+	c.recoveries_since, c.load_failures, c.wakeups, c.cancelling, c.retry_policy, c.deadline_at, c.parent_run_id,
+	c.fire_at, c.created_at, c.started_at, c.since, c.available_at, c.lease, coalesce(c.epoch, 0), c.run_key,
+	coalesce(c.key_scope = '', false), coalesce(c.publishes, false), c.metadata, c.headers,
 	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
 
-type claimStatements struct{ runs, limited, keys string }
-
-// errPauses reports that a claim without pauses has found one, and has taken nothing: so it may be repeated.
-var errPauses = errors.New("something is paused")
-
-// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see Resolve. It
-// tests runs for pauses only while there is one: the last claim knows, and one that is wrong is repeated.
+// Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see Resolve.
 func (s Claims) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	err = pg.Within(ctx, bulkTimeout, func(ctx context.Context) error {
-		pauses := s.pauses.Load()
-		statements := claimsUnpaused
-		switch {
-		case len(req.Without) > 0:
-			statements = claimsWithout
-		case pauses:
-			statements = claimsWithPauses
-		}
-		claim, err = s.claim(ctx, req, statements)
-		if errors.Is(err, errPauses) {
-			s.pauses.Store(true)
-			claim, err = s.claim(ctx, req, claimsWithPauses)
-		}
-		if err == nil && claim.pauses != pauses {
-			s.pauses.Store(claim.pauses)
-		}
+		claim, err = s.claim(ctx, req)
 		return err
 	})
 	if err != nil {
@@ -287,13 +248,13 @@ func (s Claims) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 	return claim, nil
 }
 
-func (s Claims) claim(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
+func (s Claims) claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	if req.Keys != nil {
-		return s.claimKeyed(ctx, req, statements)
+		return s.claimKeyed(ctx, req)
 	}
 	b := &pgx.Batch{}
-	b.Queue(statements.runs, req.args(statements, s.claimArgs(req))...)
-	reads := []func(pgx.Rows) error{req.reads(&claim, statements, time.Now())}
+	b.Queue(claimRuns, s.claimArgs(req)...)
+	reads := []func(pgx.Rows) error{req.reads(&claim, time.Now())}
 	if req.Probe {
 		b.Queue(nextKeys, s.nextKeysArgs(req)...)
 		reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
@@ -302,22 +263,14 @@ func (s Claims) claim(ctx context.Context, req ClaimRequest, statements claimSta
 	return claim, err
 }
 
-// reads returns a function that reads the answer of statements.runs or statements.limited into claim.
-func (r *ClaimRequest) reads(claim *Claim, statements claimStatements, asked time.Time) func(pgx.Rows) error {
+// reads returns a function that reads the answer of claimRuns or claimLimited into claim.
+func (r *ClaimRequest) reads(claim *Claim, asked time.Time) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		var last lastClaimed
 		*claim, last, err = readClaim(rows, r.Queue, asked)
 		claim.Reached = r.reached(*claim, last)
-		return cmp.Or(err, claim.checkPauses(statements))
+		return err
 	}
-}
-
-// checkPauses returns errPauses if the claim by these statements should have tested runs for pauses.
-func (c *Claim) checkPauses(statements claimStatements) error {
-	if c.pauses && statements == claimsUnpaused {
-		return errPauses
-	}
-	return nil
 }
 
 func (s Claims) claimArgs(req ClaimRequest) []any {
@@ -329,19 +282,8 @@ func (s Claims) claimArgs(req ClaimRequest) []any {
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, array(leasesOf(req.Lease)),
 		pg.Micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities),
-		pg.Micros(req.Ahead),
+		pg.Micros(req.Ahead), array(req.Without.Runs),
 	}
-}
-
-// args adds to those of a statement that claims what claimsWithout and claimsOnly need.
-func (r *ClaimRequest) args(statements claimStatements, args []any) []any {
-	switch statements {
-	case claimsWithout:
-		return append(args, array(r.Without))
-	case claimsOnly:
-		return append(args, array(r.trial.runs))
-	}
-	return args
 }
 
 // consumers returns the consumers that the claim leaves out; with only it leaves out all others.
@@ -349,7 +291,7 @@ func (r *ClaimRequest) consumers() (names []string, only bool) {
 	if r.trial != nil {
 		return append([]string{}, r.trial.consumers...), true
 	}
-	return append([]string{}, r.WithoutConsumers...), false
+	return append([]string{}, r.Without.Consumers...), false
 }
 
 func (r *ClaimRequest) mode(m pg.Mode) pg.Mode {
@@ -432,7 +374,7 @@ func (r *ClaimRequest) priorities() []int16 {
 
 func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
-	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.pauses, &claim.Limited, &claim.Room,
+	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.Limited, &claim.Room,
 		pg.UTC(&claim.Next), &last.pair, pg.UTC(&last.since))
 	return claim, last, err
 }
@@ -443,7 +385,7 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
 ) (runs []*ClaimedRun, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		r := &ClaimedRun{Queue: queue}
+		r := &ClaimedRun{Spec: Spec{Queue: queue}}
 		var until *time.Time
 		var typ, external, key *string
 		var version, attempts, recoveries, loadFailures *int
@@ -452,9 +394,8 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
 		if err := rows.Scan(append(append([]any{pg.UTC(now)}, head...), pg.UUIDTo(&r.RunID), &typ, &version, &external,
 			&attempts, &recoveries, pg.UTC(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
 			&r.RetryPolicy, pg.UTC(&r.DeadlineAt), pg.UUIDTo(&r.ParentRunID), pg.UTC(&r.FireAt), pg.UTC(&r.CreatedAt),
-			pg.UTC(&r.StartedAt), pg.UTC(&r.DueAt), &until, pg.UUIDTo(&r.Lease), &key, &r.Key.Group, &r.Tells,
-			&r.Metadata,
-			&r.Headers, &r.Input)...); err != nil {
+			pg.UTC(&r.StartedAt), pg.UTC(&r.DueAt), &until, pg.UUIDTo(&r.Lease), &r.Epoch, &key, &r.Key.Group,
+			&r.Publishes, &r.Metadata, &r.Headers, &r.Input)...); err != nil {
 			return nil, err
 		}
 		if r.RunID == uuid.Nil {
@@ -473,18 +414,18 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
 // The claimed rows are in a known part of the claim's index: their leases end within one lease timeout, or somewhat
 // later if the database's clock was set back since. Two timeouts cover both.
 const runsOfClaim = `
-SELECT now(), false, false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version,
+SELECT now(), false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.run_id, r.workflow_type, r.version,
 	r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures, r.wakeups,
-	r.cancel_requested_at IS NOT NULL,
-	r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at, r.started_at, NULL::timestamptz,
-		r.available_at, r.lease, r.run_key, coalesce(r.key_scope = '', false), r.tells,
+	r.cancel_requested_at IS NOT NULL, r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at,
+		coalesce(r.continued_at, r.started_at), NULL::timestamptz, r.available_at, r.lease, r.epoch, r.run_key,
+		coalesce(r.key_scope = '', false), r.publishes,
 		coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since,
 		q.load_failures, q.wakeups, q.cancel_requested_at,
-		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.created_at, q.started_at, q.available_at, q.lease,
-			q.run_key, q.key_scope, q.tells, q.first_metadata, q.metadata, q.headers
+		q.retry_policy, q.deadline_at, q.parent_run_id, q.fire_at, q.created_at, q.started_at, q.continued_at, q.epoch,
+			q.available_at, q.lease, q.run_key, q.key_scope, q.publishes, q.first_metadata, q.metadata, q.headers
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type AND q.priority = w.priority
 		AND ` + clause.Claimable + ` AND q.available_at > now()

@@ -49,58 +49,46 @@ func beforeBatch(t *testing.T, s *Store, dsn, statement string, f func()) *Store
 	return New(pool, s.namespace)
 }
 
-// A claim that takes runs in its first round trip, and meets a pause in the second, must return them: they are under
-// its lease.
-func TestClaimMeetsAPause(t *testing.T) {
+// A pause that commits between the two round trips of a claim loses none of the runs that the first has taken. It holds
+// for the second, and what it does not stop is taken.
+func TestPauseDuringAClaim(t *testing.T) {
 	t.Parallel()
-	for name, keyed := range map[string]bool{"RunsOfBothKinds": false, "OnlyRunsWithKeys": true} {
+	for name, c := range map[string]struct {
+		pause Pause
+		stops bool
+	}{
+		"AnotherQueue": {Pause{Queue: "another"}, false},
+		"Workflow":     {Pause{Type: "type"}, true},
+		"Key":          {Pause{Queue: "queue", Key: Key{Name: "b"}}, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.Database(t)
 			s := New(db.Pool, "test")
-			paused := beforeBatch(t, s, db.DSN, claimsUnpaused.keys, func() {
-				if _, err := s.Pauses.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
+			met := beforeBatch(t, s, db.DSN, claimKeys, func() {
+				if _, err := s.Pauses.Pause(t.Context(), nil, c.pause); err != nil {
 					t.Error(err)
 				}
 			})
-			ids := start(t, s, newRun(ofKey("a")))
-			if !keyed {
-				ids = append(ids, start(t, s, newRun(), newRun())...)
+			plain, keyed := start(t, s, newRun(), newRun()), start(t, s, newRun(ofKey("a")))
+			want := slices.Concat(plain, keyed)
+			if c.stops {
+				want = plain
 			}
-			first := claim(t, paused, keyedRequest(10))
+			first := claim(t, met, keyedRequest(10))
+			if got := sorted(runIDs(first.Runs)); !slices.Equal(got, want) {
+				t.Errorf("claimed %v, want %v", got, want)
+			}
 			running := column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.workflow_runs WHERE status = 'RUNNING'
 				ORDER BY run_id`)
-			if got := sorted(runIDs(first.Runs)); !slices.Equal(got, running) {
-				t.Fatalf("claimed %v, while %v are running", got, running)
+			if !slices.Equal(running, want) {
+				t.Errorf("%v are running", running)
 			}
-			if !paused.pauses.Load() {
-				t.Error("the next claim does not test for pauses")
-			}
-			req := keyedRequest(10)
-			req.Keys.Handed = first.Keys.Busy
-			got := append(runIDs(first.Runs), runIDs(claim(t, paused, req).Runs)...)
-			if want := slices.Clone(ids); !slices.Equal(sorted(got), sorted(want)) {
-				t.Errorf("claimed %v of %v", got, ids)
+			unpause(t, s, c.pause)
+			if got := claim(t, s, keyedRequest(10)); len(first.Runs)+len(got.Runs) != 3 {
+				t.Errorf("then claimed %v", runIDs(got.Runs))
 			}
 		})
-	}
-}
-
-// The keys that were handed to a claim that meets a pause are left to the next one.
-func TestHandedKeysAfterAPause(t *testing.T) {
-	t.Parallel()
-	db := dbtest.Database(t)
-	s := New(db.Pool, "test")
-	paused := beforeBatch(t, s, db.DSN, claimsUnpaused.keys, func() {
-		if _, err := s.Pauses.Pause(t.Context(), nil, Pause{Queue: "another"}); err != nil {
-			t.Error(err)
-		}
-	})
-	start(t, s, newRun())
-	req := keyedRequest(10)
-	req.Keys.Handed = []Key{{Name: "a"}, {}}
-	if got := claim(t, paused, req); len(got.Runs) != 1 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) {
-		t.Errorf("claimed %v, left the keys %v", runIDs(got.Runs), got.Keys.Busy)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 func since(c Claim) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Since = c.Reached } }
@@ -38,8 +39,8 @@ func TestClaimLeavesDeadEntriesOut(t *testing.T) {
 		defer rollback(t, tx)
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		return explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
-			s.Claims.claimArgs(request(5, change...))...).buffers()
+		return plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
+			s.Claims.claimArgs(request(5, change...))...).Buffers()
 	}
 	soon := func(r *ClaimRequest) { r.Ahead = 5 * time.Second }
 	late := func(r *ClaimRequest) { r.Ahead = time.Hour }

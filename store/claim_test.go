@@ -13,6 +13,8 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/plans"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func lowFirst(r *ClaimRequest) { r.LowFirst = true }
@@ -55,9 +57,12 @@ func TestClaim(t *testing.T) {
 		r.Term = Term{}
 		r.DueAt = time.Time{}
 		want := ClaimedRun{
-			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions), Queue: req.Queue, Type: "type",
-			Version: 1, ExternalID: "id", ParentRunID: parent, Fresh: true,
-			RetryPolicy: json.RawMessage(`{"a": 1}`), Input: []byte("input"), DeadlineAt: r.DeadlineAt,
+			Spec: Spec{
+				Queue: req.Queue, Type: "type", Version: 1, RetryPolicy: json.RawMessage(`{"a": 1}`),
+			},
+			RunID: ids[0], Lease: leaseOf(req.Lease, leaseStarts|leaseVersions),
+			ExternalID: "id", ParentRunID: parent, Fresh: true,
+			Input: []byte("input"), DeadlineAt: r.DeadlineAt,
 			CreatedAt: r.CreatedAt, StartedAt: r.StartedAt,
 		}
 		if fmt.Sprintf("%+v", *r) != fmt.Sprintf("%+v", want) || r.CreatedAt.IsZero() ||
@@ -404,7 +409,10 @@ func TestClaimRecoveries(t *testing.T) {
 		f := &Flush{Finishes: []*Finish{finish(r)}}
 		flush(t, s, f)
 		wantOutcome(t, "finish", f.Finishes[0].Outcome, Lost)
-		f = &Flush{Suspensions: []*Suspension{{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "worker"}}}
+		f = &Flush{Suspensions: []*Suspension{{
+			RunID: r.RunID, Lease: r.Lease, Status: Pending,
+			WaitingOn: waits.List{{Kind: waits.Worker}},
+		}}}
 		flush(t, s, f)
 		wantOutcome(t, "suspend", f.Suspensions[0].Outcome, Lost)
 
@@ -498,7 +506,7 @@ func TestClaimBesideAnOldSnapshot(t *testing.T) {
 func TestClaimBesideAForeignBacklog(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
-	asNew(t, s, `kagzi.workflow_runs`)
+	plans.AsNew(t, s.pool, `kagzi.workflow_runs`)
 	exec(t, s.pool, `
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		SELECT gen_random_uuid(), 'test', 'queue', 'foreign', 'PENDING', now() - interval '1 hour'
@@ -511,13 +519,13 @@ func TestClaimBesideAForeignBacklog(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, pg.Prologue, pg.Relaxed.PrologueArgs(t.Context())...)
 		exec(t, tx, `SET LOCAL statement_timeout = 0`) // the machine may be slow
-		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimsWithPauses.runs,
+		plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, claimRuns,
 			s.Claims.claimArgs(request(5))...)
-		if n := plan.buffers(); n > 300 {
-			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.text)
+		if n := plan.Buffers(); n > 300 {
+			t.Errorf("statistics %t: the claim read %d buffers\n%s", analyzed, n, plan.Text)
 		}
-		if n := plan.maxRows("workflow_runs"); n > 10 {
-			t.Errorf("statistics %t: the claim read %v rows at once\n%s", analyzed, n, plan.text)
+		if n := plan.MaxRows("workflow_runs"); n > 10 {
+			t.Errorf("statistics %t: the claim read %v rows at once\n%s", analyzed, n, plan.Text)
 		}
 		_ = tx.Rollback(t.Context())
 	}

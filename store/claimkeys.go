@@ -6,46 +6,21 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// Whether the key x is paused. A percentage is that of passesAt.
-const keyPaused = `(SELECT p.some FROM paused p) AND (
-				SELECT count(*) FROM pauses p
-				WHERE p.of_type = '' AND p.in_queue IN ('', x.key_scope) AND NOT p.releases
-					AND (pg_catalog.hashtext(x.run_key) & 2147483647) % 100 >= p.percent
-			) > 0 OR (SELECT p.keys FROM paused p) AND (
-				SELECT count(*) FROM (
-					SELECT FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = x.key_scope
-						AND p.namespace_id = $1 LIMIT 1
-				) p
-			) > 0`
-
-// Locks the pauses: see claimKeys.
-const steady = `steady AS MATERIALIZED (
-	SELECT p.paused_at FROM kagzi.pauses p WHERE p.run_key = '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
-), `
-
-// The place of a key if a transaction ends a pause.
-const placeOfPaused = `CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*) FROM steady)
-	THEN rest.now + interval '1 second' END`
-
 // claimKeys takes runs of the keys that lockKeys has locked, in an earlier statement of the transaction: so it counts
 // all runs that others have taken under these locks. In their order each key gets the rest of its turn, which is as
 // many runs as its weight, and further turns while there is room for those of all (shares). A key whose limit is one
 // run until its end is a sequence: only its first due run may be taken (strict).
 //
-// A key has no place while it is paused, or all of its waiting runs are. A transaction that ends a pause leaves
-// changes of the keys that have such runs. It could miss a key of a run that is younger than its search, if it commits
-// after this claim has seen the pause. So the claim locks the pauses (steady). Then a transaction that ends one waits
-// for the claim before it searches, or the claim finds its lock, and the keys are looked at again soon.
-func (v *claimVariant) claimKeys() string {
-	return `
-WITH ` + v.pauses + `, ` + v.steady + roomOfQueue + `, ` + v.keyStates() + `, ` + keyShares + `, ` + v.dueOfKeys() +
-		`, ` + claimUpdate + `, ` + spendTokens + `, ` + v.restOfKeys() + `, ` + v.keyPlaces() + `, ` + moveKeys +
-		v.keyResult()
-}
+// It locks the pauses (steady): see doc_pauses.go.
+const claimKeys = `
+WITH ` + clause.PausesOfRuns + `, steady AS MATERIALIZED (
+	SELECT p.paused_at FROM kagzi.pauses p WHERE p.task_queue >= '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
+), ` + roomOfQueue + `, ` + statesOfKeys + `, ` + keyShares + `, ` + dueOfKeys + `, ` + claimUpdate + `, ` +
+	spendTokens + `, ` + restOfKeys + `, ` + keyPlaces + `, ` + moveKeys + `
+SELECT t.now, ` + keyResult
 
-// keyStates counts the runs that hold slots of the keys, and their tokens.
-func (v *claimVariant) keyStates() string {
-	return `states AS MATERIALIZED (
+// Counts the runs that hold slots of the keys, and their tokens.
+const statesOfKeys = `states AS MATERIALIZED (
 	SELECT c.*, n.running, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
@@ -55,7 +30,9 @@ func (v *claimVariant) keyStates() string {
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
 			CASE WHEN x.key_scope = '' THEN 2 ELSE coalesce(t.slot, 1) END::smallint AS slot,
-			` + v.keyPaused + ` AS paused
+			x.paused_at IS NOT NULL OR (
+				SELECT count(*) FROM pauses p WHERE p.of_type = '' AND p.in_queue IN ('', x.key_scope)
+			) > 0 AS paused
 		FROM unnest($13::text[], $14::text[]) WITH ORDINALITY AS u (key_scope, run_key, place)
 		CROSS JOIN LATERAL (
 			SELECT f.* FROM kagzi.run_keys f
@@ -65,7 +42,6 @@ func (v *claimVariant) keyStates() string {
 	) c
 	CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running OFFSET 0) n
 )`
-}
 
 // How many runs of each key may be taken.
 const keyShares = `shares AS MATERIALIZED (
@@ -86,9 +62,8 @@ const keyShares = `shares AS MATERIALIZED (
 	) m
 )`
 
-// dueOfKeys selects and locks as many due runs of each key.
-func (v *claimVariant) dueOfKeys() string {
-	return `due AS MATERIALIZED (
+// Selects and locks as many due runs of each key.
+const dueOfKeys = `due AS MATERIALIZED (
 	SELECT r.run_id, r.status, r.version, r.started_at, ($6::int[])[array_position($3::text[], r.workflow_type)]
 		AS initial, r.since, shares.now, false AS set_back, false AS holding,
 		shares.slot, shares.place,
@@ -102,13 +77,12 @@ func (v *claimVariant) dueOfKeys() string {
 			CROSS JOIN LATERAL (
 				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.deadline_at,
 					x.available_at AS since
-				FROM ` + v.runs + ` AS x
+				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
-					AND ` +
-		clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2` + v.unpaused + `
+					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
-						AND x.recoveries < $11` + v.someX + `
+					AND x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[]) AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT shares.allowed
 				FOR UPDATE SKIP LOCKED
@@ -126,7 +100,8 @@ func (v *claimVariant) dueOfKeys() string {
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL` + v.unpaused + `
+					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL
+					AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -140,16 +115,14 @@ func (v *claimVariant) dueOfKeys() string {
 				'CANCELLED') AND x.slot IS DISTINCT FROM 2 AND x.paused_at IS NULL AND x.available_at <= now()
 				AND x.outcome IS NULL AND x.task_queue = $2
 				AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
-				AND x.recoveries < $11` + v.someX + `
+				AND x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[])
 			FOR UPDATE SKIP LOCKED
 		) r
 	) r
 )`
-}
 
-// restOfKeys finds what of each key is left.
-func (v *claimVariant) restOfKeys() string {
-	return `rest AS MATERIALIZED (
+// Finds what of each key is left.
+const restOfKeys = `rest AS MATERIALIZED (
 	SELECT shares.key_scope, shares.run_key, shares.available_at AS before, shares.now, shares.credit, shares.weight,
 		coalesce(t.taken, 0) AS taken,
 		shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0) AS full,
@@ -166,8 +139,8 @@ func (v *claimVariant) restOfKeys() string {
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
-					AND ` +
-		clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}'))` + v.unpaused + `
+					AND ` + clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}'))
+					AND ` + clause.Unstopped + `
 				ORDER BY x.available_at
 				LIMIT 1
 			) n
@@ -176,13 +149,11 @@ func (v *claimVariant) restOfKeys() string {
 	LEFT JOIN (SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id) AS runs FROM due GROUP BY 1) t
 		ON t.place = shares.place
 )`
-}
 
-// keyPlaces gives each key its next place: none while all its slots are taken or no run waits; the time of the next
-// token, or of the next run; else it stays in the line, at its end once its turn is over. The place of a key of which
-// this worker could execute no run stays.
-func (v *claimVariant) keyPlaces() string {
-	return `places AS MATERIALIZED (
+// Gives each key its next place: none while all its slots are taken or no run waits; the time of the next token, or of
+// the next run; else it stays in the line, at its end once its turn is over. The place of a key of which this worker
+// could execute no run stays.
+const keyPlaces = `places AS MATERIALIZED (
 	SELECT rest.key_scope, rest.run_key, rest.rate_at, rest.before, rest.credit AS old_credit, rest.old_rate_at,
 		rest.taken = 0 AND rest.before > rest.now AND NOT coalesce(rest.full OR rest.rate_at > rest.now, false)
 			AND rest.next <= rest.now AS entered,
@@ -196,10 +167,10 @@ func (v *claimVariant) keyPlaces() string {
 			WHEN rest.before <= rest.now AND (rest.taken = 0 OR CASE WHEN rest.credit > 0 THEN rest.credit
 				ELSE rest.weight END > rest.taken) THEN rest.before
 			ELSE clock_timestamp() END,
-			` + v.placeOfPaused + `) AS available_at
+			CASE WHEN (SELECT count(*) FROM pauses) > (SELECT count(*) FROM steady)
+				THEN rest.now + interval '1 second' END) AS available_at
 	FROM rest
 )`
-}
 
 // Writes the places, by ON CONFLICT, because the planner could read all keys for a join.
 const moveKeys = `moved AS (
@@ -212,10 +183,8 @@ const moveKeys = `moved AS (
 		credit = excluded.credit, rate_at = excluded.rate_at
 )`
 
-// keyResult returns the room that is left, the queues whose lines have new keys, and the claimed runs.
-func (v *claimVariant) keyResult() string {
-	return `
-SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int,
+// The room that is left, the queues whose lines have new keys, and the claimed runs.
+const keyResult = `(SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::int,
 	ARRAY (
 		SELECT DISTINCT CASE WHEN places.key_scope <> '' THEN places.key_scope ELSE (
 			SELECT r.task_queue
@@ -224,7 +193,8 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limit
 				SELECT x.task_queue
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = places.key_scope AND x.namespace_id = $1 AND x.run_key = places.run_key
-					AND x.priority = n.priority AND ` + clause.Waits + ` AND x.outcome IS NULL` + v.unpaused + `
+					AND x.priority = n.priority AND ` + clause.Waits + ` AND x.outcome IS NULL
+					AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -236,7 +206,6 @@ SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.room FROM limit
 	` + claimedColumns + `
 FROM (SELECT now() AS now) t
 LEFT JOIN claimed c ON true`
-}
 
 // keyedArgs returns the arguments of claimKeys.
 func (s Claims) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
@@ -250,6 +219,6 @@ func (s Claims) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
 		}
 	}
 	args := s.claimArgs(req)
-	args[2], args[3], args[4], args[5] = types, req.priorities(), handlers, initial
-	return append(args[:12:12], scopes, keys)
+	args[2], args[3], args[4], args[5], args[12], args[13] = types, req.priorities(), handlers, initial, scopes, keys
+	return args
 }

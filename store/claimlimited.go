@@ -23,7 +23,7 @@ const roomOfQueue = `limits AS MATERIALIZED (
 						AND ` + clause.Holds + ` LIMIT c.max_running
 				) x
 			) END,
-			CASE WHEN (SELECT p.everything FROM paused p) THEN 0 END, ` + tokens + `))::int AS room
+			` + tokens + `))::int AS room
 	FROM (SELECT now() AS now) t
 	LEFT JOIN LATERAL (
 		SELECT x.*, x.max_running > 0 OR coalesce(x.rate_interval > 0, false) AS limited
@@ -51,28 +51,27 @@ const spendTokens = `rate AS MATERIALIZED (
 // A run that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds
 // them by their index (holders). It leaves out those of which the worker lacks the version: they must not use up its
 // number of runs.
-func (v *claimVariant) claimLimited() string {
-	return `
-WITH ` + v.pauses + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
+const claimLimited = `
+WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at,
 		q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
-	FROM ` + v.runs + ` q
+	FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
 		AND ` + clause.Holds + `
-		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11` + v.someQ + `
-			AND q.outcome IS NULL AND q.paused_at IS NULL
-		AND (SELECT NOT p.everything FROM paused p)` + v.unpausedHolder + `
+		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11
+			AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL AND q.paused_at IS NULL
+		AND ` + clause.KeyUnpaused + `
 		AND (
 			SELECT count(*)
-			FROM unnest($3::text[], $4::smallint[], $5::text[]) AS v (of_type, of_priority, versions)
-			WHERE v.of_type = q.workflow_type AND v.of_priority = q.priority
-				AND (q.version IS NULL OR q.version = ANY (v.versions::int[]))
+			FROM pairs w
+			WHERE w.workflow_type = q.workflow_type AND w.priority = q.priority
+				AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 		) > 0
 	LIMIT $7
 	FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
-	` + v.due() + `
+	` + dueOfPairs + `
 	UNION ALL
 	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true,
 		(SELECT k.slot FROM limits k),
@@ -80,12 +79,11 @@ WITH ` + v.pauses + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 	FROM holders r
 	CROSS JOIN LATERAL (
 		SELECT w.initial
-		FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[]) AS w (workflow_type, priority, versions, initial)
+		FROM pairs w
 		WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority
 			AND (r.version IS NULL OR r.version = ANY (w.versions::int[]))
 		LIMIT 1
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + `
-SELECT t.now, (SELECT p.some OR p.keys FROM paused p), (SELECT k.limited FROM limits k),
-	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + v.result()
-}
+SELECT t.now, (SELECT k.limited FROM limits k),
+	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimedOfPairs

@@ -15,14 +15,14 @@ import (
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/text"
-	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A run that compensates is SLEEPING with a final outcome. No worker claims it. Each end of a child or of a
 // compensation makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its
 // parent.
 const compensatingRun = `
-SELECT q.task_queue, q.priority, q.outcome, q.tells, q.headers, (
+SELECT q.task_queue, q.priority, q.outcome, q.publishes, q.headers, (
 		SELECT count(*) FROM kagzi.workflow_runs c
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached
 			AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
@@ -77,14 +77,14 @@ RETURNING input`
 
 	compensationAwaited = `
 UPDATE kagzi.workflow_runs
-SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4
+SET wakeups_awaited = wakeups + $3, available_at = 'infinity', waiting_on = $4::jsonb
 WHERE run_id = $2 AND namespace_id = $1`
 
 	// The condition leaves out a run that another process has continued since: it waits, or is over.
 	compensationRefused = `
 WITH postponed AS (
 	UPDATE kagzi.workflow_runs
-	SET available_at = statement_timestamp() + $3::bigint * interval '1 microsecond', waiting_on = $4
+	SET available_at = statement_timestamp() + $3::bigint * interval '1 microsecond', waiting_on = $4::jsonb
 	WHERE run_id = $2 AND namespace_id = $1 AND status = 'SLEEPING' AND outcome IS NOT NULL
 		AND available_at < 'infinity'
 	RETURNING run_id
@@ -101,7 +101,7 @@ const refusedPause = 10 * time.Second
 
 // A refusedCompensation is the server's refusal of the next step of a run that compensates.
 type refusedCompensation struct {
-	on   string       // what the run waits for meanwhile
+	on   waits.Wait   // what the run waits for meanwhile
 	step registration // the compensation that cannot be started; zero if it is the run that cannot end
 	err  error
 }
@@ -128,7 +128,7 @@ func (s Ends) Compensate(ctx context.Context, id uuid.UUID) (out *CancelledRuns,
 		err = errors.Join(err, pg.Do(ctx, func(ctx context.Context) error {
 			why := text.Sanitize(text.OfError(refused.err), text.MaxError)
 			return pg.Ask(ctx, s.pool, compensationRefused, []any{
-				s.namespace, id, pg.Micros(refusedPause), refused.on,
+				s.namespace, id, pg.Micros(refusedPause), waitsJSON(waits.List{refused.on}),
 				refused.step.ID, refused.step.Attempt, why,
 			}, nil)
 		}))
@@ -142,7 +142,8 @@ func (s Ends) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out
 	run := NewRun{Parent: id}
 	var outcome FinalOutcome
 	var children int64
-	err := pg.AskRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome, &run.Tells,
+	err := pg.AskRow(ctx, tx, compensatingRun, []any{s.namespace, id}, &run.Queue, &run.Priority, &outcome,
+		&run.Publishes,
 		&run.Headers, &children)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -150,11 +151,11 @@ func (s Ends) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out
 	if err != nil {
 		return err
 	}
-	await := func(n int64, why string) error {
-		return pg.Ask(ctx, tx, compensationAwaited, []any{s.namespace, id, n, why}, nil)
+	await := func(n int64, on waits.Wait) error {
+		return pg.Ask(ctx, tx, compensationAwaited, []any{s.namespace, id, n, waitsJSON(waits.List{on})}, nil)
 	}
 	if children > 0 {
-		return await(children, "children")
+		return await(children, waits.Wait{Kind: waits.Children})
 	}
 	all, err := s.registrations(ctx, tx, id)
 	if err != nil {
@@ -162,16 +163,18 @@ func (s Ends) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out
 	}
 	var failed []error
 	for _, r := range all {
-		on := "compensation " + strings.TrimSuffix(r.ID, compensationSuffix)
+		on := waits.Wait{Kind: waits.Compensation, Name: strings.TrimSuffix(r.ID, compensationSuffix)}
 		switch {
 		case r.Status != Running:
 		case r.Run == nil:
 			if err = s.startCompensation(ctx, tx, run, r, out); pg.Refused(err) {
-				err = &refusedCompensation{on: on + "; " + clause.StartRefused, step: r, err: err}
+				on.Refused = "start"
+				err = &refusedCompensation{on: on, step: r, err: err}
 			}
 		case r.over():
 			if err = s.compensationEnded(ctx, tx, id, &r); pg.Refused(err) {
-				err = &refusedCompensation{on: on + "; " + clause.EndRefused, err: err}
+				on.Refused = "end"
+				err = &refusedCompensation{on: on, err: err}
 			}
 		}
 		switch {
@@ -184,7 +187,7 @@ func (s Ends) compensateLocked(ctx context.Context, tx pgx.Tx, id uuid.UUID, out
 		}
 	}
 	if err = s.endCompensated(ctx, tx, id, outcome, failed, out); pg.Refused(err) {
-		err = &refusedCompensation{on: clause.EndRefused, err: err}
+		err = &refusedCompensation{on: waits.Wait{Kind: waits.Compensation, Refused: "end"}, err: err}
 	}
 	return err
 }
@@ -232,17 +235,16 @@ func (s Ends) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r re
 	if err != nil {
 		return err
 	}
-	run.Queue, run.Priority = cmp.Or(c.Queue, run.Queue), cmp.Or(c.Priority, run.Priority)
-	run.Type, run.Version, run.Delay, run.Timeout = c.Type, c.Version, c.Delay, c.Timeout
-	run.RetryPolicy, run.Metadata, run.Input = c.RetryPolicy, c.Metadata, input
-	if run.Headers, err = mergeHeaders(run.Headers, c.Headers); err != nil {
+	c.Queue, c.Priority, c.Publishes = cmp.Or(c.Queue, run.Queue), cmp.Or(c.Priority, run.Priority), run.Publishes
+	if c.Headers, err = mergeHeaders(run.Headers, c.Headers); err != nil {
 		return err
 	}
+	run.Spec, run.Delay, run.Input = c.Spec, c.Delay, input
 	out.Due = append(out.Due, DueRun{run.RunID, run.Queue, run.Type, run.Version})
 	b := &pgx.Batch{}
 	b.Queue(insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run})...)
 	b.Queue(holdBesideParent, s.namespace, run.RunID, run.Parent)
-	if err := pg.Exchange(ctx, tx, pg.Untimed, b); err != nil || !run.Tells {
+	if err := pg.Exchange(ctx, tx, pg.Untimed, b); err != nil || !run.Publishes {
 		return err
 	}
 	due, err := s.publishRuns(ctx, tx, started, run.RunID)

@@ -16,7 +16,8 @@ func registering(r *ClaimedRun, step string, place int64, change ...func(*Record
 			Kind:   KindCompensation,
 			Output: []byte("hash of " + step), Position: place,
 		},
-		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &Compensation{Type: "undo", Input: []byte(step)},
+		Lease: r.Lease, Wake: -1, Worker: uuid.New(),
+		Compensation: &Compensation{Spec: Spec{Type: "undo"}, Input: []byte(step)},
 	}
 	for _, f := range change {
 		f(rec)
@@ -127,7 +128,8 @@ func mustDue(t *testing.T, s *Store) []uuid.UUID {
 // wantWaiting checks what a compensating run waits for.
 func wantWaiting(t *testing.T, s *Store, id uuid.UUID, what string) {
 	t.Helper()
-	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, available_at, wakeups_awaited > wakeups, waiting_on)
+	if got := one[string](t, s.pool, `SELECT concat_ws(' ', status, available_at, wakeups_awaited > wakeups,
+		waiting_on -> 0 ->> 'kind', waiting_on -> 0 ->> 'name')
 		FROM kagzi.workflow_runs WHERE run_id = $1`, id); got != "SLEEPING infinity t "+what {
 		t.Errorf("run %v: %s; want it to wait for %s", id, got, what)
 	}

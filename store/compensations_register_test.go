@@ -85,8 +85,12 @@ func TestCompensationStarts(t *testing.T) {
 	r := running(t, s, 1, withPriority(2))[0]
 	rec := registering(r, "a", 1)
 	rec.Compensation = &Compensation{
-		Queue: "other", Type: "undo", Version: 7, Priority: 4, Delay: time.Hour, Timeout: 2 * time.Hour,
-		RetryPolicy: []byte(`{"a": [1]}`), Metadata: []byte(`{"k": "it's"}`), Input: []byte{0, 0xff},
+		Spec: Spec{
+			Queue: "other", Type: "undo", Version: 7, Priority: 4, Timeout: 2 * time.Hour,
+			RetryPolicy: []byte(`{"a": [1]}`), Metadata: []byte(`{"k": "it's"}`),
+		},
+		Delay: time.Hour,
+		Input: []byte{0, 0xff},
 	}
 	flush(t, s, &Flush{Records: []*Record{rec}})
 	flushEnds(t, s, failing(r))

@@ -10,7 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// The last registered runs first, with what was registered last under its name, one after the other; then the run ends.
+// The last registered runs first, with its newest registration under its name, one after the other; then the run ends.
 func TestCompensateInOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -224,7 +224,7 @@ func TestEndOfACompensationSteps(t *testing.T) {
 	}
 }
 
-// A run that no transaction has stepped is found, the longest due first; what waits is not.
+// A run that no transaction has stepped is found, the longest due first; one that waits is not.
 func TestDueCompensations(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,7 +15,6 @@ import (
 type conn struct {
 	pool      *pgxpool.Pool
 	namespace string
-	pauses    atomic.Bool // whether the last claim saw that something is paused
 }
 
 // change runs f in tx, or in a transaction of its own, which is repeated while that may help.

@@ -49,15 +49,3 @@ func (s *conn) lockConsumer(ctx context.Context, tx pgx.Tx, run uuid.UUID) (c co
 
 const adoptRun = `UPDATE kagzi.consumers x SET run_id = $3, noticed_at = NULL WHERE x.consumer = $2
 	AND x.namespace_id = $1`
-
-const keepConsumersOfKey = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = $2 AND x.namespace_id = $1
-	ORDER BY x.consumer FOR KEY SHARE`
-
-// keepConsumers locks the consumers of a group, whose pause tx changes: no claim pauses it because a run has failed.
-// Runs end nevertheless.
-func (s *conn) keepConsumers(ctx context.Context, tx pgx.Tx, key Key) error {
-	if !key.Group {
-		return nil
-	}
-	return pg.Ask(ctx, tx, keepConsumersOfKey, []any{s.namespace, key.Name}, nil)
-}

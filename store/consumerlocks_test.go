@@ -61,7 +61,7 @@ func TestClaimsDoNotWaitForChangesOfConsumers(t *testing.T) {
 			case "Pause":
 				_, err = s.Pauses.Pause(t.Context(), tx, Pause{Key: runs[0].Key})
 			case "Unpause":
-				_, err = s.Pauses.Unpause(t.Context(), tx, Pause{Key: runs[0].Key}, 0)
+				_, err = s.Pauses.Unpause(t.Context(), tx, Pause{Key: runs[0].Key})
 			case "Resume":
 				_, err = s.Runs.Resume(t.Context(), tx, runs[0].RunID, Why{})
 			case "Restart":
@@ -165,7 +165,7 @@ func TestConsumerWhoseFailedRunIsDeleted(t *testing.T) {
 			look(t, s)
 			mustNotRun(t, s, "c")
 			if what != "completed" {
-				unpause(t, s, Pause{Key: r.Key}, 0)
+				unpause(t, s, Pause{Key: r.Key})
 				mustRun(t, s, "c")
 			}
 		})
@@ -188,7 +188,7 @@ func TestRestartOfConsumerRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unpause(t, s, Pause{Key: r.Key}, 0)
+	unpause(t, s, Pause{Key: r.Key})
 	next := mustRun(t, s, "c")
 	completes(t, s, next, "state", time.Time{}, consumption(peek(t, s, "c", "a"), "a", "1"))
 	if got := eventIDs(peek(t, s, "c", "a")); len(got) != 0 {

@@ -15,40 +15,31 @@ import (
 const unsettledPause = 200 * time.Millisecond
 
 // startConsumers starts runs of the consumers of the keys $2, which the claim has locked. It starts one for each
-// consumer (due) that has no active run, and whose time has come, or for which there is an event that it has not looked
-// at. $3 are IDs for them. So at most one claim at a time decides about a consumer, and it sees the end of its last
-// run.
-//
+// consumer (due) that has no active run, whose time has come, or for which there is a new event. $3 are their IDs.
 // Only events count that readers can see ($4 to $6 are the answer of publishers). The run's turn among the runs of its
 // key is that of its oldest event.
 //
-// A run that ended without success is followed by another one after least_wake, or pauses the key (stops). Once an
-// operator ends the pause, the next run is due. The claim notes the failure (noticed_at), so that it does not pause the
-// key again. Until then retention may have deleted the run (gone), of which noticed_at does not say that it has
-// completed.
+// A run that ended without success is followed by another one after least_wake, or pauses the key (stops).
 //
-// The claim waits for no application's transaction that changes a consumer: it leaves that consumer out (locked), and
-// looks again soon.
-//
-// It leaves out the consumers $8, or with $9 all others: see FindRefused.
-//
-// The key's consumers_at says when to look next (keys). No claim looks at it when a run of the consumer ends that began
-// under another key, before the consumer got this one. It is written by ON CONFLICT, as claimKeys writes places.
+// It leaves out the consumers $8, or with $9 all others: see FindRefused. doc_consumers.go explains consumers that it
+// leaves out because they are locked, and looks (consumers_at).
 const startConsumers = `
 WITH states AS MATERIALIZED (
 	SELECT f.*, f.failed AND f.pause_on_failure AND NOT f.noticed AND NOT f.left_out AS stops,
 		LEAST(f.wake_at, CASE WHEN f.gone OR f.failed AND f.pause_on_failure THEN f.now WHEN f.ended
 			THEN f.finished_at + f.least_wake END) AS due_at
 	FROM (
-		SELECT x.*, (x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now, r.finished_at,
+		SELECT x.*, x.consumer AS workflow_type, ''::text AS key_scope, false AS publishes, NULL::int AS version,
+			NULL::jsonb AS headers, (x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now,
+			r.finished_at,
 			r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
 			x.run_id IS NOT NULL AND r.run_id IS NULL AND coalesce(x.noticed_at < 'infinity', true) AS gone,
 				r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended,
 				coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at,
 				false) AS noticed, (
-				SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = ''
-					AND p.namespace_id = $1
-			) > 0 AS paused
+				SELECT k.paused_at FROM kagzi.run_keys k WHERE k.key_scope = '' AND k.run_key = x.run_key
+					AND k.namespace_id = $1
+			) IS NOT NULL AS paused
 		FROM unnest($2::text[]) AS u (run_key)
 		CROSS JOIN LATERAL (SELECT f.* FROM kagzi.consumers f WHERE f.run_key = u.run_key
 			AND f.namespace_id = $1 OFFSET 0) x
@@ -93,20 +84,17 @@ WITH states AS MATERIALIZED (
 		SELECT x.consumer FROM kagzi.consumers x WHERE x.consumer = u.consumer AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
 	) f
-), started AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, task_queue, workflow_type, priority, status,
-		available_at, deadline_at, retry_policy, metadata,
-		timeout, created_at, input, run_key, key_scope)
-	SELECT due.new_id, $1, ` + runOfConsumer + `due.consumer, due.task_queue, due.consumer, due.priority, 'PENDING',
-		LEAST(due.since, due.now), due.now + due.timeout, due.retry_policy, due.metadata,
-		due.timeout, due.now, coalesce(due.state, ''), due.run_key, ''
+), starts AS MATERIALIZED (
+	SELECT ` + keptColumns + `, due.priority, due.metadata, due.headers, due.version, due.new_id AS run_id,
+		` + runOfConsumer + `due.consumer AS external_id, NULL::bytea AS input_hash, coalesce(due.state, '') AS input,
+		LEAST(due.since, due.now) AS available_at, due.now, ` + noParent + `, ` + noOrigin + `, ` + noSchedule + `,
+		` + noClaim + `
 	FROM due
 	JOIN locked ON locked.consumer = due.consumer
 	WHERE due.since IS NOT NULL AND due.new_id IS NOT NULL
-	ON CONFLICT DO NOTHING
-	RETURNING run_id
+), ` + insertStarts + `
 ), starting AS MATERIALIZED (
-	SELECT due.* FROM due JOIN started ON started.run_id = due.new_id
+	SELECT due.* FROM due JOIN inserted ON inserted.run_id = due.new_id
 ), begun AS (
 	UPDATE kagzi.consumers x
 	SET run_id = starting.new_id, wake_at = NULL, noticed_at = NULL
@@ -124,15 +112,6 @@ WITH states AS MATERIALIZED (
 	FROM states
 	JOIN locked ON locked.consumer = states.consumer
 	WHERE states.stops AND x.consumer = states.consumer AND x.namespace_id = $1
-), stopped AS (
-	INSERT INTO kagzi.pauses (namespace_id, run_key, key_scope, reason, actor, paused_at)
-	SELECT DISTINCT ON (states.run_key) $1, states.run_key, '',
-		'run ' || states.run_id || ' of consumer ' || states.consumer || ' failed', 'kagzi', states.now
-	FROM states
-	JOIN locked ON locked.consumer = states.consumer
-	WHERE states.stops
-	ORDER BY states.run_key, states.consumer
-	ON CONFLICT (run_key, key_scope, task_queue, workflow_type, namespace_id) DO NOTHING
 ), keys AS MATERIALIZED (
 	SELECT u.run_key, CASE WHEN count(*) FILTER (WHERE states.consumer IS NOT NULL) > 0 THEN coalesce(min(CASE
 			WHEN states.left_out OR states.active AND states.moved THEN states.now + interval '5 seconds'
@@ -143,7 +122,8 @@ WITH states AS MATERIALIZED (
 				THEN LEAST(states.due_at, states.now + LEAST(GREATEST($7::bigint * interval '1 microsecond',
 				(states.now - due.unsettled) / 2), interval '5 seconds'))
 			ELSE states.due_at
-		END), 'infinity') END AS consumers_at
+		END), 'infinity') END AS consumers_at, min('run ' || states.run_id || ' of consumer ' || states.consumer
+			|| ' failed') FILTER (WHERE states.stops AND locked.consumer IS NOT NULL) AS failed
 	FROM unnest($2::text[]) AS u (run_key)
 	LEFT JOIN states ON states.run_key = u.run_key
 	LEFT JOIN due ON due.consumer = states.consumer
@@ -151,10 +131,16 @@ WITH states AS MATERIALIZED (
 	LEFT JOIN locked ON locked.consumer = states.consumer
 	GROUP BY u.run_key
 )
-INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
-SELECT '', keys.run_key, $1, 'infinity', keys.consumers_at FROM keys
-ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at
-	WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at`
+INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at, paused_at, pause_reason,
+	pause_actor)
+SELECT '', keys.run_key, $1, 'infinity', keys.consumers_at, CASE WHEN keys.failed IS NOT NULL THEN now() END,
+	keys.failed, CASE WHEN keys.failed IS NOT NULL THEN 'kagzi' END
+FROM keys
+ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at,
+	paused_at = coalesce(x.paused_at, excluded.paused_at),
+	pause_reason = CASE WHEN x.paused_at IS NULL THEN excluded.pause_reason ELSE x.pause_reason END,
+	pause_actor = CASE WHEN x.paused_at IS NULL THEN excluded.pause_actor ELSE x.pause_actor END
+	WHERE x.consumers_at IS DISTINCT FROM excluded.consumers_at OR excluded.paused_at IS NOT NULL`
 
 // consumersStarted is how many runs of consumers a claim starts at most, more than its keys.
 const consumersStarted = 16

@@ -273,12 +273,10 @@ WITH overdue AS MATERIALIZED (
 	) > 0) AND (
 		SELECT count(*) FROM kagzi.workflow_runs r
 		WHERE r.run_id = x.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-	) = 0 AND (
-		SELECT count(*) FROM kagzi.pauses p WHERE p.run_key = x.run_key AND p.key_scope = '' AND p.namespace_id = $1
 	) = 0 AND coalesce((
-		SELECT k.available_at FROM kagzi.run_keys k WHERE k.key_scope = '' AND k.run_key = x.run_key
-			AND k.namespace_id = $1
-	), 'infinity') = 'infinity'
+		SELECT k.available_at = 'infinity' AND k.paused_at IS NULL FROM kagzi.run_keys k WHERE k.key_scope = ''
+			AND k.run_key = x.run_key AND k.namespace_id = $1
+	), true)
 	ORDER BY x.consumer
 	LIMIT $2
 ), ` + insertChanges + ` (SELECT overdue.run_key, '' AS key_scope FROM overdue) k

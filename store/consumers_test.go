@@ -402,7 +402,7 @@ func TestConsumerAfterAPause(t *testing.T) {
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`); n != 0 {
 		t.Fatal("a key is in the line although everything is paused")
 	}
-	if _, err := s.Pauses.Unpause(t.Context(), nil, Pause{}, 0); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, Pause{}); err != nil {
 		t.Fatal(err)
 	}
 	mustNotRun(t, s, "c")
@@ -502,7 +502,7 @@ func TestRecheckConsumers(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.consumers SET wake_at = now() WHERE consumer = 'd'`)
 	pause(t, s, Pause{Key: Key{Name: OwnGroup("d"), Group: true}})
 	rechecks()
-	if _, err := s.Pauses.Unpause(t.Context(), nil, Pause{Key: Key{Name: OwnGroup("d"), Group: true}}, 0); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, Pause{Key: Key{Name: OwnGroup("d"), Group: true}}); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
@@ -510,7 +510,7 @@ func TestRecheckConsumers(t *testing.T) {
 	mustRun(t, s, "d")
 }
 
-// A run that reads nothing has looked at what was there when it started.
+// A run that reads nothing has looked at the events that were there when it started.
 func TestConsumerThatDoesNotPeek(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -587,7 +587,7 @@ func TestPeekBehindAPublisher(t *testing.T) {
 	if err != nil || !slices.Equal(eventIDs(p), []string{"1", "2"}) || p.More {
 		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)
 	}
-	exec(t, tx, "COMMIT")
+	commit(t, tx)
 	if p, err = s.Consumers.Peek(t.Context(), "c", "a", 3, 1<<20, nil); err != nil ||
 		!slices.Equal(eventIDs(p), []string{"1", "2", "open"}) || !p.More {
 		t.Errorf("peeked %v, more: %t, %v", eventIDs(p), p.More, err)

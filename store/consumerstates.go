@@ -14,7 +14,7 @@ import (
 // The range of an event that readers can see begins behind the event before it that is not consumed, as in peekEvents:
 // no event will appear between them. That of another event ($5 is the answer of settledEvents) is the event alone.
 //
-// The end of a run may change the subscription after l has read it. That only adds to what is consumed, so the range
+// The end of a run may change the subscription after l has read it. That only adds consumed ranges, so the range
 // stays right, and the UPDATE adds it to the row's newest version.
 const skipEvent = `
 WITH subscription AS MATERIALIZED (
@@ -53,7 +53,7 @@ const lockConsumerRow = `SELECT x.consumer FROM kagzi.consumers x WHERE x.consum
 	FOR UPDATE`
 
 // SkipEvent makes the event one that the consumer has consumed; it may be so already. A run's end does the same with
-// other events: both only add ranges to what is consumed. It returns ErrNoConsumer if the consumer has never had the
+// other events: both only add consumed ranges. It returns ErrNoConsumer if the consumer has never had the
 // topic, and ErrNoEvent.
 func (s Consumers) SkipEvent(ctx context.Context, tx pgx.Tx, consumer, topic, id string, why Why) error {
 	entry := NewEntry(ActionSkipped, OnConsumer, consumer, why)

@@ -95,7 +95,7 @@ func TestSkipEventBehindAPublisher(t *testing.T) {
 	publishIn(t, s, tx, named("a", "first")...)
 	publishes(t, s, named("a", "second")...)
 	skip(t, s, "c", "a", "second")
-	exec(t, tx, "COMMIT")
+	commit(t, tx)
 	if got := eventIDs(peek(t, s, "c", "a")); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("pending %v", got)
 	}
@@ -144,7 +144,7 @@ func TestSkipEventRacesWithARun(t *testing.T) {
 				if err := second(ctx); err != nil {
 					t.Error(err)
 				}
-			}, func() { exec(t, tx, "COMMIT") })
+			}, func() { commit(t, tx) })
 			if got := eventIDs(peek(t, s, "c", "a")); !slices.Equal(got, []string{"4"}) {
 				t.Errorf("pending %v, want the last", got)
 			}

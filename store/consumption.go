@@ -49,7 +49,7 @@ WHERE g.place <= $4 AND g.bytes - g.size < $5`
 
 // A Peek is what a consumer can read of a topic.
 type Peek struct {
-	Settled int64 // what was published up to this position can be read
+	Settled int64 // all events up to this position can be read
 	More    bool  // there are, or may be, more events behind the last one
 	Events  []PendingEvent
 }

@@ -61,9 +61,9 @@ FOR UPDATE SKIP LOCKED`
 // out a run if another transaction has locked it, its parent or a run below it, and ends none while another coordinator
 // ends some.
 //
-// more tells the caller to call it again with o. It may be true after an error about single runs, too: the next batch
-// is smaller, and a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone,
-// more is false, and the rest waits for another pass.
+// more tells the caller to call it again with o, also after an error about single runs: the next batch is smaller, and
+// a run that fails in a batch of one is left out, and its error returned. If many in a row fail alone, more is false,
+// and the rest waits for another pass.
 func (s Ends) EndOverdue(ctx context.Context, o *Overdue) (out *CancelledRuns, more bool, err error) {
 	limit, read := max(1, overdueBatch>>o.halvings), 0
 	var last overdueRun

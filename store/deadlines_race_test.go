@@ -62,7 +62,7 @@ func TestOverdueRunsAtTheSameTime(t *testing.T) {
 		}
 	})
 	all.Wait()
-	endOverdueRuns(t, s) // what was locked
+	endOverdueRuns(t, s) // the locked ones
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id IS NOT NULL
 		AND finished_at IS NULL`); n > 0 {
 		t.Errorf("%d runs have not ended", n)

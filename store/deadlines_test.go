@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 const grace = time.Minute
@@ -291,7 +292,7 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
 	rows := campaign.Size(15_000, 50_000)
-	exec(t, s.pool, loadRuns, rows)
+	exec(t, s.pool, plans.LoadRuns, rows)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET deadline_at = now() + interval '1 hour' WHERE status = 'SLEEPING'`)
 	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status,
 		available_at, deadline_at)
@@ -302,11 +303,12 @@ func TestOverdueLookReadsLittle(t *testing.T) {
 	pass(t, s, 2*grace, late...)
 	conn := dbtest.Connect(t, s.pool.Config().ConnString())
 	for _, want := range []struct{ rows, buffers int }{{10, 60}, {0, 30}} {
-		p := explain(t, prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns, s.namespace,
+		p := plans.Explain(t, plans.Prepared(t, conn), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", overdueRuns,
+			s.namespace,
 			time.Time{}, uuid.Nil, pg.Micros(grace), overdueBatch)
-		if p.maxRows("workflow_runs") > float64(want.rows) || p.buffers() > want.buffers {
+		if p.MaxRows("workflow_runs") > float64(want.rows) || p.Buffers() > want.buffers {
 			t.Errorf("with %d runs that are late the query reads %v rows and %d buffers\n%s", want.rows,
-				p.maxRows("workflow_runs"), p.buffers(), p.text)
+				p.MaxRows("workflow_runs"), p.Buffers(), p.Text)
 		}
 		exec(t, conn, `ROLLBACK`)
 		endOverdueRuns(t, s)

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func mustDelete(t *testing.T, s *Store, id uuid.UUID) []uuid.UUID {
@@ -185,7 +186,7 @@ func TestDeleteInSeveralTransactions(t *testing.T) {
 			context.Canceled) {
 			t.Fatal(err)
 		}
-		if row := readRow(t, s.pool, id); row.WaitingOn == nil || *row.WaitingOn != clause.BeingDeleted {
+		if row := readRow(t, s.pool, id); row.WaitingOn == nil || *row.WaitingOn != string(waits.Deletion) {
 			t.Fatalf("row %+v", row)
 		}
 		if left := rowsOf(t, s, id); left != "1 5000 1 2" {
@@ -234,7 +235,7 @@ func finishDeletions(t *testing.T, s *Store, ids ...uuid.UUID) {
 	}
 }
 
-// A coordinator finds only what is marked, page by page, and does not wait for a run that another transaction has
+// A coordinator finds only marked runs, page by page, and does not wait for a run that another transaction has
 // locked.
 func TestMarkedRuns(t *testing.T) {
 	t.Parallel()

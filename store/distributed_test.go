@@ -17,12 +17,12 @@ import (
 // notDistributed are the statements that need not run on distributed tables, and why.
 var notDistributed = map[string]string{
 	"activeQueues":           "ownQueues takes its place where tables may be distributed",
-	"routeCounts":            "ownRouteCounts takes its place",
-	"listParts":              "ownListParts takes its place",
+	"routes":                 "ownRoutes takes its place",
 	"newestRuns":             "ownNewestRuns takes its place",
-	"partHolder":             "partitions have events of all namespaces; topics are not for distributed tables",
-	"topicsWithoutConsumers": "as topicStates",
-	"topicStates":            "it finds topics among those of all namespaces; topics are not for distributed tables",
+	"partHolder":             "spreadPartHolder takes its place",
+	"spreadPartHolder":       "partitions have events of all namespaces, so each server searches its own",
+	"topicsWithoutConsumers": "ownTopicsWithoutConsumers takes its place",
+	"topicStates":            "ownTopicStates takes its place",
 }
 
 func TestEveryStatementBearsDistribution(t *testing.T) {
@@ -90,8 +90,8 @@ func TestDistributionRules(t *testing.T) {
 			"WHERE: timestamptz_mi_interval() is stable, and its argument a column",
 		},
 		{
-			"a time becomes text", runs + `waiting_on = r.available_at::text` + mine,
-			"SET waiting_on: timestamptz_out() is stable, and its argument a column",
+			"a time becomes text", runs + `error = r.available_at::text` + mine,
+			"SET error: timestamptz_out() is stable, and its argument a column",
 		},
 		{
 			"a UUID is appended to a text", runs + `error = $3::text || r.parent_run_id` + mine,
@@ -150,6 +150,28 @@ func TestDistributionRules(t *testing.T) {
 		{"the server's start", `SELECT w.server_start = pg_postmaster_start_time() FROM kagzi.workers w
 			WHERE w.namespace_id = $1`, "pg_postmaster_start_time is of the server"},
 		{"the server's process", runs + `attempts = pg_backend_pid()` + mine, "pg_backend_pid is of the server"},
+
+		{
+			"a ctid", `WITH l AS MATERIALIZED (SELECT q.ctid AS place FROM kagzi.workflow_runs q WHERE q.run_id = $2
+			AND q.namespace_id = $1) ` + runs + `attempts = 1 FROM l WHERE r.ctid = l.place AND r.namespace_id = $1`,
+			"WHERE: a row is found by its ctid",
+		},
+		{
+			"a recursive CTE beside an insert",
+			`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT n.i + 1 FROM n WHERE n.i < 9),
+			k AS (INSERT INTO kagzi.signals (run_id, namespace_id) SELECT $2, $1 FROM n) SELECT 1`,
+			"WITH RECURSIVE stands in a statement that changes rows",
+		},
+		{"a column of type void", `WITH l AS MATERIALIZED (SELECT pg_advisory_xact_lock(1) AS locked) SELECT count(*)
+			FROM l CROSS JOIN kagzi.signals s WHERE s.namespace_id = $1`, "locked has the type void"},
+		{"a CTE in a conflict", `WITH l AS MATERIALIZED (SELECT $3::int AS n)
+			INSERT INTO kagzi.signals AS s (run_id, name, sequence, namespace_id, signal_id) VALUES ($2, '', 1, $1, '')
+			ON CONFLICT (run_id, name, sequence, namespace_id) DO UPDATE SET sequence = excluded.sequence
+			WHERE s.sequence < (SELECT l.n FROM l)`, "ON CONFLICT has a sub-select"},
+		{"an argument in a conflict", `INSERT INTO kagzi.signals AS s (run_id, name, sequence, namespace_id, signal_id)
+			SELECT u.run_id, '', 1, $1, '' FROM unnest($2::uuid[]) AS u (run_id)
+			ON CONFLICT (run_id, name, sequence, namespace_id) DO UPDATE SET sequence = excluded.sequence
+			WHERE NOT $3::bool`, "ON CONFLICT has an argument"},
 
 		{"times are computed in a CTE", `
 			WITH l AS MATERIALIZED (SELECT q.run_id,

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +21,11 @@ const (
 	valueName = ": write $1 for it in VALUES or the SELECT"
 	asText    = " (a text is appended to a text alone: cast the other one, ::text)"
 	apart     = ", wherever those are: read it by a statement of its own, and compare in Go"
+	byKey     = ": join by the primary key"
+	twoSteps  = ": read the keys by a statement of their own, and insert with unnest"
+	castText  = ": cast it, ::text"
+	twoForms  = ": write a statement for each case"
+	noSelect  = ": compare excluded's columns with those of the row"
 )
 
 // instead returns how to rewrite a call of a stable function.
@@ -56,6 +62,9 @@ func (s *scope) table(n string) *treeNode {
 func (c *catalog) wrong(statement *treeNode) []string {
 	r := &rules{catalog: c}
 	r.query(statement, nil)
+	if r.changes && r.recursive {
+		r.add("WITH RECURSIVE stands in a statement that changes rows%s", twoSteps)
+	}
 	if r.ours {
 		for _, name := range r.state {
 			r.add("%s is of the server that has the rows%s", name, apart)
@@ -70,6 +79,8 @@ type rules struct {
 	found []string // messages
 	ours  bool     // the statement reads or writes a table of ours
 	state []string // the server state that the statement reads, see serverState
+
+	changes, recursive bool // the statement changes rows; it has a recursive CTE
 }
 
 func (r *rules) add(format string, args ...any) {
@@ -80,9 +91,16 @@ func (r *rules) add(format string, args ...any) {
 func (r *rules) query(q *treeNode, outer *scope) {
 	s := &scope{q, outer}
 	r.namespaces(s)
+	r.recursive = r.recursive || q.text("hasRecursive") == "true"
 	command := q.text("commandType")
 	if command == cmdUpdate || command == cmdDelete || command == cmdInsert {
+		r.changes = true
 		r.modifies(s, command)
+	}
+	for _, e := range q.list("targetList") {
+		if outer != nil && typeOf(e.node("expr")) == voidType {
+			r.add("%s has the type void%s", cmp.Or(e.text("resname"), "a column"), castText)
+		}
 	}
 	var each func(n *treeNode)
 	each = func(n *treeNode) {
@@ -100,6 +118,12 @@ func (r *rules) query(q *treeNode, outer *scope) {
 	q.children(each)
 }
 
+// The server's number for a type, and for the first column that each row has.
+const (
+	voidType   = "2278"
+	ctidColumn = "-1"
+)
+
 // The server's numbers for the kinds of statements.
 const (
 	cmdUpdate = "2"
@@ -115,7 +139,11 @@ func (r *rules) modifies(s *scope, command string) {
 		for _, e := range q.list("targetList") {
 			r.computed("SET "+target.columns[e.text("resno")], e.node("expr"), s)
 		}
-		r.computed("WHERE", q.node("jointree").node("quals"), s)
+		quals := q.node("jointree").node("quals")
+		r.computed("WHERE", quals, s)
+		if r.has(quals, s, func(n *treeNode) bool { return n.kind == "VAR" && n.text("varattno") == ctidColumn }) {
+			r.add("WHERE: a row is found by its ctid%s", byKey)
+		}
 	}
 	for _, e := range q.list("returningList") {
 		r.mutable("RETURNING", "", e.node("expr"), s)
@@ -125,6 +153,12 @@ func (r *rules) modifies(s *scope, command string) {
 			r.mutable("DO UPDATE SET "+target.columns[e.text("resno")], "", e.node("expr"), s)
 		}
 		r.mutable("DO UPDATE WHERE", "", conflict.node("onConflictWhere"), s)
+		if r.has(conflict, s, func(n *treeNode) bool { return n.kind == "QUERY" }) {
+			r.add("ON CONFLICT has a sub-select%s", noSelect)
+		}
+		if r.has(conflict, s, func(n *treeNode) bool { return n.kind == "PARAM" }) {
+			r.add("ON CONFLICT has an argument%s", twoForms)
+		}
 	}
 }
 
@@ -172,9 +206,14 @@ func (r *rules) mutable(where, why string, n *treeNode, s *scope) {
 	})
 }
 
-func (r *rules) hasColumn(n *treeNode, s *scope) (has bool) {
+func (r *rules) hasColumn(n *treeNode, s *scope) bool {
+	return r.has(n, s, func(n *treeNode) bool { return n.kind == "VAR" })
+}
+
+// has reports whether is holds for a node of n that is not in a sub-select, or for the sub-select.
+func (r *rules) has(n *treeNode, s *scope, is func(*treeNode) bool) (has bool) {
 	r.each(n, s, func(n *treeNode, _ *scope) bool {
-		has = has || n.kind == "VAR"
+		has = has || is(n)
 		return n.kind != "QUERY"
 	})
 	return has

@@ -12,9 +12,18 @@
 //   - A claim does not wait for the disk. If a crash of the server loses a claim, it has lost all records made under it
 //     as well, because these come later in the log. Records, suspensions and ends wait for the disk. So do claims under
 //     limits: see doc_keys.go.
+//   - A lease ends at most three seconds after the run's deadline: the holder has that long to end the run. A lease
+//     taken after the deadline has the usual length.
+//   - A due row that is still RUNNING belongs to a dead worker: the claim counts a recovery. From the third one on, the
+//     run waits first (set_back), and only those recoveries count under whose lease it had begun: see BeginSuspect.
+//     Runs that are set back together come back together, because a worker executes them in groups. One with a key
+//     leaves a change: it may have given up a slot.
+//   - A run that may kill its workers, or whose history could not be read, comes without its input.
+//   - The index has an entry for each earlier available_at of a row until VACUUM removes it, and VACUUM keeps it while
+//     a snapshot is older. A search would read all of these entries, so each is bounded: that of due rows by since,
+//     that of the next due row by a time ahead.
 //   - All or nothing: the answer has all that a lease has committed, or a search for the lease finds it. A claim
-//     returns runs or an error, never both, and never a part of the runs. A claim that meets a pause in its second
-//     round trip, whose batch has the commit, keeps the runs that the first has taken.
+//     returns runs or an error, never both, and never a part of the runs.
 //
 // # Giving a run back
 //
@@ -36,15 +45,15 @@
 //
 //   - ResolveClaim finds the runs of a lease whose answer was lost.
 //   - FindRefused finds the run that the database refuses. A constraint or trigger of the application may refuse the
-//     change of one run, and with it the statement for many. FindRefused tries the claim for parts of what it may take,
-//     in transactions that it rolls back, down to single runs and consumers. It writes nothing, because the database
-//     may refuse any change of such a row.
+//     change of one run, and with it the statement for many. FindRefused writes what the claim would write to
+//     parts of what it may take, in transactions that it rolls back, down to single runs and consumers. It leaves no
+//     mark, because the database may refuse any change of such a row.
 //   - LeasesGiven finds strays: runs that are RUNNING under a worker which does not execute them. The ends of the
 //     leases that a worker gave in some time are in a known part of the claim's index. The search reads the runs of all
 //     workers that were claimed, or extended their leases, in that time, and those that become due a lease later. The
 //     table does not say when a lease was given that ends with its run's deadline. So such runs are read from the index
 //     of deadlines, up to a thousand of the nearest, and count once searches have found them for 25 s.
 //
-// Tests: TestClaimAfterALostAnswer, TestClaimThatCommitsAfterItWasResolved, TestClaimMeetsAPause,
+// Tests: TestClaimAfterALostAnswer, TestClaimThatCommitsAfterItWasResolved, TestPauseDuringAClaim,
 // TestClaimBesideAForeignBacklog, TestRefusedConsumerHoldsUpNoOther.
 package store

@@ -20,15 +20,18 @@
 // No wake-up is lost. A claim sees an event that commits before its snapshot. An event that commits later has left a
 // change that the claim did not see, so another claim looks. While a run is active, looks find nothing, but a look
 // follows its end: the worker's next claim looks at the key, and if the worker dies, the coordinator leaves changes of
-// all keys with consumers. Events behind an open publisher make a place in the line, because a rollback of the
-// publisher writes nothing. One gap remains: a subscription that is stored while a publisher's statement is under way,
-// which does not see it. The coordinator rechecks all consumers each minute.
+// all keys with consumers. The column consumers_at of the key says when to look next. One end is followed by no look:
+// that of a run which began under another key, before the consumer got this one. Events behind an open publisher make a
+// place in the line, because a rollback of the publisher writes nothing. One gap remains: a subscription that is stored
+// while a publisher's statement is under way, which does not see it. The coordinator rechecks all consumers each
+// minute.
 //
 // No consumer spins. The start of a run sets looked_at to the last position that readers can see then. The end of a run
 // that completes sets it to the last position that its last Peek could see. If the run consumed something and there are
 // more events, it sets it behind the last event that the run saw. So a run that consumes nothing is followed by another
 // one only for a new event, or at its time. A run that ended otherwise is followed by one after least_wake, or it
-// pauses the key.
+// pauses the key. The look that pauses it notes the failure (noticed_at), so that another one does not pause the key
+// again. Once an operator ends the pause, the next run is due.
 //
 // The end is one transaction. State, consumed events, next time and the run's COMPLETED commit together. Two statements
 // are fenced by the run's lease and by consumers.run_id: a run that the consumer has left behind changes nothing. They
@@ -39,9 +42,9 @@
 // pending event is one number (position). A peek reads the gaps between the ranges, however many events they span.
 //
 // No claim waits for an application's transaction. Trigger, DeleteConsumer, and a Resume or Restart of the consumer's
-// run lock the consumer's row until their transaction ends. Pause and Unpause of its group do so with FOR KEY SHARE. A
-// claim leaves out a consumer whose row it cannot lock, and looks again soon. A flush that has waited leaves out the
-// end of its run.
+// run lock the consumer's row until their transaction ends. Pause and Unpause of its group lock the row of the key. A
+// claim leaves out a consumer, or a key, whose row it cannot lock, and looks again soon. A flush that has waited leaves
+// out the end of its run.
 //
 // A run that is restarted or forked under the consumer's ID takes the place of the last one, unless that has completed.
 // Retention may delete a run that ended without success before the next look. The column noticed_at, which is infinity

@@ -37,7 +37,9 @@
 //
 // Each transaction that may let a run of a key start inserts a row in key_changes. The insert waits for no lock and
 // holds none, however long the application's transaction stays open. A claim deletes the change only under the key's
-// lock, and looks at the key in a later statement. If the key is locked, the change stays.
+// lock, and looks at the key in a later statement: that one sees what the change is about, which is committed. If the
+// key is locked, the change stays. A key that stands in the line already is not looked at for its change: the claim
+// that takes it from there sees the same.
 //
 // A run's end writes no change, because the worker that writes most ends claims next, and keeps the key for that claim.
 // Three cases remain:

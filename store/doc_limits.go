@@ -1,56 +1,67 @@
 // # Limits on steps
 //
-// A limit bounds how many steps execute at once (slots), or how many begin in a time (tokens), over all workers. A
-// place is a row of limit_places: a step that waits, or that holds a slot. A step that is granted a token at once, of a
-// limit without slots, needs no place.
+// A limit bounds how many steps execute at once (slots), or how many begin in a time (tokens), over all workers. A slot
+// or a token goes only to a step that could begin now: it is in a worker's memory, or its run is not paused, its key
+// has a slot for it and a live worker has code for it. Such steps begin in the order in which they asked.
 //
-//	stepCall.acquire          limits.Line (per limit and session)     Postgres
-//	  ├─ ask ──────────────────►│ batcher: asks, leaves, yields ───────►│ 1. lock the limit's row
-//	  │                         │                                       │ 2. delete the places of those that leave
-//	  │                         │                                       │ 3. take back the slots of the dead
-//	  │◄── granted, at ─────────┤◄──────────────────────────────────────┤ 4. count, give slots and tokens, call runs
-//	  ├─ at most 200 ms: wait in memory ──► call function ──► leave
-//	  └─ longer: wait; the run is suspended, its place stays ──► time, or call ──► claim ──► ask again
+// A place is a row of limit_places. A step that is granted a token at once, of a limit without slots, needs none.
 //
-// Slots are counted and not kept in a counter. A place with a lease is a slot. It counts while the run is RUNNING under
-// that lease, and for 10 s after the end of the run, because the function may not have returned yet. So the slot of a
-// dead worker is free as soon as its run is claimed, and no process needs to give it back. The lock comes in a
-// statement of its own, because the count must see what other transactions took before. Only this transaction adds
-// slots.
+//	     no room               its turn, and it is elsewhere
+//	ask ─────────► WAITING ──────────────────────────────────► CALLED, and its run is woken
+//	 │              │   ▲  ▲                                     │        │
+//	 │ room    turn │   │  └────────────────── asks, no room ────┘        │ asks, room
+//	 │              ▼   │ yields, or its lease is lost                    │
+//	 └────────────► RUNNING, it has a slot ◄──────────────────────────────┘
+//	                │ leaves, or 10 s after the end of its run
+//	                ▼
 //
-// Slots have one line, ordered by place. The transaction that frees a slot calls the run of the first place: it adds to
-// the run's wakeups, as a message does, so a run that is being suspended misses no call. If an execution learns of a
-// call while it waits for an answer, it asks again after it, because the answer may be the older of the two. The slot
-// is kept for the called run for a second. A called run with a key leaves a change, because it waits for a slot of its
-// key. Places of steps in the session's own memory are served directly. Run rows are locked with SKIP LOCKED; if one is
-// locked, the session serves the limit again soon.
+// A service of a limit is one transaction of two round trips. The first one locks the limit's row, deletes the places
+// of the steps that leave, takes back those of the dead, and reads the steps that ask and the head of the line. Package
+// store then decides (limitLine.serve), and the second one writes that.
 //
-// Tokens go to steps that are in memory. The column next_at is the time of the next token. A step that would wait
-// longer than 200 ms gets a place at the end of the line (line_at), and comes back for its token at that time, before
-// the steps that come then. A step that comes now takes a token only if that does not delay the first of the line. So
-// steps that left the line leave no holes, and a backlog that comes late wastes no tokens and comes no faster than the
-// rate. If many come late together, each gets a token for later (token_at). A token older than 200 ms, or than a tenth
-// of the time between two, is not used: the step yields, and gets the next one.
+//   - While a call is not answered, a slot or a token is kept for it: until a second after the token's time. A call
+//     that comes later still goes first, and takes a slot that is kept for another one.
+//   - If others could begin, the steps before them that could not are called, too, and nothing is kept for them. So
+//     each is looked at once. A paused run is due as soon as it is paused no more, one with a key as soon as the key
+//     has a slot, and a run without a worker as soon as one is there.
+//   - A call adds to the run's wakeups, as a message does, so a run that is being suspended misses no call. If an
+//     execution learns of a call while it waits for an answer, it asks again after it, because the answer may be the
+//     older of the two. A step that has waited, asks, and is to come later is called, too: its run may be suspended
+//     before the answer comes. A called run with a key leaves a change, because it waits for a slot of its key.
+//   - Run rows are locked with SKIP LOCKED. If one is locked, the session serves the limit again soon.
 //
-// Who frees a slot:
+// # Slots
+//
+// Slots are counted and not kept in a counter. A RUNNING place counts while its run is RUNNING under its lease, and for
+// 10 s after the end of the run, because the function may not have returned yet. So the slot of a dead worker is free
+// as soon as its run is claimed, and no process needs to give it back. The lock comes in a statement of its own,
+// because the count must see what other transactions took before. Only this transaction adds slots. Who frees one:
 //
 //   - A step that has returned. It does not wait for that: its leave shares a transaction with the next asks. A
 //     cancelled branch leaves the line. An execution that is suspended or yielded keeps its places.
+//   - The next service of the limit, for runs that are over or go on elsewhere. The slots of a deleted run are kept for
+//     10 s from the first service without it, because no row says any more when the run ended.
 //   - A coordinator, for a session that died before it served the limit. Every few seconds it looks for limits with a
-//     line from which no run was called, with a slot of a run that sleeps (the run was suspended while it got the
-//     slot), or with slots of deleted runs.
-//   - The next service of the limit, for runs that are over. They hold no other run up before. A cancelled run has lost
-//     its lease. Its slots count until its steps have returned, or for 10 s.
-//   - The second service, for a deleted run. Its slots stay, because the step of a run that was just terminated may not
-//     have returned, and no row says any more when the run ended. The first service without the run writes the time to
-//     the place, and a service 10 s later frees the slot. Places in the line go with the run, and slots with their
-//     limit.
+//     line of which no step is called, or with a slot of a run that sleeps or was deleted.
+//
+// # Tokens
+//
+// The column next_at is the time of the next token. It moves when a token is given, to a step that is here: at most
+// 200 ms ahead, which the step waits in memory. Steps are called for the tokens of the next second, or else for the
+// next one, and come 200 ms before its time. So steps that leave the line leave no holes, and many that come late
+// together come no faster than the rate. A token older than 200 ms, or than a tenth of the time between two, is not
+// used: the step yields, and gets the next one.
+//
+// If the limit honours the pause that an error asks for, its step yields in the transaction that moves next_at, and
+// makes no record: the attempt is made again from its place in the line. If the process dies before, the attempt is
+// made again at once, as after any death before a record.
 //
 // If the server refuses a task of a batch, Isolate halves the batch, and only that step fails. The commit waits for the
 // disk: a crash of the server must not forget a slot whose function is under way.
 //
-// Code: Limits.Serve, Limits.Set, Isolate. Tests: TestRaceForSlotsOfALimit, TestSlotsOfALimit,
-// TestManyComeLateToALimit, TestTokensAreNeverTooClose, TestLimitHoldsThroughAllTroubles, TestLostAnswersOfALimit,
-// TestCallOvertakesAnAnswer, TestSlotOfADeadWorkerIsFreed, TestSlotOfARunThatWasDeleted, TestRefusedPlaceOfALimit. They
-// hold that a limit is never exceeded, and that no slot is lost.
+// Code: Limits.Serve, Limits.Set, Isolate. Tests: TestTurnsOfALimit, TestTokensOfPausedRuns, TestSlotsOfStrandedRuns,
+// TestRaceForSlotsOfALimit, TestSlotsOfALimit, TestManyComeLateToALimit, TestTokensAreNeverTooClose,
+// TestLimitHoldsThroughAllTroubles, TestLostAnswersOfALimit, TestCallOvertakesAnAnswer, TestSlotOfADeadWorkerIsFreed,
+// TestSlotOfARunThatWasDeleted, TestRefusedPlaceOfALimit, TestRetryAfterUsesUpNoAttempt. They hold that a limit is
+// never exceeded, and that no slot is lost.
 package store

@@ -24,7 +24,7 @@
 //	StepTx                 the step's row, then the run's                adopts; executes again; or lost
 //	heartbeat, extension,  nothing                                       again: they set a state, and do not add to
 //	release                                                              one
-//	signal                 the message's ID, then the run's status       stores it if it is missing
+//	signal, request        the message's ID, then the run's status       stores it if it is missing
 //	cancel, terminate      the run; if it ended otherwise, the event's   done; again; or refused, as the run ended by
 //	                       ID chosen before                              itself
 //	resume, restart,       the event's ID chosen before                  done, or again

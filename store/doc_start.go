@@ -15,7 +15,7 @@
 //   - The lookups are statements of their own. A statement that inserts does not see rows that were committed after its
 //     snapshot.
 //   - The runs of one call are due a microsecond apart, in the order of the call. Claims take them in this order, and
-//     can tell how far they got.
+//     a claim's Since tells apart which of them were taken.
 //   - The client hashes an input before it seals it, because the database knows only sealed bytes. A restart does so,
 //     too. Starts with messages do not compare the hash: a message is for the active run, whatever its input.
 //   - In a caller's transaction no statement raises an SQL error. A savepoint takes back earlier inserts.

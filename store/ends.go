@@ -24,51 +24,46 @@ type ending struct {
 	asked bool
 }
 
-// The caller has locked the runs and the parents that they wake, so their compensations do not change meanwhile. The
-// time is the clock's and not the transaction's: a step may have been recorded while the transaction waited for the
-// lock. If compensations run first ($7), then
-//   - a run whose compensations are under way changes its final outcome, but only for a cancel that a caller asked for;
-//   - a RUNNING run that may still register compensations is marked, and its worker has $8 to end it;
-//   - the final outcome of a run that has registered compensations is decided, and the run sleeps until they have run;
+// The time is the clock's and not the transaction's: a step may have been recorded while the transaction waited for the
+// locks of its caller. If compensations run first ($7), then
+//   - of runs whose compensations are under way, only a cancel that a caller asked for changes the final outcome;
+//   - a RUNNING run that may register compensations is marked, and its worker has $8 to end it;
+//   - the final outcome of a run with registered compensations is decided, and the run sleeps until they have run;
 //   - all others end.
 //
-// A run that ends, or whose final outcome is decided here, loses its lease: a late write of its worker must fail. $9
-// says that the leases of the RUNNING runs have expired.
+// A run that ends, or whose final outcome is decided, loses its lease: a late write of its worker must fail. With $9,
+// leases have expired.
 const endRuns = `
-WITH decided AS MATERIALIZED (
-	SELECT r.run_id, r.parent_run_id, r.now, r.now + $8::bigint * interval '1 microsecond' AS until,
-		CASE WHEN $9::bool AND r.cancelling THEN 'CANCELLED' ELSE r.status END AS status,
-		CASE WHEN $9::bool AND r.cancelling THEN r.old_kind ELSE r.error_kind END AS error_kind,
-		CASE WHEN $9::bool AND r.cancelling THEN r.old_error ELSE r.error END AS error,
+WITH endings AS MATERIALIZED (
+	SELECT r.*, r.now + $8::bigint * interval '1 microsecond' AS until,
+		jsonb_build_object('status', r.status, 'kind', r.error_kind, 'error', r.error) AS outcome,
+		NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output,
 		CASE
 			WHEN NOT $7::bool THEN 'end'
-			WHEN r.compensating THEN CASE WHEN r.asked AND r.status = 'CANCELLED' THEN 'decide' ELSE 'leave' END
+			WHEN r.compensating THEN 'decide'
 			WHEN r.running AND NOT $9::bool AND (r.registers OR r.holds) THEN 'mark'
 			WHEN r.registered THEN 'compensate'
 			ELSE 'end'
 		END AS act
 	FROM (
-		SELECT q.run_id, q.parent_run_id, u.status, u.error_kind, u.error, u.asked, q.error_kind AS old_kind,
-			q.error AS old_error,
-			clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
-				q.cancel_requested_at IS NOT NULL AS cancelling, q.status = 'RUNNING' AS running,
-				q.slot IS NOT NULL AS holds,
+		SELECT q.run_id, q.parent_run_id, clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
+			u.asked AND u.status = 'CANCELLED' AS cancels, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
+			CASE WHEN q.cancelling THEN 'CANCELLED' ELSE u.status END AS status,
+			CASE WHEN q.cancelling THEN q.error_kind ELSE u.error_kind END AS error_kind,
+			CASE WHEN q.cancelling THEN q.error ELSE u.error END AS error,
 			` + registers + ` AS registers,
 			` + registered + ` AS registered
 		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error,
 			asked)
 		CROSS JOIN LATERAL (
-			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.cancel_requested_at, c.error_kind, c.error, c.slot
+			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.error_kind, c.error, c.slot,
+				$9::bool AND c.cancel_requested_at IS NOT NULL AS cancelling
 			FROM kagzi.workflow_runs c
 			WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 			OFFSET 0
 		) q
 	) r
-), endings AS MATERIALIZED (
-	SELECT decided.*, jsonb_build_object('status', decided.status, 'kind', decided.error_kind, 'error', decided.error)
-		AS outcome, NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output
-	FROM decided
-	WHERE decided.act <> 'leave'
+	WHERE r.cancels OR NOT r.compensating OR NOT $7::bool
 ), ` + writeEndings
 
 var endColumns = columnsOf(endRuns,
@@ -87,8 +82,8 @@ var endColumns = columnsOf(endRuns,
 //
 // An end wakes the parent, unless endings has the parent, too: a statement cannot update a row twice. For a parent the
 // statement returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on
-// parents names the statuses that it excludes. If it named the active ones, the planner could use the claim's index,
-// which it prefers without statistics and then reads whole.
+// parents names the statuses that it excludes: else the planner could read the claim's index whole, which it prefers
+// without statistics.
 const writeEndings = `parents AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
@@ -120,28 +115,28 @@ const writeEndings = `parents AS (
 			ELSE r.cancel_requested_at END
 	FROM endings
 	WHERE r.run_id = endings.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.tells, r.task_queue, r.workflow_type, r.version,
-		r.status, r.error_kind,
-		coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age
+	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.publishes, r.task_queue, r.workflow_type, r.version,
+		r.status, r.error_kind, coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age
 ), ` + insertChanges + ` (SELECT parents.run_key, parents.key_scope FROM parents WHERE parents.due
 	UNION ALL SELECT written.run_key, written.key_scope FROM written WHERE written.act IN ('end', 'compensate')) k
 	WHERE k.run_key IS NOT NULL
 )
 SELECT written.run_id, written.act, written.task_queue, written.workflow_type, coalesce(written.version, 0),
-	written.tells AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age FROM written
+	written.publishes AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age
+FROM written
 UNION ALL
 SELECT parents.run_id, CASE WHEN NOT parents.due THEN 'wake' WHEN parents.compensating THEN 'step' ELSE 'due' END,
-	parents.task_queue,
-	parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0 FROM parents`
+	parents.task_queue, parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0
+FROM parents`
 
 // An endingRow is a row of writeEndings.
 type endingRow struct {
 	DueRun
-	act    string
-	tells  bool          // the run's end is to be published
-	status string        // of a run that ended; empty for a parent
-	kind   string        // of its failure
-	age    time.Duration // of a run that ended, from its start
+	act       string
+	publishes bool          // the run's end is to be published
+	status    string        // of a run that ended; empty for a parent
+	kind      string        // of its failure
+	age       time.Duration // of a run that ended, from its start
 }
 
 func (r *endingRow) ended() EndedRun {
@@ -157,7 +152,7 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 		var r endingRow
 		var age int64
 		_, err := pgx.ForEachRow(rows, []any{
-			pg.UUIDTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.tells,
+			pg.UUIDTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.publishes,
 			&r.status, &r.kind, &age,
 		}, func() error {
 			r.age = time.Duration(age) * time.Microsecond
@@ -168,8 +163,9 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 	}
 }
 
-// end ends runs in tx, which has locked them and their parents. first says that their compensations run first, and
-// expired that the leases of those that are RUNNING have expired.
+// end ends runs in tx, which has locked them and the parents that they wake: so their compensations do not change
+// meanwhile. first says that their compensations run first, and expired that the leases of those that are RUNNING have
+// expired.
 func (s Ends) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired bool,
 	grace time.Duration,
 ) (*CancelledRuns, error) {
@@ -178,7 +174,7 @@ func (s Ends) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired 
 	err := pg.Ask(ctx, tx, endRuns, endColumns.args(s.namespace, ends, first, pg.Micros(grace), expired),
 		readEndings(func(r endingRow) {
 			w := r.DueRun
-			if r.tells {
+			if r.publishes {
 				telling = append(telling, w.RunID)
 			}
 			switch r.act {

@@ -16,13 +16,12 @@ import (
 // A namespace whose coordinators have said nothing for a month keeps nothing.
 const (
 	keepEvents = `
-WITH clock AS MATERIALIZED (SELECT now() AS now, now() - interval '1 day' AS before)
 INSERT INTO kagzi.event_keepers AS x (keeper, keep, keep_pending, told_at)
-SELECT $1, $2::bigint * interval '1 microsecond', $3::bigint * interval '1 microsecond', clock.now FROM clock
+VALUES ($1, $2::bigint * interval '1 microsecond', $3::bigint * interval '1 microsecond', now())
 ON CONFLICT (keeper) DO UPDATE SET keep = excluded.keep, keep_pending = excluded.keep_pending,
 	told_at = excluded.told_at
 WHERE (x.keep, x.keep_pending) <> (excluded.keep, excluded.keep_pending)
-	OR x.told_at < (SELECT clock.before FROM clock)`
+	OR excluded.told_at - x.told_at > interval '1 day'`
 
 	// While pending events hold up a partition ($1), the open one is used for a sixth of their time: the others then
 	// suffice for that time.
@@ -62,6 +61,23 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) e
 WHERE p.part = $1 AND p.closed_at > now() - k.keep_pending AND k.told_at > now() - interval '30 days'
+LIMIT 1`
+
+	// partHolder for tables that are distributed: each server searches the subscriptions that it has.
+	spreadPartHolder = `
+SELECT s.namespace_id, s.consumer, s.topic
+FROM kagzi.event_parts p
+CROSS JOIN kagzi.event_keepers k
+JOIN kagzi.subscriptions s ON s.namespace_id = k.keeper AND s.subscribed
+WHERE p.part = $1 AND p.closed_at > now() - k.keep_pending AND k.told_at > now() - interval '30 days' AND EXISTS (
+	SELECT
+	FROM unnest(pg_catalog.int8multirange(pg_catalog.int8range(s.position + 1, NULL)) - s.consumed) AS g (gap)
+	WHERE EXISTS (
+		SELECT FROM kagzi.events x
+		WHERE x.part = $1 AND x.topic = s.topic AND x.namespace_id = s.namespace_id AND x.position >= lower(g.gap)
+			AND x.position < coalesce(upper(g.gap), 9223372036854775807)
+	)
+)
 LIMIT 1`
 
 	openFirstPart   = `INSERT INTO kagzi.event_parts (part, opened_at) VALUES (0, now()) ON CONFLICT DO NOTHING`
@@ -152,7 +168,15 @@ type PartHolder struct{ Namespace, Consumer, Topic string }
 // partHolder returns a consumer for which the partition is kept, nil if there is none.
 func (s Topics) partHolder(ctx context.Context, db pg.DB, part int16) (*PartHolder, error) {
 	var h PartHolder
-	err := pg.AskRow(ctx, db, partHolder, []any{part}, &h.Namespace, &h.Consumer, &h.Topic)
+	spread, err := pg.IsOnCitus(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	statement := partHolder
+	if spread {
+		statement = spreadPartHolder
+	}
+	err = pg.AskRow(ctx, db, statement, []any{part}, &h.Namespace, &h.Consumer, &h.Topic)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -51,16 +51,38 @@ CROSS JOIN LATERAL (
 const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = ANY ($2::text[])
 	AND x.namespace_id = $1 ORDER BY x.consumer`
 
+// What a claim writes to the runs $4, if they are due, without its searches: these would read all that is due. The slot
+// is none that a group could have only once.
+const tryRuns = `
+WITH due AS MATERIALIZED (
+	SELECT r.run_id, r.status, r.version, r.started_at, r.initial, r.since, r.now, r.set_back,
+		CASE WHEN $5::bool THEN 1 END::smallint AS slot,
+		` + untilAvailable + ` AS available_at
+	FROM (
+		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since,
+			now() AS now, q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back,
+			($6::int[])[array_position($3::text[], q.workflow_type)] AS initial
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = ANY ($4::uuid[]) AND q.namespace_id = $1 AND q.task_queue = $2 AND q.finished_at IS NULL
+			AND q.available_at <= now() AND q.outcome IS NULL AND q.paused_at IS NULL
+		LIMIT $7
+		FOR UPDATE SKIP LOCKED
+	) r
+), ` + claimUpdate + `
+SELECT count(*) FROM claimed`
+
 // FindRefused returns what made the database refuse the claim with err, and the error of each; nothing if err is not
-// about single rows. It claims parts of what the claim may take, smaller and smaller ones, and takes nothing: each of
-// these transactions is rolled back. If ctx ends, or a transaction fails otherwise, FindRefused returns what it has
+// about single rows. It tries parts of the claim's rows, smaller and smaller ones, and changes nothing: each
+// of these transactions is rolled back. If ctx ends, or a transaction fails otherwise, FindRefused returns what it has
 // found.
 func (s Claims) FindRefused(ctx context.Context, req ClaimRequest, err error) map[Claimable]error {
 	found := map[Claimable]error{}
 	if !refusesRow(err) {
 		return found
 	}
-	none, err := s.try(ctx, req, trial{})
+	nothing := req
+	nothing.Limit = 0
+	none, err := s.tryClaim(ctx, nothing, trial{})
 	if err != nil { // even a claim of nothing
 		return found
 	}
@@ -73,12 +95,11 @@ func (s Claims) FindRefused(ctx context.Context, req ClaimRequest, err error) ma
 		return found
 	}
 	_ = Isolate(runs, func(some []uuid.UUID) error {
-		_, err := s.try(ctx, req, trial{runs: some})
-		return err
+		return s.tryRuns(ctx, req, some)
 	}, func(id uuid.UUID, err error) {
 		if refusesRow(err) {
 			found[Claimable{RunID: id}] = err
-			req.Without = append(slices.Clip(req.Without), id)
+			req.Without.Runs = append(slices.Clip(req.Without.Runs), id)
 		}
 	})
 	if len(consumers) == 0 {
@@ -86,7 +107,7 @@ func (s Claims) FindRefused(ctx context.Context, req ClaimRequest, err error) ma
 	}
 	// the first run of a consumer may also be one that no claim can take
 	_ = Isolate(consumers, func(some []string) error {
-		_, err := s.try(ctx, req, trial{anyRun: true, consumers: some})
+		_, err := s.tryClaim(ctx, req, trial{some})
 		return err
 	}, func(name string, err error) {
 		if refusesRow(err) {
@@ -107,21 +128,39 @@ func refusesRow(err error) bool {
 	return false
 }
 
-// try sends the claim as a trial.
-func (s Claims) try(ctx context.Context, req ClaimRequest, t trial) (claim Claim, err error) {
+// A trial is a claim that is rolled back, which starts runs of these consumers alone.
+type trial struct{ consumers []string }
+
+// tryClaim sends the claim as a trial.
+func (s Claims) tryClaim(ctx context.Context, req ClaimRequest, t trial) (claim Claim, err error) {
 	if ctx.Err() != nil {
 		return Claim{}, ctx.Err()
 	}
 	req.trial = &t
-	statements := claimsOnly
-	if t.anyRun {
-		statements = claimsWithout
-	}
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		claim, err = s.claim(ctx, req, statements)
+		claim, err = s.claim(ctx, req)
 		return err
 	})
 	return claim, err
+}
+
+// tryRuns writes what the claim would write to the runs, and rolls it back.
+func (s Claims) tryRuns(ctx context.Context, req ClaimRequest, runs []uuid.UUID) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	req.trial = &trial{}
+	b := &pgx.Batch{}
+	b.Queue(tryRuns, s.tryArgs(req, runs)...)
+	return pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b)
+	})
+}
+
+func (s Claims) tryArgs(req ClaimRequest, runs []uuid.UUID) []any {
+	args := s.claimArgs(req)[:10]
+	args[3], args[4], args[6] = array(runs), req.Keys != nil, len(runs)
+	return args
 }
 
 // claimables returns the runs that a claim may take after it has locked the keys, and the consumers of these keys.
@@ -132,7 +171,8 @@ func (s Claims) claimables(ctx context.Context, req ClaimRequest,
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		runs, consumers = nil, nil
 		if err := pg.Ask(ctx, s.pool, dueRuns, []any{
-			s.namespace, req.Queue, types, priorities, versions, req.Limit, array(req.Without), keys.scopes, keys.names,
+			s.namespace, req.Queue, types, priorities, versions, req.Limit, array(req.Without.Runs), keys.scopes,
+			keys.names,
 		}, pg.Collect(&runs, pgx.RowTo[uuid.UUID])); err != nil || keys.consuming == nil {
 			return err
 		}

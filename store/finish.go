@@ -17,7 +17,7 @@ type Finish struct {
 	ErrorKind   string
 	Error       string
 	Quarantined bool      // FAILED until an operator acts: no compensations run, and a pending cancel is ignored
-	Tells       bool      // the run's end is published
+	Publishes   bool      // the run's end is published
 	Forget      []string  // the steps whose failures the next attempt forgets, if a failed run gets one
 	Consumed    *Consumed // what a consumer's run changes if it completes; nil if it is no such run
 
@@ -120,7 +120,7 @@ func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx
 // tellingEnds returns the runs that tell of their ends, and the leases under which they end.
 func tellingEnds(finishes []*Finish) (ids, leases []uuid.UUID) {
 	for _, e := range finishes {
-		if e.Tells {
+		if e.Publishes {
 			ids, leases = append(ids, e.RunID), append(leases, e.Lease)
 		}
 	}

@@ -51,7 +51,7 @@ const onlineWorkers = `SELECT w.worker_id FROM kagzi.workers w WHERE w.namespace
 // lock on the row would keep the worker from writing heartbeats, and make it look dead.
 const requestDrain = `
 INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail)
-SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'Client.Drain'
+SELECT w.worker_id, u.event_id, $1, 'DRAINING', 'Workers.Drain'
 FROM unnest($2::uuid[], $3::uuid[]) AS u (worker_id, event_id)
 JOIN kagzi.workers w ON w.worker_id = u.worker_id AND w.namespace_id = $1 AND w.status = 'ONLINE'
 WHERE NOT EXISTS (SELECT FROM kagzi.worker_events e WHERE e.worker_id = u.worker_id AND e.namespace_id = $1

@@ -110,9 +110,7 @@ WHERE EXISTS (
 	WHERE (
 		SELECT count(*)
 		FROM kagzi.pauses p
-		WHERE p.run_key = '' AND p.task_queue IN ('', q.task_queue) AND p.workflow_type IN ('', q.workflow_type)
-			AND p.namespace_id = $1
-			AND p.percent = 0 AND NOT p.releases
+		WHERE p.task_queue IN ('', q.task_queue) AND p.workflow_type IN ('', q.workflow_type) AND p.namespace_id = $1
 	) = 0
 ) OR EXISTS (
 	SELECT FROM unnest(ARRAY[q.task_queue, '']) AS s (key_scope)

@@ -19,7 +19,7 @@ func TestBusyQueues(t *testing.T) {
 		t.Helper()
 		id := uuid.New()
 		if _, err := s.Starts.Start(t.Context(), nil,
-			[]NewRun{{RunID: id, Queue: queue, Type: typ, Priority: priority}}); err != nil {
+			[]NewRun{{RunID: id, Spec: Spec{Queue: queue, Type: typ, Priority: priority}}}); err != nil {
 			t.Fatal(err)
 		}
 		dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() + $2::interval

@@ -3,18 +3,21 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// Records writes what executions have done: steps, ends, sleeps, messages that were read.
+// Records writes the results of executions: steps, ends, sleeps, messages that were read.
 type Records struct{ *conn }
 
-// A Flush holds the writes that share one transaction: records, then what runs say of their progress, then the messages
+// A Flush holds the writes that share one transaction: records, then the progress of runs, then the messages
 // that they set aside, then suspensions, then ends of runs.
 type Flush struct {
 	Records     []*Record
@@ -23,6 +26,8 @@ type Flush struct {
 	Progress    []*Progress // at most one for each run
 	Aside       []*SetAside
 	Premises    []Premise // the writes of their runs are done only if all of these are in the table
+
+	sent bool // f, or some of its writes, may be in the table
 
 	By    Witness     // the connection that sent f
 	Woken []DueRun    // parents that became due because a run ended, and consumers that have new events
@@ -35,11 +40,10 @@ type Flush struct {
 func (s Records) Flush(ctx context.Context, f *Flush) error {
 	f.sort()
 	err := pg.Do(ctx, func(ctx context.Context) error {
-		f.reset()
-		err := pg.OnConn(ctx, s.pool, func(conn *pgx.Conn) error {
-			f.By = witnessOf(ctx, conn)
-			return s.send(ctx, conn, f, f.runsToLock()) // one round trip, as a rule
-		})
+		err := s.sendWhole(ctx, f) // one round trip, as a rule
+		if alreadyRecorded(err) {
+			err = s.sendWhole(ctx, f)
+		}
 		if pg.Code(err) == "55P03" || isUnfounded(err) {
 			f.reset() // the transaction was rolled back
 			err = s.flushFree(ctx, f)
@@ -50,6 +54,24 @@ func (s Records) Flush(ctx context.Context, f *Flush) error {
 		return s.resolve(ctx, f.undecided())
 	})
 	return pg.Wrap("flush", err)
+}
+
+// sendWhole sends all writes of f.
+func (s Records) sendWhole(ctx context.Context, f *Flush) error {
+	f.reset()
+	defer func() { f.sent = true }()
+	return pg.OnConn(ctx, s.pool, func(conn *pgx.Conn) error {
+		f.By = witnessOf(ctx, conn)
+		return s.send(ctx, conn, f, f.runsToLock())
+	})
+}
+
+// alreadyRecorded reports whether insertResults has found a record: an earlier flush has written it whose answer was
+// lost, or that of a worker that has lost the run.
+func alreadyRecorded(err error) bool {
+	var refusal *pgconn.PgError
+	return errors.As(err, &refusal) && refusal.Code == "23505" && refusal.SchemaName == "kagzi" &&
+		strings.HasPrefix(refusal.ConstraintName, "step_runs_pkey") // on Citus a number follows
 }
 
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other
@@ -85,74 +107,87 @@ func (s Records) flushFree(ctx context.Context, f *Flush) error {
 
 // send locks the runs given and sends the statements of f, all in one round trip.
 func (s Records) send(ctx context.Context, db pg.DB, f *Flush, lock []uuid.UUID) error {
-	b := &pgx.Batch{}
-	var reads []func(pgx.Rows) error
-	queue := func(read func(pgx.Rows) error, sql string, args ...any) {
-		b.Queue(sql, args...)
-		reads = append(reads, read)
-	}
+	x := &exchange{namespace: s.namespace}
 	if lock != nil {
-		queue(nil, lockRuns, s.namespace, array(lock))
+		x.add(nil, lockRuns, s.namespace, array(lock))
 	}
-	if checks := f.premises(); len(checks) > 0 {
-		queue(nil, checkPremises, checkColumns.args(s.namespace, checks)...)
-	}
+	addEach(x, f.premises(), checkPremises, checkColumns, nil)
 	if starts := starts(f.Records); len(starts) > 0 {
-		queue(nil, insertChildren, childColumns.args(s.namespace, children(starts))...)
+		addEach(x, children(starts), insertChildren, childColumns, nil)
 		if telling := tellingStarts(starts); telling != nil {
-			queue(readSubscribers(&f.Woken), publishRuns,
+			x.add(readSubscribers(&f.Woken), publishRuns,
 				s.runEvents(started, telling, make([]uuid.UUID, len(telling)))...)
 		}
 	}
 	if events := recordedEvents(f.Records); len(events) > 0 {
-		queue(readSubscribers(&f.Woken), publishRecorded, recordedEventColumns.args(s.namespace, events)...)
+		x.add(readSubscribers(&f.Woken), publishRecorded, recordedEventColumns.args(s.namespace, events)...)
 	}
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	// Before the steps: a fork that copies a step must find the compensation that was registered with it.
-	if len(compensations) > 0 {
-		queue(readRecorded(compensations), recordCompensations, compensationColumns.args(s.namespace, compensations)...)
+	addEach(x, compensations, recordCompensations, compensationColumns, readRecorded)
+	if !f.sent {
+		var results []*Record
+		results, steps = part(steps, (*Record).isPlain)
+		addEach(x, results, insertResults, resultColumns, readRecorded)
 	}
-	if len(steps) > 0 {
-		queue(readRecorded(steps), recordSteps, recordColumns.args(s.namespace, steps)...)
-	}
-	if changes := metadataChanges(f.Records); len(changes) > 0 {
-		queue(nil, changeMetadata, metadataColumns.args(s.namespace, changes)...)
-	}
-	if len(f.Progress) > 0 {
-		queue(readProgress(f.Progress), setProgress, progressColumns.args(s.namespace, f.Progress)...)
-	}
-	if len(f.Aside) > 0 {
-		queue(readSetAside(f.Aside), setAsideMessages, setAsideColumns.args(s.namespace, f.Aside)...)
-	}
-	if consuming := consuming(f.Records); len(consuming) > 0 {
-		queue(nil, consumeSignals, consumeColumns.args(s.namespace, consuming)...)
-	}
-	if len(f.Suspensions) > 0 {
-		queue(readSuspended(f.Suspensions), suspendRuns, suspendColumns.args(s.namespace, f.Suspensions)...)
-	}
+	addEach(x, steps, recordSteps, recordColumns, readRecorded)
+	addEach(x, metadataChanges(f.Records), changeMetadata, metadataColumns, nil)
+	addEach(x, f.Progress, setProgress, progressColumns, readProgress)
+	addEach(x, f.Aside, setAsideMessages, setAsideColumns, readSetAside)
+	addEach(x, consuming(f.Records), consumeSignals, consumeColumns, nil)
+	addEach(x, f.Suspensions, suspendRuns, suspendColumns, readSuspended)
+	x.addContinuations(f.Suspensions)
 	plain, others := part(f.Finishes, (*Finish).plain)
-	if len(plain) > 0 {
-		queue(readCompleted(plain), completeRuns, completeColumns.args(s.namespace, plain)...)
-	}
+	addEach(x, plain, completeRuns, completeColumns, readCompleted)
 	if len(others) > 0 {
-		queue(readFinished(others, &f.Woken, &f.Step), finishRuns, finishColumns.args(s.namespace, others)...)
+		x.add(readFinished(others, &f.Woken, &f.Step), finishRuns, finishColumns.args(s.namespace, others)...)
 	}
 	if telling, leases := tellingEnds(f.Finishes); telling != nil {
-		queue(readSubscribers(&f.Woken), publishRuns, s.runEvents(ended, telling, leases)...)
+		x.add(readSubscribers(&f.Woken), publishRuns, s.runEvents(ended, telling, leases)...)
 	}
-	if ends, topics := consumerEnds(f.Finishes); len(ends) > 0 {
-		queue(nil, commitConsumers, commitColumns.args(s.namespace, ends)...)
-		if len(topics) > 0 {
-			queue(nil, commitSubscriptions, commitTopicColumns.args(s.namespace, topics)...)
-		}
-	}
-	if forgotten := f.forgotten(); len(forgotten) > 0 {
-		queue(nil, forgetFailures, forgetColumns.args(s.namespace, forgotten)...)
-	}
-	if b.Len() == 0 {
+	ends, topics := consumerEnds(f.Finishes)
+	addEach(x, ends, commitConsumers, commitColumns, nil)
+	addEach(x, topics, commitSubscriptions, commitTopicColumns, nil)
+	addEach(x, f.forgotten(), forgetFailures, forgetColumns, nil)
+	if x.batch.Len() == 0 {
 		return nil
 	}
-	return pg.Exchange(ctx, db, pg.Brief, b, reads...) // no write is Done before this returns
+	return pg.Exchange(ctx, db, pg.Brief, &x.batch, x.reads...) // no write is Done before this returns
+}
+
+// addContinuations adds the statements that begin the epochs of those of the suspensions that continue their runs.
+func (x *exchange) addContinuations(suspensions []*Suspension) {
+	ended, requests := splitContinued(suspensions)
+	addEach(x, ended, continueRuns, continueColumns, nil)
+	addEach(x, ended, deleteBefore, deleteBeforeColumns, nil)
+	addEach(x, ended, keepPast, keepPastColumns, nil)
+	addEach(x, ended, deleteValues, deleteValuesColumns, nil)
+	addEach(x, ended, keepValues, keepValuesColumns, nil)
+	addEach(x, requests, reopenRequests, reopenColumns, nil)
+}
+
+// An exchange has the statements of a flush in their order, and the readers of their answers.
+type exchange struct {
+	namespace string
+	batch     pgx.Batch
+	reads     []func(pgx.Rows) error // nil: there is nothing to read
+}
+
+func (x *exchange) add(read func(pgx.Rows) error, sql string, args ...any) {
+	x.batch.Queue(sql, args...)
+	x.reads = append(x.reads, read)
+}
+
+// addEach adds the statement that writes these, if there are any. read returns the reader of its answer, if any.
+func addEach[T any](x *exchange, writes []T, sql string, cols columns[T], read func([]T) func(pgx.Rows) error) {
+	if len(writes) == 0 {
+		return
+	}
+	var reads func(pgx.Rows) error
+	if read != nil {
+		reads = read(writes)
+	}
+	x.add(reads, sql, cols.args(x.namespace, writes)...)
 }
 
 // each calls do for every write.
@@ -245,8 +280,8 @@ func (f *Flush) free(ids []uuid.UUID, held []string, missing map[uuid.UUID]bool)
 	}
 	keep := func(h head) bool { return has[h.run] && has[h.parent] && !waits[h.run] && !missing[h.run] }
 	return &Flush{
-		Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep), Finishes: only(f.Finishes, keep),
-		Progress: only(f.Progress, keep), Aside: only(f.Aside, keep),
+		sent: true, Records: only(f.Records, keep), Suspensions: only(f.Suspensions, keep),
+		Finishes: only(f.Finishes, keep), Progress: only(f.Progress, keep), Aside: only(f.Aside, keep),
 	}
 }
 

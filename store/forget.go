@@ -51,10 +51,9 @@ func (e *NotFailed) Error() string {
 	return fmt.Sprintf("%q: no final failure of the run", e.Steps)
 }
 
-// Marks the failures named in $3, of a run that was just resumed. With the failure of a branch or a group it marks
-// those that caused it, and with each failure those of the branches and groups around it. A group that timed out counts
-// as a failure if $3 names it.
-const forgetNamed = `
+// The steps whose failures go with those named in $3: with the failure of a branch or a group those that caused it, and
+// with each failure those of the branches and groups around it.
+const failuresWith = `
 WITH RECURSIVE forgotten (step_id, whole) AS (
 	SELECT u.step_id COLLATE "C", true FROM unnest($3::text[]) AS u (step_id)
 	UNION
@@ -85,10 +84,15 @@ WITH RECURSIVE forgotten (step_id, whole) AS (
 		WHERE forgotten.whole AND s.status = 'FAILED' AND s.step_kind IN ('BRANCH', 'MARKER')
 	) n
 )
+SELECT DISTINCT forgotten.step_id FROM forgotten`
+
+// Marks the failures of the steps $4, of a run that was just resumed. A group that timed out counts as a failure if $3
+// names it.
+const forgetNamed = `
 UPDATE kagzi.step_runs s
 SET forgotten_by = coalesce(s.forgotten_by, (SELECT r.attempts FROM kagzi.workflow_runs r WHERE r.run_id = $2
 	AND r.namespace_id = $1))
-WHERE s.run_id = $2 AND s.step_id = ANY (ARRAY(SELECT forgotten.step_id FROM forgotten)) AND s.namespace_id = $1
+WHERE s.run_id = $2 AND s.step_id = ANY ($4::text[]) AND s.namespace_id = $1
 	AND (s.status = 'FAILED' AND (s.wake_at IS NULL OR s.step_kind = 'MARKER')
 		OR s.status = 'COMPLETED' AND s.step_kind = 'MARKER' AND s.step_id = ANY ($3::text[])
 			AND encode(s.output, 'escape') LIKE '%"timedOut":true%')
@@ -100,8 +104,11 @@ func (s Runs) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, steps []strin
 	if len(steps) == 0 {
 		return nil
 	}
-	var found []string
-	err := pg.Ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps}, pg.Collect(&found, pgx.RowTo[string]))
+	var with, found []string
+	err := pg.Ask(ctx, tx, failuresWith, []any{s.namespace, id, steps}, pg.Collect(&with, pgx.RowTo[string]))
+	if err == nil {
+		err = pg.Ask(ctx, tx, forgetNamed, []any{s.namespace, id, steps, with}, pg.Collect(&found, pgx.RowTo[string]))
+	}
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,15 @@ package store
 import (
 	"context"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // Histories reads what an execution needs of its run.
@@ -46,7 +49,7 @@ type StepRow struct {
 	Child *ChildRun // of a RUNNING CHILD_WORKFLOW, from Attempts; nil if that run was deleted
 }
 
-// A ChildRun is what became of a child whose end its parent has not recorded.
+// A ChildRun is the state of a child whose end its parent has not recorded.
 type ChildRun struct {
 	Status     string
 	ErrorKind  string
@@ -65,16 +68,15 @@ const NoLimit = int64(math.MaxInt64)
 // The columns of a row s that eachStep reads. The output follows them.
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
 	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position,
-		s.forgotten_by, CASE WHEN s.step_kind = 'SIGNAL' THEN s.input END`
+		s.forgotten_by, CASE WHEN s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK') THEN s.input END`
 
-// The latest attempt of each step. A step may have tens of thousands of attempts, and they lie side by side in the
-// index. So the index is read backwards in portions of 128 attempts: each portion begins below the last step of the one
-// before, and skips that step's older attempts. b has the steps at which the second and later portions begin. A run of
-// at most one portion is read by one search. The LATERAL keeps the planner from joining.
+// The latest attempt of each step. A step may have tens of thousands of attempts, side by side in the index. So the
+// index is read backwards in portions of 128 attempts: each begins below the last step of the one before, and skips
+// that step's older attempts. bounds has the steps at which the second and later portions begin. A run of at most one
+// portion is read by one search. The LATERAL keeps the planner from joining.
 //
-// $3 limits the bytes of a run. If the run has more, the statement returns the rows that fit and a last row without its
-// output, which marks the history as incomplete. Sizes are computed without reading the values, so a value that is left
-// out is never read.
+// $3 limits the bytes of a run. If the run has more, the last row has no output, which marks the history as incomplete.
+// Sizes are computed without reading the values, so a value that is left out is never read.
 const history = `
 SELECT ` + stepColumns + `, CASE WHEN s.bytes <= $3 THEN s.output END, s.bytes > $3
 FROM unnest($2::uuid[]) AS u (run_id)
@@ -87,7 +89,7 @@ CROSS JOIN LATERAL (
 				(
 					SELECT s.step_id
 					FROM kagzi.step_runs s
-					WHERE s.run_id = u.run_id AND s.namespace_id = $1
+					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND ` + clause.OwnEpoch + `
 					ORDER BY s.step_id DESC, s.attempt_number DESC
 					OFFSET 127 LIMIT 1
 				)
@@ -98,6 +100,7 @@ CROSS JOIN LATERAL (
 					SELECT s.step_id
 					FROM kagzi.step_runs s
 					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id < bounds.step_id
+						AND ` + clause.OwnEpoch + `
 					ORDER BY s.step_id DESC, s.attempt_number DESC
 					OFFSET 127 LIMIT 1
 				) n
@@ -105,10 +108,10 @@ CROSS JOIN LATERAL (
 			(
 				SELECT DISTINCT ON (s.step_id) s.*
 				FROM (
-					SELECT k.*
-					FROM kagzi.step_runs k
-					WHERE k.run_id = u.run_id AND k.namespace_id = $1
-					ORDER BY k.step_id DESC, k.attempt_number DESC
+					SELECT s.*
+					FROM kagzi.step_runs s
+					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND ` + clause.OwnEpoch + `
+					ORDER BY s.step_id DESC, s.attempt_number DESC
 					LIMIT 128
 				) s
 				ORDER BY s.step_id DESC, s.attempt_number DESC
@@ -119,10 +122,11 @@ CROSS JOIN LATERAL (
 			CROSS JOIN LATERAL (
 				SELECT DISTINCT ON (s.step_id) s.*
 				FROM (
-					SELECT k.*
-					FROM kagzi.step_runs k
-					WHERE k.run_id = u.run_id AND k.namespace_id = $1 AND k.step_id < bounds.step_id
-					ORDER BY k.step_id DESC, k.attempt_number DESC
+					SELECT s.*
+					FROM kagzi.step_runs s
+					WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id < bounds.step_id
+						AND ` + clause.OwnEpoch + `
+					ORDER BY s.step_id DESC, s.attempt_number DESC
 					LIMIT 128
 				) s
 				ORDER BY s.step_id DESC, s.attempt_number DESC
@@ -176,22 +180,38 @@ LEFT JOIN LATERAL (
 	WHERE q.run_id = s.child_run_id AND q.namespace_id = $1 AND s.status = 'RUNNING' AND s.step_kind = 'CHILD_WORKFLOW'
 	OFFSET 0
 ) c ON true
-WHERE s.run_id = $2 AND s.namespace_id = $1
+WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_id >= $5 AND ($6 = '' OR s.step_id < $6)
 ORDER BY s.position, s.started_at, s.step_id, s.attempt_number`
 
 // StepPayloads say which payloads Attempts reads: All, or those of Steps. Without either it reads those that Kagzi
 // itself needs.
 type StepPayloads struct {
-	All   bool
-	Steps []string
+	All    bool
+	Steps  []string
+	Before bool // of the epoch before the run's own
 }
 
-// Attempts returns every attempt of every step of a run, in the order of the run.
-func (s Histories) Attempts(ctx context.Context, run uuid.UUID, payloads StepPayloads) ([]*StepRow, error) {
+// ids returns what comes before the IDs of an epoch's records, the lowest of these IDs, and the first one behind them;
+// empty: there is none.
+func (p StepPayloads) ids(epoch int) (mark, first, end string) {
+	if !p.Before {
+		return "", "\x02", ""
+	}
+	past := "\x01" + strconv.Itoa(epoch-1)
+	return past + "/", past + "/", past + "0"
+}
+
+// Attempts returns every attempt of every step of a run's epoch, in the order of the run.
+func (s Histories) Attempts(ctx context.Context, run *Run, payloads StepPayloads) ([]*StepRow, error) {
 	var out []*StepRow
 	err := pg.Do(ctx, func(ctx context.Context) error {
 		out = nil
-		return pg.Ask(ctx, s.pool, stepAttempts, []any{s.namespace, run, payloads.All, payloads.Steps},
+		mark, first, end := payloads.ids(run.Epoch)
+		steps := make([]string, len(payloads.Steps))
+		for i, step := range payloads.Steps {
+			steps[i] = mark + step
+		}
+		return pg.Ask(ctx, s.pool, stepAttempts, []any{s.namespace, run.RunID, payloads.All, steps, first, end},
 			func(rows pgx.Rows) error {
 				var input []byte
 				var worker *uuid.UUID
@@ -202,6 +222,7 @@ func (s Histories) Attempts(ctx context.Context, run uuid.UUID, payloads StepPay
 						r.Input, input = input, nil // the next scan must not overwrite it
 					}
 					r.WrittenBy = pg.Deref(worker)
+					r.StepID = strings.TrimPrefix(r.StepID, mark)
 					if status != nil {
 						r.Child = &ChildRun{
 							Status: *status, FinishedAt: ended, ErrorKind: pg.Deref(kind),

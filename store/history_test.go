@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 // fillSteps gives the run steps, each with that many attempts.
@@ -83,9 +84,9 @@ func TestHistoryReadsFewAttempts(t *testing.T) {
 	fillSteps(t, s, r.RunID, "other", 20, 1)
 	tx := begin(t, s)
 	exec(t, tx, pg.ApplySettings)
-	p := explain(t, tx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", history, s.namespace,
+	p := plans.Explain(t, tx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", history, s.namespace,
 		array([]uuid.UUID{r.RunID}), NoLimit)
-	if p.buffers() > 500 || p.maxRows("step_runs") > 128 {
-		t.Errorf("reads %d pages, up to %v rows in a search\n%s", p.buffers(), p.maxRows("step_runs"), p.text)
+	if p.Buffers() > 500 || p.MaxRows("step_runs") > 128 {
+		t.Errorf("reads %d pages, up to %v rows in a search\n%s", p.Buffers(), p.MaxRows("step_runs"), p.Text)
 	}
 }

@@ -89,7 +89,7 @@ func (s Starts) insertOnce(ctx context.Context, db pg.DB, runs []NewRun, todo []
 		b := &pgx.Batch{}
 		some := pick(runs, slices.Sorted(slices.Values(chunk)))
 		b.Queue(insertsOf(some), insertColumns.args(s.namespace, some)...) // due in the order of the call
-		reads := append([]func(pgx.Rows) error{add}, s.tellStarts(b, some, due)...)
+		reads := append([]func(pgx.Rows) error{add}, s.publishStarts(b, some, due)...)
 		if err := pg.Exchange(ctx, db, pg.Mode{Locks: lockSlice(ctx, len(todo))}, b, reads...); err != nil {
 			return nil, err
 		}
@@ -148,8 +148,9 @@ func (s Starts) adopt(ctx context.Context, db pg.DB, out []StartedRun, runs []Ne
 			return nil, h.taken(r)
 		case r.IfActive == ReplaceActive && h.typ == r.Type:
 			rest, replace = append(rest, i), append(replace, h)
-		case h.differs(r) == otherWorkflow, h.differs(r) == otherInput && len(r.Messages) == 0:
+		case h.differs(r) == otherWorkflow,
 			// messages go to the active run, whatever its input was
+			h.differs(r) == otherInput && len(r.Messages) == 0 && r.IfActive != ReturnAnyInput:
 			return nil, &IDConflict{r.ExternalID, h.id, h.typ, h.differs(r)}
 		default:
 			out[i] = StartedRun{RunID: h.id, Existed: true}
@@ -217,12 +218,12 @@ func startChunks(runs []NewRun, todo []int) [][]int {
 	return append(chunks, todo[from:])
 }
 
-// tellStarts adds to b, which inserts the runs, the publishing of their starts, and returns its reader; nothing if no
-// run tells.
-func (s Starts) tellStarts(b *pgx.Batch, runs []*NewRun, due *[]DueRun) []func(pgx.Rows) error {
+// publishStarts adds to b, which inserts the runs, the publishing of their starts, and returns its reader; nothing if
+// no run publishes its events.
+func (s Starts) publishStarts(b *pgx.Batch, runs []*NewRun, due *[]DueRun) []func(pgx.Rows) error {
 	var ids []uuid.UUID
 	for _, r := range runs {
-		if r.Tells {
+		if r.Publishes {
 			ids = append(ids, r.RunID)
 		}
 	}

@@ -65,3 +65,51 @@ func TestApart(t *testing.T) {
 		})
 	}
 }
+
+// What a Halving could not send comes back in its order: an item that is put off, and those after it.
+func TestHalvingReturnsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	refused, away := errors.New("refused"), errors.New("away")
+	for name, c := range map[string]struct {
+		bad        []int // they are refused
+		silent     int   // after it, no answer comes any more; zero: never
+		most       int   // how many may fail alone
+		done, left []int
+		err        error
+	}{
+		"NoneFails":      {done: []int{1, 2, 3, 4, 5, 6}},
+		"OneFails":       {bad: []int{4}, most: 2, done: []int{1, 2, 3, 5, 6}},
+		"TooManyFail":    {bad: []int{2, 3, 4}, most: 2, done: []int{1}, left: []int{4, 5, 6}, err: refused},
+		"NoAnswer":       {bad: []int{1}, silent: 3, most: 2, done: []int{2, 3}, left: []int{4, 5, 6}, err: away},
+		"NoAnswerAtOnce": {silent: -1, left: []int{1, 2, 3, 4, 5, 6}, err: away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var done []int
+			failed := 0
+			h := Halving[int]{
+				Try: func(items []int) ([]int, error) {
+					switch {
+					case c.silent != 0 && slices.Max(items) > max(c.silent, 0) && (c.silent < 0 || len(done) > 0):
+						return items, away
+					case slices.ContainsFunc(items, func(i int) bool { return slices.Contains(c.bad, i) }):
+						return items, refused
+					}
+					done = append(done, items...)
+					return items, nil
+				},
+				Divides: func(err error) bool { return errors.Is(err, refused) },
+				Alone: func(_ int, err error) ([]int, error) {
+					if failed++; failed == c.most {
+						return nil, err
+					}
+					return nil, nil
+				},
+			}
+			left, err := h.Send([]int{1, 2, 3, 4, 5, 6})
+			if !slices.Equal(done, c.done) || !slices.Equal(left, c.left) || !errors.Is(err, c.err) {
+				t.Errorf("done %v, left %v, error %v", done, left, err)
+			}
+		})
+	}
+}

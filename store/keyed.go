@@ -73,7 +73,7 @@ SELECT now(), (
 // claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks
 // what the second counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the
 // server undoes would leave executions that no limit counts.
-func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest, statements claimStatements) (claim Claim, err error) {
+func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	var locked lockedKeys
 	plain, keyed := req, req
 	plain.Limit = min(req.Keys.Plain, req.Limit)
@@ -85,7 +85,7 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		req.Keys.Change,
 		req.Keys.Most)
 	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
-		claim = Claim{Asked: asked, Limited: rows.Next(), pauses: statements != claimsUnpaused}
+		claim = Claim{Asked: asked, Limited: rows.Next()}
 		rows.Close()
 		return rows.Err()
 	}, locked.read}
@@ -95,20 +95,17 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 			append(firstReads, state.Reads...)
 	}
 	if !req.Keys.Only {
-		first.Queue(statements.limited, req.args(statements, s.claimArgs(plain))...)
-		firstReads = append(firstReads, plain.reads(&claim, statements, asked))
+		first.Queue(claimLimited, s.claimArgs(plain)...)
+		firstReads = append(firstReads, plain.reads(&claim, asked))
 	}
 	finish := func() pg.Step {
 		var reads []func(pgx.Rows) error
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
-			then.Queue(statements.keys, req.args(statements, s.keyedArgs(keyed, locked.scopes, locked.names))...)
+			then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
 			reads = append(reads, func(rows pgx.Rows) error {
 				var room int
-				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &claim.pauses, &room, &claim.Keys.Announce)
-				if err == nil && claim.checkPauses(statements) != nil {
-					return claim.meetPause(req.Keys.Handed)
-				}
+				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &room, &claim.Keys.Announce)
 				claim.Room = room
 				claim.Keys.Taken, claim.Runs = len(runs), append(runs, claim.Runs...)
 				return err
@@ -142,17 +139,6 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest, statements cla
 		claim.Now = claim.Keys.Now
 	}
 	return claim, err
-}
-
-// meetPause goes on after the second round trip has met a pause, and has taken nothing. The commit was sent with it: so
-// the claim must not be repeated if the first round trip has taken runs, because these belong to its lease. It returns
-// them, and the next claim, which tests for pauses, looks at the keys.
-func (c *Claim) meetPause(handed []Key) error {
-	if len(c.Runs) == 0 {
-		return errPauses
-	}
-	c.Keys.Busy, c.Keys.Looked = handed, 0
-	return nil
 }
 
 // nextKeysArgs returns the arguments of nextKeys.

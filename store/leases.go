@@ -104,10 +104,9 @@ RETURNING r.run_id, r.lease, locked.until, locked.now`
 
 const heldStates = `
 WITH pauses AS MATERIALIZED (
-	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type, p.run_key AS of_key, p.key_scope AS of_scope,
-		p.percent, p.paused_at AS since
+	SELECT p.task_queue AS in_queue, p.workflow_type AS of_type
 	FROM kagzi.pauses p
-	WHERE p.namespace_id = $1 AND p.parks
+	WHERE p.task_queue >= '' AND p.namespace_id = $1 AND p.parks
 )
 SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', false), coalesce(r.status, ''),
 	coalesce(r.wakeups, 0), coalesce(r.cancel_requested_at IS NOT NULL, false), r.deadline_at,
@@ -115,13 +114,10 @@ SELECT u.run_id, u.lease, coalesce(r.lease = u.lease AND r.status = 'RUNNING', f
 FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, lease)
 LEFT JOIN LATERAL (
 	SELECT q.lease, q.status, q.wakeups, q.cancel_requested_at, q.deadline_at, q.available_at, q.paused_at IS NOT NULL
-		OR (
-			SELECT count(*)
-			FROM pauses p
-			WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type)
-				AND (p.of_key = '' OR p.of_key = run_key AND p.of_scope = key_scope)
-				AND (p.of_key <> '' OR ` + clause.Applies + `)
-		) > 0 AS paused
+		OR NOT ` + clause.Unstopped + ` OR q.run_key IS NOT NULL AND coalesce((
+			SELECT k.pause_parks FROM kagzi.run_keys k WHERE k.key_scope = q.key_scope AND k.run_key = q.run_key
+				AND k.namespace_id = $1
+		), false) AS paused
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = u.run_id AND q.namespace_id = $1
 	OFFSET 0

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,14 +41,13 @@ type LimitAnswer struct {
 
 // A LimitResult is the result of Serve.
 type LimitResult struct {
-	Slots   int           // how many the limit has; zero: any number
-	Late    time.Duration // how late a step may begin with its token; zero: the limit has no tokens
-	Missing bool          // there is no such limit, and nothing was answered
-	Answers []LimitAnswer // in the order of the Asks
-	Called  []Signalled   // runs of others that were woken, because a slot is kept for one of their steps
-	// serve again: some could not be called, because their rows are locked, or they are too many, or a slot was left by
-	// a step without a token
-	More bool
+	Slots      int           // how many the limit has; zero: any number
+	Late       time.Duration // how late a step may begin with its token; zero: the limit has no tokens
+	RetryAfter bool          // an error of a step may pause the limit
+	Missing    bool          // there is no such limit, and nothing was answered
+	Answers    []LimitAnswer // in the order of the Asks
+	Called     []Signalled   // runs of others that were woken, because a slot or a token is kept for one of their steps
+	More       bool          // serve again soon: other transactions have locked runs that should have been called
 }
 
 // How a limit is served.
@@ -57,16 +57,19 @@ const (
 	// second.
 	LimitSoon = 200 * time.Millisecond
 	limitLate = 10
-	// limitKept is for how long a slot is kept for a step whose run was called.
+	// limitKept is for how long a slot, or a token from its time on, is kept for a step that was called.
 	limitKept = time.Second
 	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has
 	// returned.
 	limitOver = 10 * time.Second
+	// A service looks at as many steps of the line as may be called. If too few of them can come, the next ones look at
+	// mostLooked, in mostLooks transactions in all.
+	mostLooked, mostLooks = 1000, 20
 )
 
 // The lock comes first, in a statement of its own: the later ones see what others have committed under it.
 const lockLimit = `
-SELECT c.max_running, c.every FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
 
 // A step that waits has no lease: then that of its run tells whether it is still this worker's.
 const leaveLimit = `
@@ -81,7 +84,7 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.run_id
 
 const yieldLimit = `
 UPDATE kagzi.limit_places p
-SET lease = NULL, due_at = NULL, called_at = NULL
+SET state = 'WAITING', due_at = p.asked_at, lease = NULL
 WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease IS NULL THEN false ELSE EXISTS (
 	SELECT
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
@@ -91,306 +94,110 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease 
 const pauseLimit = `
 WITH pause AS MATERIALIZED (SELECT clock_timestamp() + $3::bigint * interval '1 microsecond' AS at)
 UPDATE kagzi.limits c
-SET next_at = GREATEST(c.next_at, pause.at), line_at = GREATEST(c.line_at, pause.at)
+SET next_at = GREATEST(c.next_at, pause.at)
 FROM pause
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
-// The slots of the dead: a run that goes on keeps its place in the line, a run that is over leaves it. The first of the
-// lines are searched for runs that are over, too. A run that was cancelled has lost its lease: its slots are those that
-// count after its end. If a run was deleted, nothing says when it ended: then its slots count from when they are first
-// found without it (due_at), as its steps may still run.
+// The places of the dead. A run that goes on waits at its place in the line again, and a run that is over leaves the
+// line. A run that was cancelled has lost its lease: its slots are those that count after its end. If a run was
+// deleted, nothing says when it ended: then its slots are kept from when they are first found without it, as its steps
+// may still run. Of the calls, those that count most are looked at, and the oldest.
 const freeSlots = `
 WITH clock AS MATERIALIZED (
-	SELECT x.now, x.now - $3::bigint * interval '1 microsecond' AS over FROM (SELECT clock_timestamp() AS now) x
-), freed AS MATERIALIZED (
-	SELECT p.run_id, p.step_id, r.active, r.found AS lease, CASE WHEN r.found IS NOT NULL THEN clock.now END AS found_at
+	SELECT x.now, x.now - x.kept AS over, x.now + x.kept AS until
+	FROM (SELECT clock_timestamp() AS now, $3::bigint * interval '1 microsecond' AS kept) x
+), lost AS MATERIALIZED (
+	SELECT p.run_id, p.step_id, q.status IS NULL AND p.state = 'RUNNING' AS kept, q.status IS NOT NULL
+		AND q.finished_at IS NULL AS waits, CASE WHEN q.status IS NULL THEN clock.until ELSE p.asked_at END AS due_at
 	FROM clock
 	CROSS JOIN LATERAL (
-		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x WHERE x.limit_name = $2
-			AND x.namespace_id = $1 AND x.lease IS NOT NULL)
+		(SELECT x.* FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.state = 'RUNNING')
 		UNION ALL
-		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x
-			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL ORDER BY x.place
-				LIMIT 20)
+		(SELECT x.* FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.state = 'CALLED'
+			AND x.due_at > clock.now ORDER BY x.due_at LIMIT 20)
 		UNION ALL
-		(SELECT x.run_id, x.step_id, x.lease, x.due_at FROM kagzi.limit_places x
-			WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL
-				ORDER BY x.due_at LIMIT 20)
+		(SELECT x.* FROM kagzi.limit_places x WHERE x.limit_name = $2 AND x.namespace_id = $1 AND x.state = 'CALLED'
+			AND x.due_at <= clock.now ORDER BY x.due_at LIMIT 20)
 	) p
-	CROSS JOIN LATERAL (
-		SELECT coalesce(bool_or(coalesce(q.lease, p.lease) = p.lease
-			AND (q.status = 'RUNNING' OR q.finished_at > clock.over) OR p.lease IS NULL AND q.finished_at IS NULL),
-				p.lease IS NOT NULL AND p.due_at > clock.over, false) AS live,
-			coalesce(bool_or(q.finished_at IS NULL), false) AS active, CASE WHEN count(*) = 0 AND p.due_at IS NULL
-				THEN p.lease END AS found
-		FROM kagzi.workflow_runs q
-		WHERE q.run_id = p.run_id AND q.namespace_id = $1
-	) r
-	WHERE NOT r.live
+	LEFT JOIN LATERAL (
+		SELECT r.status, r.lease, r.finished_at FROM kagzi.workflow_runs r WHERE r.run_id = p.run_id
+			AND r.namespace_id = $1 OFFSET 0
+	) q ON true
+	WHERE CASE WHEN p.state = 'CALLED' THEN (q.status IS NULL OR q.finished_at IS NOT NULL)
+			AND (p.lease IS NULL OR p.due_at <= clock.now)
+		WHEN q.status = 'RUNNING' THEN q.lease <> p.lease
+		ELSE q.finished_at IS NULL OR coalesce(q.lease <> p.lease, false) OR q.finished_at <= clock.over END
 ), deleted AS (
 	DELETE FROM kagzi.limit_places p
-	USING freed
-	WHERE p.run_id = freed.run_id AND p.step_id = freed.step_id AND p.namespace_id = $1 AND NOT freed.active
-		AND freed.found_at IS NULL
+	USING lost
+	WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND NOT lost.kept
+		AND NOT lost.waits
 )
 UPDATE kagzi.limit_places p
-SET lease = freed.lease, due_at = freed.found_at, called_at = NULL
-FROM freed
-WHERE p.run_id = freed.run_id AND p.step_id = freed.step_id AND p.namespace_id = $1
-	AND (freed.active OR freed.found_at IS NOT NULL)`
+SET state = CASE WHEN lost.kept THEN 'CALLED' ELSE 'WAITING' END, due_at = lost.due_at,
+	lease = CASE WHEN lost.kept THEN p.lease END
+FROM lost
+WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND (lost.kept OR lost.waits)`
 
-// u has the steps that ask, and c the others that wait for a slot or for which one is kept. k numbers them in the order
-// of the line, and the first that find room may have a slot. A step that has it gets the next token if it has waited
-// for one before (back), or if that does not delay the first one of the line (new). Otherwise it gets a time at the end
-// of the line. A step that waited for its token, and then for a slot, still has the right to the next token: its
-// token_at is epoch. Those who do not come at their time are waited for as long as a slot is kept. A step that was
-// called, and finds no slot, is called again.
-//
-// No worker calls a run that is paused, because it would not come: it keeps its place.
-//
-// A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
-// is when the run would have come by itself.
-//
-// So a token goes only to a step that is in memory: a run that comes late wastes none. If many come late together,
-// those that find no token soon get one for later (token_at).
-const serveLimit = `
-WITH ` + clause.PausesOfRuns + `, ` + asksOfLimit + wouldCome + answersOfLimit
-
-// The statement as far as which runs are called, and what follows.
-const (
-	asksOfLimit = `clock AS MATERIALIZED (
-	SELECT clock_timestamp() AS now
-), line AS MATERIALIZED (
-	SELECT clock.now, clock.now + $6::bigint * interval '1 microsecond' AS soon,
-		clock.now - GREATEST($6::bigint, c.every / $8::bigint) * interval '1 microsecond' AS stale,
-		clock.now - $7::bigint * interval '1 microsecond' AS kept, c.every * interval '1 microsecond' AS every,
-			c.max_running, c.last_place,
-		GREATEST(c.next_at, clock.now - (c.burst - 1) * c.every * interval '1 microsecond') AS next_at,
-		GREATEST(c.next_at, c.line_at, clock.now - (c.burst - 1) * c.every * interval '1 microsecond') AS line_at,
-		coalesce(c.max_running - (
-			SELECT count(*) FROM kagzi.limit_places h WHERE h.limit_name = $2 AND h.namespace_id = $1
-				AND h.lease IS NOT NULL
-		), 1000000000) AS room
-	FROM clock
+// The limit's numbers, in a row with each of the first steps of the line; if there is none, alone. The line is read
+// only if there is room for a step that is not called yet. comes tells whether a step could begin now. It is NULL if
+// its run is over.
+const headOfLimit = `
+WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
+	SELECT t.now, c.every, c.burst, c.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
+		LEAST(c.max_running - h.running, CASE WHEN c.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
+			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END, $5::int) - k.called AS room
+	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS running FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
+			AND p.state = 'RUNNING'
+	) h
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS called FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
+			AND p.state = 'CALLED' AND p.due_at > t.now
+	) k
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
-), asks AS MATERIALIZED (
-	SELECT u.ord, u.run_id, u.step_id, u.lease, p.place, p.due_at, p.token_at, p.called_at, p.lease IS NOT NULL AS held
-	FROM unnest($3::uuid[], $4::uuid[], $5::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
-	CROSS JOIN LATERAL (
-		SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease
-			AND q.status = 'RUNNING' OFFSET 0
-	) r
-	LEFT JOIN LATERAL (
-		SELECT s.place, s.due_at, s.token_at, s.called_at, s.lease
-		FROM kagzi.limit_places s
-		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.limit_name = $2
-		OFFSET 0
-	) p ON true
-), callable AS MATERIALIZED (
-	SELECT p.*
-	FROM line
-	CROSS JOIN LATERAL (
-		SELECT w.run_id, w.step_id, w.place, w.called_at
-		FROM kagzi.limit_places w
-		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NULL
-			AND (w.called_at IS NULL OR w.called_at > line.kept)
-			AND CASE WHEN EXISTS (SELECT FROM asks WHERE asks.run_id = w.run_id AND asks.step_id = w.step_id) THEN false
-				ELSE EXISTS (
-				SELECT FROM kagzi.workflow_runs q
-				WHERE q.run_id = w.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
-					AND `
-	answersOfLimit = `
-			) END
-		ORDER BY w.place
-		LIMIT GREATEST(LEAST(line.room, 1000), 0)
-	) p
-), ranked AS MATERIALIZED (
-	SELECT x.*, row_number() OVER (ORDER BY x.place, x.ord) <= line.room AS fits,
-		CASE WHEN x.ord = 0 THEN '' WHEN x.token_at >= line.stale THEN 'kept' WHEN x.due_at IS NOT NULL
-			OR x.token_at IS NOT NULL THEN 'back' ELSE 'new' END AS class
-	FROM line
-	CROSS JOIN (
-		SELECT asks.ord, asks.run_id, asks.step_id, asks.place, asks.due_at, asks.token_at, asks.called_at
-		FROM asks CROSS JOIN line
-		WHERE NOT asks.held AND (asks.due_at IS NULL OR asks.due_at <= line.soon)
-		UNION ALL
-		SELECT 0, callable.run_id, callable.step_id, callable.place, NULL, NULL, callable.called_at FROM callable
-	) x
-), numbered AS MATERIALIZED (
-	SELECT ranked.ord, ranked.class, row_number() OVER (PARTITION BY ranked.class
-		ORDER BY ranked.place, ranked.ord) - 1 AS nth
-	FROM ranked
-	WHERE ranked.fits AND ranked.ord > 0
-), gap AS MATERIALIZED (
-	SELECT line.next_at + s.back * line.every AS free_at, f.first_at, s.new
-	FROM line
-	CROSS JOIN (SELECT count(*) FILTER (WHERE numbered.class = 'back') AS back,
-		count(*) FILTER (WHERE numbered.class = 'new') AS new FROM numbered) s
-	LEFT JOIN LATERAL (
-		SELECT w.due_at AS first_at
-		FROM kagzi.limit_places w
-		WHERE w.limit_name = $2 AND w.namespace_id = $1 AND w.lease IS NULL AND w.due_at IS NOT NULL
-			AND w.due_at > line.kept
-			AND CASE WHEN EXISTS (SELECT FROM asks WHERE asks.run_id = w.run_id AND asks.step_id = w.step_id
-				AND asks.due_at <= line.soon) THEN false ELSE EXISTS (
-				SELECT FROM kagzi.workflow_runs q WHERE q.run_id = w.run_id AND q.namespace_id = $1
-					AND q.finished_at IS NULL) END
-		ORDER BY w.due_at
-		LIMIT 1
-	) f ON true
-), bounds AS MATERIALIZED (
-	SELECT gap.*, gap.free_at + x.at_once * line.every AS next_at, x.at_once,
-		GREATEST(gap.free_at + x.at_once * line.every, CASE WHEN gap.first_at IS NOT NULL THEN line.line_at END)
-			AS end_at
-	FROM line
-	CROSS JOIN gap
-	CROSS JOIN LATERAL (
-		SELECT count(*) AS at_once
-		FROM numbered
-		WHERE numbered.class = 'new' AND gap.free_at + numbered.nth * line.every <= line.soon
-			AND (gap.first_at IS NULL OR gap.free_at + (numbered.nth + 1) * line.every <= gap.first_at)
-	) x
-), answers AS MATERIALIZED (
-	SELECT a.*, coalesce(a.at <= line.soon AND (a.class <> 'new' OR a.at_once), false) AS granted
-	FROM line
-	CROSS JOIN bounds
-	CROSS JOIN LATERAL (
-		SELECT ranked.ord, ranked.run_id, ranked.step_id, ranked.place, ranked.due_at, ranked.token_at,
-			ranked.called_at, ranked.class, ranked.fits, asks.lease, numbered.nth < bounds.at_once AS at_once,
-			CASE WHEN NOT ranked.fits THEN NULL WHEN ranked.class = 'kept' THEN ranked.token_at
-				ELSE GREATEST(line.now, CASE WHEN ranked.class = 'back' THEN line.next_at + numbered.nth * line.every
-					WHEN numbered.nth < bounds.at_once THEN bounds.free_at + numbered.nth * line.every
-					ELSE bounds.end_at + (numbered.nth - bounds.at_once) * line.every END) END AS at,
-			line.last_place + row_number() OVER (ORDER BY ranked.place NULLS FIRST, ranked.ord) AS new_place
-		FROM ranked
-		JOIN asks ON asks.ord = ranked.ord
-		LEFT JOIN numbered ON numbered.ord = ranked.ord
-	) a
-), written AS (
-	INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, place, lease, due_at, token_at)
-	SELECT answers.run_id, answers.step_id, $1, $2, coalesce(answers.place, answers.new_place),
-		CASE WHEN answers.granted THEN answers.lease END, CASE WHEN NOT answers.granted THEN answers.at END,
-			CASE WHEN answers.granted OR answers.class <> 'new' THEN coalesce(answers.at, answers.token_at, 'epoch') END
-	FROM answers CROSS JOIN line
-	WHERE CASE WHEN answers.granted THEN answers.place IS NOT NULL OR line.max_running IS NOT NULL
-		ELSE answers.place IS NULL
-		OR answers.at IS NOT NULL OR answers.due_at IS NOT NULL OR answers.called_at IS NOT NULL END
-	ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
-	SET limit_name = EXCLUDED.limit_name, place = EXCLUDED.place, lease = EXCLUDED.lease, due_at = EXCLUDED.due_at,
-		token_at = EXCLUDED.token_at, called_at = NULL
-), ahead AS MATERIALIZED (
-	SELECT bounds.next_at, bounds.end_at + (bounds.new - bounds.at_once) * line.every AS line_at,
-		line.last_place + x.places AS last_place
-	FROM line
-	CROSS JOIN bounds
-	CROSS JOIN (SELECT count(*) FILTER (WHERE answers.place IS NULL) AS places, count(*) AS asked FROM answers) x
-	WHERE x.asked > 0
-), updated AS (
-	UPDATE kagzi.limits c
-	SET next_at = ahead.next_at, line_at = ahead.line_at, last_place = ahead.last_place
-	FROM ahead
-	WHERE c.limit_name = $2 AND c.namespace_id = $1
-), locked AS MATERIALIZED (
-	SELECT q.run_id, line.now
-	FROM line
-	CROSS JOIN (SELECT DISTINCT ranked.run_id FROM ranked WHERE ranked.ord = 0 AND ranked.fits
-		AND ranked.called_at IS NULL ORDER BY 1) x
-	CROSS JOIN LATERAL (
-		SELECT y.run_id FROM kagzi.workflow_runs y WHERE y.run_id = x.run_id AND y.namespace_id = $1
-			AND y.finished_at IS NULL FOR UPDATE SKIP LOCKED
-	) q
-), called AS (
-	UPDATE kagzi.limit_places p
-	SET called_at = locked.now
-	FROM locked
-	JOIN ranked ON ranked.run_id = locked.run_id
-	WHERE ranked.ord = 0 AND ranked.fits AND ranked.called_at IS NULL AND p.run_id = ranked.run_id
-		AND p.step_id = ranked.step_id AND p.namespace_id = $1
-), woken AS (
-	UPDATE kagzi.workflow_runs r
-	SET wakeups = r.wakeups + 1,
-		available_at = CASE WHEN r.status = 'SLEEPING' AND r.outcome IS NULL AND r.wakeups + 1 >= r.wakeups_awaited
-			THEN LEAST(r.available_at, locked.now) ELSE r.available_at END
-	FROM locked
-	WHERE r.run_id = locked.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, r.version, r.status = 'RUNNING' AS running, r.run_key,
-		r.key_scope
-), ` + insertChanges + ` woken k WHERE k.run_key IS NOT NULL AND NOT k.running
+), line AS MATERIALIZED (
+	SELECT counted.*, CASE WHEN counted.room > 0 THEN LEAST(counted.room + $4::int, $5::int) ELSE 0 END AS look
+	FROM counted
 )
-SELECT asks.ord, asks.held OR coalesce(answers.granted, false), CASE WHEN asks.held THEN asks.token_at
-	WHEN answers.ord IS NULL THEN asks.due_at ELSE answers.at END,
-	asks.held OR coalesce(answers.granted AND (answers.place IS NOT NULL OR line.max_running IS NOT NULL), false),
-		NULL::uuid, NULL, NULL, 0, false
-FROM asks CROSS JOIN line LEFT JOIN answers ON answers.ord = asks.ord
-UNION ALL
-SELECT 0, false, NULL, false, woken.run_id, woken.task_queue, woken.workflow_type, coalesce(woken.version, 0),
-	woken.running FROM woken
-UNION ALL
-SELECT -1, false, NULL, false, NULL, NULL, NULL, 0, false
-WHERE (SELECT count(*) FROM callable) >= 1000
-	OR (SELECT count(*) FROM answers WHERE answers.fits AND NOT answers.granted) > 0
-		AND (SELECT count(*) FROM ranked WHERE NOT ranked.fits) > 0
-	OR (SELECT count(*) FROM (SELECT DISTINCT ranked.run_id FROM ranked
-		WHERE ranked.ord = 0 AND ranked.fits AND ranked.called_at IS NULL) x) > (SELECT count(*) FROM locked)`
-)
+SELECT line.now, line.every, line.burst, line.next_at, line.slots, line.running, line.called, line.look, head.run_id,
+	coalesce(head.step_id, ''), head.asked_at, run.comes
+FROM line
+LEFT JOIN LATERAL (
+	SELECT p.run_id, p.step_id, p.asked_at FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
+		AND p.state = 'WAITING' ORDER BY p.due_at LIMIT line.look
+) head ON true
+LEFT JOIN LATERAL (
+	SELECT CASE WHEN q.status = 'RUNNING' AND q.available_at > line.now THEN true ELSE q.paused_at IS NULL
+		AND q.outcome IS NULL AND (q.available_at <= line.now OR q.status = 'SLEEPING'
+			AND q.wakeups + 1 >= q.wakeups_awaited) AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + `
+		AND ` + clause.KeyHasRoom + ` AND EXISTS (
+			SELECT FROM kagzi.workers w WHERE w.namespace_id = $1 AND w.status = 'ONLINE'
+				AND w.heartbeat_at >= line.now - w.stale_after AND q.task_queue = ANY (w.task_queues)
+				AND q.workflow_type = ANY (w.workflow_types) AND (q.version IS NULL OR w.handlers IS NULL
+					OR q.workflow_type || '/' || q.version::text = ANY (w.handlers))
+		) END AS comes
+	FROM kagzi.workflow_runs q
+	WHERE q.run_id = head.run_id AND q.namespace_id = $1 AND q.finished_at IS NULL
+	OFFSET 0
+) run ON true
+ORDER BY head.asked_at`
 
-// wouldCome is the condition for a run q to come if it is called: no pause keeps it from that.
-const wouldCome = comesUnpaused + ` AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + ` END`
-
-const comesUnpaused = `CASE WHEN q.status = 'RUNNING' THEN true ELSE q.paused_at IS NULL`
-
-// The statement for as long as nothing but single runs is paused, as far as the last claim knows: what the other one
-// prepares costs a tenth of the steps. If that is wrong, the slot is kept for a run that does not come, until a
-// coordinator serves the limit.
-const serveLimitUnpaused = `
-WITH ` + asksOfLimit + comesUnpaused + ` END` + answersOfLimit
-
-// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
-// ask, and calls the runs of others for which a slot is free. It may be repeated: a step that was granted keeps what it
-// has, unless the limit has no slots and the step had not waited. Then a repetition takes another token.
-func (s Limits) Serve(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
-	err = pg.Do(ctx, func(ctx context.Context) error {
-		out = LimitResult{Missing: true}
-		b := &pgx.Batch{}
-		var reads []func(pgx.Rows) error
-		queue := func(read func(pgx.Rows) error, sql string, args ...any) {
-			b.Queue(sql, args...)
-			reads = append(reads, read)
-		}
-		queue(func(rows pgx.Rows) error {
-			var slots *int
-			var every int64
-			_, err := pgx.ForEachRow(rows, []any{&slots, &every}, func() error {
-				out.Missing, out.Slots = false, pg.Deref(slots)
-				if every > 0 {
-					out.Late = max(LimitSoon, time.Duration(every)*time.Microsecond/limitLate)
-				}
-				return nil
-			})
-			return err
-		}, lockLimit, s.namespace, limit)
-		if len(req.Leaves) > 0 {
-			queue(nil, leaveLimit, placeColumns.args(s.namespace, req.Leaves)...)
-		}
-		if len(req.Yields) > 0 {
-			queue(nil, yieldLimit, placeColumns.args(s.namespace, req.Yields)...)
-		}
-		if req.Pause > 0 {
-			queue(nil, pauseLimit, s.namespace, limit, pg.Micros(req.Pause))
-		}
-		queue(nil, freeSlots, s.namespace, limit, pg.Micros(limitOver))
-		args := append([]any{s.namespace, limit}, placeColumns.args(s.namespace, req.Asks)[1:]...)
-		statement := serveLimitUnpaused
-		if s.pauses.Load() || len(req.Asks)+len(req.Leaves) == 0 { // a coordinator makes no claims
-			statement = serveLimit
-		}
-		queue(out.read(len(req.Asks)), statement, append(args, pg.Micros(LimitSoon), pg.Micros(limitKept),
-			limitLate)...)
-		return pg.Exchange(ctx, s.pool, pg.Brief, b, reads...)
-	})
-	return out, pg.Wrap("serve limit", err)
-}
+// The steps that ask, without those whose run is not held under the lease any more. The limit's name is no condition of
+// the search, because the planner would read all places of the limit for it.
+const askedPlaces = `
+SELECT u.ord, CASE WHEN p.limit_name = $5 THEN p.state ELSE '' END, p.asked_at, p.due_at
+FROM unnest($2::uuid[], $3::uuid[], $4::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
+CROSS JOIN LATERAL (
+	SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease
+		AND q.status = 'RUNNING' OFFSET 0
+) r
+LEFT JOIN LATERAL (
+	SELECT s.limit_name, s.state, s.asked_at, s.due_at FROM kagzi.limit_places s WHERE s.run_id = u.run_id
+		AND s.step_id = u.step_id AND s.namespace_id = $1 OFFSET 0
+) p ON true`
 
 var placeColumns = columnsOf(leaveLimit,
 	uuids("run_id", func(p Place) uuid.UUID { return p.RunID }),
@@ -398,33 +205,113 @@ var placeColumns = columnsOf(leaveLimit,
 	texts("step_id", func(p Place) string { return p.StepID }),
 )
 
-// read returns a function that reads the rows of serveLimit. An answer that is missing says that the lease is lost.
-func (r *LimitResult) read(asks int) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		r.Answers = make([]LimitAnswer, asks)
-		for i := range r.Answers {
-			r.Answers[i].Lost = true
+// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
+// ask, and calls the runs of others for which there is room. It may be repeated: a step that was granted keeps what it
+// has, unless the limit has no slots and the step had not waited. Then a repetition takes another token.
+func (s Limits) Serve(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
+	for n := 1; ; n++ {
+		var v service
+		err = pg.Do(ctx, func(ctx context.Context) error {
+			v = service{conn: s.conn, limit: limit, req: req, answers: n == mostLooks}
+			return pg.Converse(ctx, s.pool, pg.Brief, v.read((n-1)*mostLooked))
+		})
+		v.out.Called = append(out.Called, v.out.Called...)
+		if out = v.out; err != nil || v.answers {
+			return out, pg.Wrap("serve limit", err)
 		}
-		for rows.Next() {
-			var ord int
-			var a LimitAnswer
-			var run *uuid.UUID
-			var queue, typ *string
-			var called Signalled
-			if err := rows.Scan(&ord, &a.Granted, pg.UTC(&a.At), &a.Kept, &run, &queue, &typ, &called.Version,
-				&called.Running); err != nil {
-				return err
-			}
-			switch {
-			case ord > 0:
-				r.Answers[ord-1] = a
-			case ord == 0:
-				called.RunID, called.Queue, called.Type, called.Due = *run, *queue, *typ, !called.Running
-				r.Called = append(r.Called, called)
-			default:
-				r.More = true
-			}
-		}
-		return rows.Err()
+		req = LimitRequest{Asks: req.Asks}
 	}
+}
+
+// A service is one transaction that serves a limit. It reads the limit under its lock, and writes the new states of the
+// steps.
+type service struct {
+	*conn
+	limit   string
+	req     LimitRequest
+	answers bool // to the steps that ask; if not, too few of the steps that it has looked at could come
+	line    limitLine
+	out     LimitResult
+}
+
+// A roundTrip collects statements.
+type roundTrip struct{ pg.Step }
+
+func (r *roundTrip) queue(read func(pgx.Rows) error, sql string, args ...any) {
+	if r.Batch == nil {
+		r.Batch = &pgx.Batch{}
+	}
+	r.Batch.Queue(sql, args...)
+	r.Reads = append(r.Reads, read)
+}
+
+// read returns the first round trip. It looks at so many steps of the line beyond those that there is room for.
+func (v *service) read(beyond int) pg.Step {
+	r := roundTrip{pg.Step{Then: v.write}}
+	r.queue(v.readLock, lockLimit, v.namespace, v.limit)
+	if len(v.req.Leaves) > 0 {
+		r.queue(nil, leaveLimit, placeColumns.args(v.namespace, v.req.Leaves)...)
+	}
+	if len(v.req.Yields) > 0 {
+		r.queue(nil, yieldLimit, placeColumns.args(v.namespace, v.req.Yields)...)
+	}
+	if v.req.Pause > 0 {
+		r.queue(nil, pauseLimit, v.namespace, v.limit, pg.Micros(v.req.Pause))
+	}
+	r.queue(nil, freeSlots, v.namespace, v.limit, pg.Micros(limitOver))
+	if len(v.req.Asks) > 0 {
+		r.queue(v.readAsks, askedPlaces, placeColumns.args(v.namespace, v.req.Asks, v.limit)...)
+	}
+	r.queue(v.readLine, headOfLimit, v.namespace, v.limit, pg.Micros(limitKept), min(beyond, mostLooked), mostLooked)
+	return r.Step
+}
+
+// readLock reads whether the limit is there, and locked. One that is set later in the transaction is not locked.
+func (v *service) readLock(rows pgx.Rows) error {
+	v.out.Missing = true
+	_, err := pgx.ForEachRow(rows, []any{&v.out.RetryAfter}, func() error {
+		v.out.Missing = false
+		return nil
+	})
+	return err
+}
+
+// readAsks reads the steps that ask.
+func (v *service) readAsks(rows pgx.Rows) error {
+	var s limitStep
+	_, err := pgx.ForEachRow(rows, []any{&s.ord, &s.had, pg.UTC(&s.askedAt), pg.UTC(&s.dueAt)}, func() error {
+		asks := s
+		asks.Place = v.req.Asks[s.ord-1]
+		v.line.asks = append(v.line.asks, &asks)
+		return nil
+	})
+	return err
+}
+
+// readLine reads the limit and the head of its line.
+func (v *service) readLine(rows pgx.Rows) error {
+	l := &v.line
+	var running, look, burst int
+	var s limitStep
+	var comes *bool
+	_, err := pgx.ForEachRow(rows, []any{
+		pg.UTC(&l.now), pg.MicrosTo(&l.every), &burst, pg.UTC(&l.nextAt), &v.out.Slots, &running, &l.called, &look,
+		pg.UUIDTo(&s.RunID), &s.StepID, pg.UTC(&s.askedAt), &comes,
+	}, func() error {
+		if s.RunID != uuid.Nil {
+			waits := s
+			waits.had, waits.over, waits.comes = placeWaiting, comes == nil, pg.Deref(comes)
+			l.head = append(l.head, &waits)
+		}
+		return nil
+	})
+	l.more = look > 0 && len(l.head) == look
+	l.nextAt = latest(l.nextAt, l.now.Add(-time.Duration(burst-1)*l.every))
+	if l.free = math.MaxInt; v.out.Slots > 0 {
+		l.free = v.out.Slots - running
+	}
+	if l.every > 0 {
+		v.out.Late = max(LimitSoon, l.every/limitLate)
+	}
+	return err
 }

@@ -25,6 +25,7 @@ func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
 			RunID: runs[1].RunID, Lease: runs[1].Lease, Status: Sleeping,
 			Wake: time.Hour, Seen: runs[1].Wakeups, Need: 1,
 		}}})
+		serves(t, s, "queue", "type")
 		req := keyedRequest(2)
 		req.Keys.Handed = []Key{runs[1].Key}
 		if c := claim(t, s, req); len(c.Runs) > 0 || c.Keys.Next.IsZero() {
@@ -51,9 +52,41 @@ func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		_, waits := parked(t, s, StepLimit{Name: "api", Every: time.Hour})
-		if woken := setLimit(t, s, StepLimit{Name: "api"}); len(woken) != 1 {
-			t.Fatalf("woken %+v", woken)
+		setLimit(t, s, StepLimit{Name: "api"})
+		if out := serve(t, s, "api", LimitRequest{}); len(out.Called) != 1 {
+			t.Fatalf("called %+v", out.Called)
 		}
 		wantClaimed(t, s, waits)
 	})
+}
+
+// No slot is kept for a step whose run waits for its key, because it could not begin now.
+func TestStepWhoseKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		slots int // of the key
+		keeps bool
+	}{"Taken": {1, false}, "AnotherSlot": {2, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			setLimit(t, s, StepLimit{Name: "api", MaxRunning: 1})
+			mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: c.slots}})
+			begun := running(t, s, 2)
+			askLimit(t, s, "api", begun[0])
+			start(t, s, newRun(ofKey("a")))
+			waits := claim(t, s, keyedRequest(1)).Runs
+			askLimit(t, s, "api", waits...)
+			park(t, s, waits[0])
+			start(t, s, newRun(ofKey("a")))
+			if holder := claim(t, s, keyedRequest(1)).Runs; len(holder) != 1 {
+				t.Fatalf("claimed %v", runIDs(holder))
+			}
+			serves(t, s, "queue", "type")
+			serve(t, s, "api", LimitRequest{Leaves: placesOf(begun[0])})
+			if free := askLimit(t, s, "api", begun[1])[0].Granted; free == c.keeps {
+				t.Errorf("the slot is given to the next step: %t", free)
+			}
+		})
+	}
 }

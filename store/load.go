@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // A LoadRequest says which data of which runs Load reads, and how long it may take.
@@ -98,13 +99,14 @@ func readInputs(inputs map[uuid.UUID][]byte, more map[uuid.UUID]bool) func(pgx.R
 const loadSize = `
 SELECT (
 	SELECT coalesce(sum(300 + coalesce(octet_length(s.output), 0) + coalesce(octet_length(s.error), 0)), 0)
-	FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1
+	FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND ` + clause.OwnEpoch + `
 ) + (
 	SELECT coalesce(sum(300 + coalesce(octet_length(r.output), 0)), 0)
 	FROM (
-		SELECT c.child_run_id
-		FROM kagzi.step_runs c
-		WHERE c.run_id = $2 AND c.namespace_id = $1 AND c.step_kind = 'CHILD_WORKFLOW' AND c.status = 'RUNNING'
+		SELECT s.child_run_id
+		FROM kagzi.step_runs s
+		WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'RUNNING'
+			AND ` + clause.OwnEpoch + `
 		OFFSET 0
 	) c
 	CROSS JOIN LATERAL (
@@ -132,7 +134,8 @@ type CrashLoopEvidence struct {
 }
 
 const crashLoopEvidence = `
-SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.finished_at > $3),
+SELECT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = $2 AND s.namespace_id = $1 AND ` + clause.OwnEpoch + `
+		AND s.finished_at > $3),
 	EXISTS (SELECT FROM kagzi.step_runs k WHERE k.run_id = $2 AND k.namespace_id = $1 AND k.step_kind = 'CHILD_WORKFLOW'
 		AND k.status = 'RUNNING')`
 

@@ -85,7 +85,7 @@ func TestLoadBoundsChildrensResults(t *testing.T) {
 	child := uuid.New()
 	start := record(parent, "child", "")
 	start.Status, start.Kind, start.ChildRunID = Running, KindChild, child
-	start.Start = &NewRun{Queue: "queue", Type: "type", Priority: 3}
+	start.Start = &NewRun{Spec: Spec{Queue: "queue", Type: "type", Priority: 3}}
 	if err := s.Records.Flush(t.Context(), &Flush{Records: []*Record{start}}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,11 +19,8 @@ FOR UPDATE`
 // The statement locks and returns the keys that claimKeys is to look at, in order:
 //   - the first keys in the line, of the queue and of groups together: the next claim goes on behind the last of
 //     them;
-//   - the keys of the oldest changes, and those that the worker hands on (entering). A key that stands in the line
-//     already is not looked at: a claim that does that later sees what the change is about. The changes are deleted
-//     only under the key's lock: what the change is about is committed, so a later statement that holds the lock sees
-//     it. If the line has enough keys for the claim, the keys that the worker hands on are put at its end without a
-//     look.
+//   - the keys of the oldest changes, and those that the worker hands on (entering): see doc_keys.go. If the line has
+//     enough keys for the claim, the keys that the worker hands on are put at its end without a look.
 //
 // It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for another claim
 // that inserts the same key, in order of the keys.
@@ -158,13 +155,6 @@ func keyArrays(keys []Key, queue string) (scopes, names []string) {
 	}
 	return scopes, names
 }
-
-const leaveChanges = `
-WITH keys AS MATERIALIZED (
-	SELECT u.key_scope, u.run_key FROM unnest($2::text[], $3::text[]) AS u (key_scope, run_key)
-), ` + insertChanges + ` keys k WHERE k.run_key IS NOT NULL
-)
-SELECT count(*) FROM keys`
 
 // LeaveChanges lets other workers look at keys of which this one has given up slots.
 func (s Claims) LeaveChanges(ctx context.Context, queue string, handed []Key) error {

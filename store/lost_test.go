@@ -117,8 +117,8 @@ func TestLostFlush(t *testing.T) {
 		failed := record(rs[0], "failed", "")
 		failed.Status, failed.Output, failed.ErrorKind, failed.Wake = Failed, nil, "kind", time.Hour
 		retry := &Suspension{
-			RunID: rs[2].RunID, Lease: rs[2].Lease, Status: Pending, Wake: time.Hour, Failed: true,
-			ErrorKind: "kind", Error: "text",
+			RunID: rs[2].RunID, Lease: rs[2].Lease, Status: Pending, Wake: time.Hour,
+			Failed: &FailedAttempt{ErrorKind: "kind", Error: "text"},
 		}
 		f := &Flush{
 			Records:     []*Record{record(rs[0], "step", "x"), shown, failed},

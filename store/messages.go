@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,9 @@ type Message struct {
 	ID      string // made by the sender, so that a repeated call finds the message
 	Payload []byte
 	Headers json.RawMessage // nil: none
+	Hash    []byte          // of a request: see RequestHash; nil: it is a signal
+	ReplyTo string          // of a request: the run and the step that get the answer as a message; empty: none
+	Within  time.Duration   // of a request: how long it may be delivered; zero: at any time
 	SentBy  string          // the run and the step that sent it; empty: no step
 	Why                     // of a person's message: with it, the run gets an event
 }
@@ -31,6 +35,7 @@ type Signalled struct {
 	DueRun
 	Running bool // its execution has to refresh its inbox
 	Due     bool // it can be claimed now or soon
+	Existed bool // the run had the messages before
 }
 
 // MostUnread is how many messages a run may have that it has not read, with those that were set aside.
@@ -38,6 +43,9 @@ const MostUnread = 10_000
 
 // ErrInboxFull reports that the run has MostUnread messages that it has not read.
 var ErrInboxFull = errors.New("the run has too many unread messages")
+
+// ErrRequestConflict reports that a run has another message with the ID of a request.
+var ErrRequestConflict = errors.New("the run has another message with the request's ID")
 
 // The sequence of a message is the number of the wake-up that announces it. An earlier statement has locked the run's
 // row. So this one sees all messages that others sent, and the messages of a run become visible in order.
@@ -50,10 +58,11 @@ var ErrInboxFull = errors.New("the run has too many unread messages")
 const storeMessages = `
 WITH fresh AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers,
-		coalesce(u.sent_by, ($7::text[])[1]) AS sent_by, row_number() OVER (PARTITION BY u.run_id
-		ORDER BY u.place) AS place
-	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::text[]) WITH ORDINALITY AS u (run_id,
-		name, signal_id, payload, headers, sent_by, place)
+		u.payload_hash, u.reply_to, u.within, coalesce(u.sent_by, ($10::text[])[1]) AS sent_by,
+		row_number() OVER (PARTITION BY u.run_id ORDER BY u.place) AS place
+	FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bytea[], $8::text[], $9::bigint[],
+		$10::text[]) WITH ORDINALITY
+		AS u (run_id, name, signal_id, payload, headers, payload_hash, reply_to, within, sent_by, place)
 	WHERE (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s
@@ -65,11 +74,11 @@ WITH fresh AS MATERIALIZED (
 	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
 	FROM (SELECT fresh.run_id, count(*) AS messages, clock_timestamp() AS now FROM fresh GROUP BY 1) g
 	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
-		AND q.namespace_id = $1) + g.messages <= $9::bigint THEN true
+		AND q.namespace_id = $1) + g.messages <= $12::bigint THEN true
 		ELSE (SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
-				LIMIT $9::bigint
-		) x) + g.messages <= $9::bigint END
+				AND NOT starts_with(s.name, '##') LIMIT $12::bigint
+		) x) + g.messages <= $12::bigint END
 ), woken AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + counted.messages, inbox_full_at = NULL,
@@ -80,12 +89,15 @@ WITH fresh AS MATERIALIZED (
 	WHERE r.run_id = counted.run_id AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
 	RETURNING r.run_id, r.wakeups - counted.messages AS before, counted.now, r.task_queue, r.workflow_type, r.version,
 		r.status = 'RUNNING' AS running,
-		r.status <> 'RUNNING' AND ($8::bool OR r.available_at <= counted.soon) AS due, r.status <> 'RUNNING'
+		r.status <> 'RUNNING' AND ($11::bool OR r.available_at <= counted.soon) AS due, r.status <> 'RUNNING'
 			AND r.slot IS DISTINCT FROM 2 AS waits, r.run_key, r.key_scope
 ), inserted AS (
-	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, sent_by, received_at)
+	INSERT INTO kagzi.signals (run_id, name, sequence, namespace_id, signal_id, payload, headers, payload_hash,
+		reply_to, expires_at, sent_by, received_at)
 	SELECT fresh.run_id, fresh.name, woken.before + fresh.place, $1, fresh.signal_id, fresh.payload,
-		NULLIF(fresh.headers, '')::jsonb, NULLIF(fresh.sent_by, ''), woken.now
+		NULLIF(fresh.headers, '')::jsonb, fresh.payload_hash, NULLIF(fresh.reply_to, ''),
+		CASE WHEN fresh.within > 0 THEN woken.now + fresh.within * interval '1 microsecond' END,
+		NULLIF(fresh.sent_by, ''), woken.now
 	FROM woken JOIN fresh ON fresh.run_id = woken.run_id
 ), ` + insertChanges + ` woken k WHERE k.run_key IS NOT NULL AND k.waits AND k.due
 )
@@ -98,18 +110,23 @@ var messageColumns = columnsOf(storeMessages,
 	texts("signal_id", func(m Message) string { return m.ID }),
 	byteas("payload", func(m Message) []byte { return m.Payload }),
 	shared(texts, "headers", func(m Message) string { return string(m.Headers) }),
+	byteas("payload_hash", func(m Message) []byte { return m.Hash }),
+	texts("reply_to", func(m Message) string { return m.ReplyTo }),
+	bigints("within", func(m Message) int64 { return m.Within.Microseconds() }),
 	shared(texts, "sent_by", func(m Message) string { return m.SentBy }),
 )
 
-// For messages that were not stored: how many of them their run lacks, the run's status, and how many unread messages
-// it has. A run whose steps are being deleted does not count as existing.
+// For messages that were not stored: how many of them their run lacks, how many are requests whose ID it has of another
+// message, the run's status, and how many unread messages it has. A run whose steps are being deleted does not count as
+// existing.
 const resolveMessages = `
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0), r.status, r.status = 'RUNNING',
 	r.status <> 'RUNNING' AND coalesce(r.available_at <= statement_timestamp() + interval '1 second', false), m.missing,
+	m.others,
 	(
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s WHERE s.run_id = m.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
-				LIMIT $4::bigint
+				AND NOT starts_with(s.name, '##') LIMIT $4::bigint
 		) x
 	)
 FROM (
@@ -119,8 +136,15 @@ FROM (
 			WHERE s.signal_id = u.signal_id AND s.run_id = u.run_id AND s.namespace_id = $1
 			LIMIT 1
 		) x
-	)) AS missing
-	FROM unnest($2::uuid[], $3::text[]) AS u (run_id, signal_id)
+	)) AS missing, sum((
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.signals s
+			WHERE s.signal_id = u.signal_id AND s.run_id = u.run_id AND s.namespace_id = $1
+				AND u.payload_hash IS NOT NULL AND s.payload_hash IS DISTINCT FROM u.payload_hash
+			LIMIT 1
+		) x
+	)) AS others
+	FROM unnest($2::uuid[], $3::text[], $5::bytea[]) AS u (run_id, signal_id, payload_hash)
 	GROUP BY 1
 ) m
 CROSS JOIN LATERAL (
@@ -152,7 +176,8 @@ func (s Messages) Send(ctx context.Context, tx pgx.Tx, m Message) (out Signalled
 // signalWith is Send that writes an event, if the run does not have the message yet.
 func (s Messages) signalWith(ctx context.Context, tx pgx.Tx, m Message) (out Signalled, err error) {
 	event := newEvent(m.RunID, EventSignalled, m.Why)
-	event.Changes = []Changed{{"signal", "", m.Name}}
+	name, of := MessageName(m.Name)
+	event.Changes = []Changed{{of, "", name}}
 	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		stored := false
 		out, stored, err = s.signal(ctx, tx, m)
@@ -181,7 +206,10 @@ func (s Messages) signal(ctx context.Context, db pg.DB, m Message) (out Signalle
 		switch f, ok := found[m.RunID]; {
 		case !ok:
 			return out, false, ErrRunNotFound
+		case f.others > 0:
+			return out, false, ErrRequestConflict
 		case f.missing == 0:
+			f.Existed = true
 			return f.Signalled, false, nil
 		case f.over:
 			return out, false, ErrRunFinished
@@ -219,6 +247,7 @@ func (s Messages) storeMessages(ctx context.Context, db pg.DB, messages []Messag
 type messageState struct {
 	Signalled
 	missing int // how many of the messages the run does not have
+	others  int // how many of them are requests whose ID the run has of another message
 	over    bool
 	unread  int // how many messages the run has not read, up to MostUnread
 }
@@ -229,18 +258,18 @@ func (f messageState) full() bool { return f.unread+f.missing > MostUnread }
 func (s Messages) resolveMessages(ctx context.Context, db pg.DB,
 	messages []Message,
 ) (map[uuid.UUID]messageState, error) {
-	runs, ids := make([]uuid.UUID, len(messages)), make([]string, len(messages))
+	runs, ids, hashes := make([]uuid.UUID, len(messages)), make([]string, len(messages)), make([][]byte, len(messages))
 	for i, m := range messages {
-		runs[i], ids[i] = m.RunID, m.ID
+		runs[i], ids[i], hashes[i] = m.RunID, m.ID, m.Hash
 	}
 	found := map[uuid.UUID]messageState{}
-	err := pg.Ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread},
+	err := pg.Ask(ctx, db, resolveMessages, []any{s.namespace, array(runs), ids, MostUnread, hashes},
 		func(rows pgx.Rows) error {
 			var f messageState
 			var status string
 			_, err := pgx.ForEachRow(rows, []any{
 				&f.RunID, &f.Queue, &f.Type, &f.Version, &status, &f.Running, &f.Due,
-				&f.missing, &f.unread,
+				&f.missing, &f.others, &f.unread,
 			}, func() error {
 				f.over = status == Completed || status == Failed || status == Cancelled
 				found[f.RunID] = f

@@ -85,7 +85,7 @@ func TestSignal(t *testing.T) {
 		r := running(t, s, 1)[0]
 		flush(t, s, &Flush{Suspensions: []*Suspension{{
 			RunID: r.RunID, Lease: r.Lease, Status: Pending, Wake: time.Hour,
-			Failed: true, ErrorKind: "kind", Error: "text",
+			Failed: &FailedAttempt{ErrorKind: "kind", Error: "text"},
 		}}})
 		if g := send(t, s, messageTo(r.RunID, "1")); g.Due || g.Running {
 			t.Errorf("found %+v", g)

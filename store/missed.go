@@ -12,7 +12,7 @@ import (
 
 // The statement searches the part of the claim's index that a claim with Since leaves out.
 const missedRuns = `
-WITH ` + pausesNow + `
+WITH ` + clause.PausesOfRuns + `
 SELECT w.workflow_type, w.priority, d.available_at
 FROM unnest($3::text[], $4::smallint[], $5::text[], $6::bigint[]) AS w (workflow_type, priority, versions, since)
 CROSS JOIN LATERAL (
@@ -22,7 +22,7 @@ CROSS JOIN LATERAL (
 		AND ` + clause.Claimable + ` AND q.available_at <= now()
 		AND q.available_at < timestamptz 'epoch' + w.since * interval '1 microsecond'
 		AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + unpausedHolder + `
+		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + clause.KeyUnpaused + `
 	ORDER BY q.available_at
 	LIMIT 1
 ) d

@@ -70,54 +70,41 @@ func (s Pauses) stateForPause(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ove
 // The caller has locked the run. If its worker has died while it was paused, no coordinator has released it: then it is
 // due now.
 const unpauseRun = `
-WITH paused AS MATERIALIZED (
-	SELECT r.run_id, statement_timestamp() AS now, r.status = 'RUNNING' AND (
+WITH active AS MATERIALIZED (
+	SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, statement_timestamp() AS now,
+		r.paused_at IS NOT NULL AS paused, r.status = 'RUNNING' AND (
 			SELECT count(*) FROM kagzi.workers w WHERE w.worker_id = r.locked_by AND w.namespace_id = $1
 				AND w.status <> 'OFFLINE'
 		) = 0 AS lost
 	FROM kagzi.workflow_runs r
 	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-), released AS (
+), unpaused AS (
 	UPDATE kagzi.workflow_runs r
-	SET paused_at = NULL, released_at = paused.now, available_at = CASE WHEN paused.lost
-		THEN LEAST(r.available_at, paused.now) ELSE r.available_at END
-	FROM paused
-	WHERE r.run_id = paused.run_id AND r.namespace_id = $1
-	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope
-), ` + insertChanges + ` released k WHERE k.run_key IS NOT NULL
+	SET paused_at = NULL, available_at = CASE WHEN active.lost THEN LEAST(r.available_at, active.now)
+		ELSE r.available_at END
+	FROM active
+	WHERE active.paused AND r.run_id = active.run_id AND r.namespace_id = $1
+	RETURNING r.run_key, r.key_scope
+), ` + insertChanges + ` unpaused k WHERE k.run_key IS NOT NULL
 )
-SELECT released.run_id, released.task_queue, released.workflow_type, released.version FROM released`
+SELECT active.run_id, active.task_queue, active.workflow_type, active.version, active.paused FROM active`
 
-const noteRelease = `
-UPDATE kagzi.pauses p
-SET releases = true
-FROM (
-	SELECT r.task_queue, r.workflow_type
-	FROM kagzi.workflow_runs r
-	WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
-) r
-WHERE p.namespace_id = $1 AND p.run_key = '' AND p.task_queue IN ('', r.task_queue)
-	AND p.workflow_type IN ('', r.workflow_type) AND NOT p.releases`
-
-// UnpauseRun ends the run's own pause, and exempts the run from the pauses of its queue and workflow, but not from that
-// of its key. It returns ErrRunFinished if the run is over, and ErrRunNotFound if there is none. It locks pauses before
-// runs, because a transaction may release many runs.
+// UnpauseRun ends the run's own pause. It does nothing to a run that is not paused. It returns ErrRunFinished if the
+// run is over, and ErrRunNotFound if there is none.
 func (s Pauses) UnpauseRun(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why) (run DueRun, err error) {
 	event := newEvent(id, EventUnpaused, why)
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := pg.Ask(ctx, tx, noteRelease, []any{s.namespace, id}, nil); err != nil {
-			return err
-		}
 		if err := s.lock(ctx, tx, id); err != nil {
 			return err
 		}
+		var paused bool
 		err := pg.AskRow(ctx, tx, unpauseRun, []any{s.namespace, id}, pg.UUIDTo(&run.RunID), &run.Queue, &run.Type,
-			&run.Version)
+			&run.Version, &paused)
 		if errors.Is(err, pgx.ErrNoRows) {
 			_, _, err = s.stateForPause(ctx, tx, id)
 			return cmp.Or(err, ErrRunFinished)
 		}
-		if err == nil {
+		if err == nil && paused {
 			err = s.writeEvents(ctx, tx, event)
 		}
 		return err

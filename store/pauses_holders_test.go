@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A run that keeps its slot while it sleeps, or was parked, is not in its key's line. A pause of its key or group stops
@@ -30,7 +32,10 @@ func TestPausedKeyOfAHolder(t *testing.T) {
 				pause(t, s, c.pause)
 				pause(t, s, Pause{Queue: "queue", Key: Key{Name: "b"}})
 				pause(t, s, Pause{Key: Key{Name: "b", Group: true}})
-				p := &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"}
+				p := &Suspension{
+					RunID: r.RunID, Lease: r.Lease, Status: Pending,
+					WaitingOn: waits.List{{Kind: waits.Pause}},
+				}
 				flush(t, s, &Flush{Suspensions: []*Suspension{p}})
 				if got := claim(t, s, keyedRequest(10)); p.Outcome != Done || len(got.Runs) > 0 || !got.Next.IsZero() ||
 					!got.Keys.Next.IsZero() {
@@ -41,7 +46,7 @@ func TestPausedKeyOfAHolder(t *testing.T) {
 				if missed, err := s.Claims.Missed(t.Context(), req); err != nil || len(missed) != 0 {
 					t.Errorf("missed %v, %v", missed, err)
 				}
-				unpause(t, s, c.pause, 0)
+				unpause(t, s, c.pause)
 				if got := claim(t, s, keyedRequest(10)); !slices.Equal(runIDs(got.Runs), ids[:1]) {
 					t.Errorf("then claimed %v of %v", runIDs(got.Runs), ids)
 				}
@@ -64,33 +69,5 @@ func TestPausedKeysOfManyHolders(t *testing.T) {
 	got := runIDs(claim(t, s, keyedRequest(10)).Runs)
 	if want := []uuid.UUID{ids[1], ids[2], ids[4]}; !slices.Equal(sorted(got), want) {
 		t.Errorf("claimed %v of %v", got, ids)
-	}
-}
-
-// A run that is released goes on in spite of a pause of its queue, but not of its key: no claim takes it, so its
-// execution stops.
-func TestReleasedRunOfAPausedKey(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		pause Pause
-		parks bool
-	}{
-		"Queue": {Pause{Queue: "queue", Parks: true}, false},
-		"Key":   {Pause{Queue: "queue", Key: Key{Name: "a"}, Parks: true}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			start(t, s, newRun(ofKey("a")))
-			r := claim(t, s, keyedRequest(1)).Runs[0]
-			pause(t, s, c.pause)
-			if _, err := s.Pauses.UnpauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
-				t.Fatal(err)
-			}
-			states, err := s.Leases.HeldStates(t.Context(), s.pool, []HeldRun{{r.RunID, r.Lease}}, nil)
-			if err != nil || states[0].Paused != c.parks {
-				t.Errorf("%+v, %v; want paused %v", states, err, c.parks)
-			}
-		})
 	}
 }

@@ -15,9 +15,9 @@ func pause(t *testing.T, s *Store, p Pause) {
 	}
 }
 
-func unpause(t *testing.T, s *Store, p Pause, percent int) {
+func unpause(t *testing.T, s *Store, p Pause) {
 	t.Helper()
-	if _, err := s.Pauses.Unpause(t.Context(), nil, p, percent); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, p); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -51,7 +51,7 @@ func TestPausedKeys(t *testing.T) {
 			if got.Keys.Looked > 0 || !got.Keys.Next.IsZero() || got.Keys.Change != 0 {
 				t.Errorf("the claim would go on: %+v", got)
 			}
-			unpause(t, s, p, 0)
+			unpause(t, s, p)
 			n := len(want)
 			got = claim(t, s, req)
 			if n += len(got.Runs); p.Key.Group { // at most one at a time
@@ -95,7 +95,7 @@ func TestPausedHolder(t *testing.T) {
 		if got := claim(t, s, keyedRequest(1)); len(got.Runs) > 0 {
 			t.Errorf("with %+v claimed %v", p, runIDs(got.Runs))
 		}
-		unpause(t, s, p, 0)
+		unpause(t, s, p)
 	}
 	if got := claim(t, s, keyedRequest(1)); len(got.Runs) != 1 {
 		t.Errorf("then claimed %v", runIDs(got.Runs))

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // What a caller's transaction pauses or unpauses is in force from its commit on. Claims of other runs go on while it is
@@ -60,50 +61,6 @@ func TestPausesInACallersTransaction(t *testing.T) {
 	}
 }
 
-// Runs are released in transactions of several, and at the same time one by one.
-func TestReleasesDoNotDeadlock(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	ids := start(t, s, newRun(), newRun())
-	pause(t, s, Pause{})
-	pause(t, s, Pause{Queue: "queue"})
-	tx := begin(t, s)
-	if err := second(s.Pauses.UnpauseRun(t.Context(), tx, ids[0], Why{})); err != nil {
-		t.Fatal(err)
-	}
-	meetsLock(t, s, func(ctx context.Context) {
-		if err := second(s.Pauses.UnpauseRun(ctx, nil, ids[1], Why{})); err != nil {
-			t.Error(err)
-		}
-	}, func() {
-		if err := second(s.Pauses.UnpauseRun(t.Context(), tx, ids[1], Why{})); err != nil {
-			t.Error(err)
-		}
-		exec(t, tx, "COMMIT")
-	})
-	if n := one[int](t, s.pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
-		t.Errorf("%d deadlocks", n)
-	}
-	if got := claimIDs(t, s, request(9)); !slices.Equal(sorted(got), ids) {
-		t.Errorf("claimed %v of %v", got, ids)
-	}
-}
-
-// A run that is over is not released, and says nothing of the pauses.
-func TestReleaseOfARunThatIsOver(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	r := running(t, s, 1)[0]
-	flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
-	pause(t, s, Pause{})
-	tx := begin(t, s)
-	wantError(t, second(s.Pauses.UnpauseRun(t.Context(), tx, r.RunID, Why{})), ErrRunFinished)
-	exec(t, tx, "COMMIT")
-	if one[bool](t, s.pool, `SELECT bool_or(releases) FROM kagzi.pauses`) {
-		t.Error("claims would read every run")
-	}
-}
-
 // The answer to the flush that parks a run is lost. The run is paused, waits for the end of that, and keeps its slot or
 // gives it up.
 func TestLostParking(t *testing.T) {
@@ -116,7 +73,10 @@ func TestLostParking(t *testing.T) {
 			if err := direct.Pauses.PauseRun(t.Context(), nil, r.RunID, Why{}); err != nil {
 				t.Fatal(err)
 			}
-			parks = append(parks, &Suspension{RunID: r.RunID, Lease: r.Lease, Status: Pending, WaitingOn: "pause"})
+			parks = append(parks, &Suspension{
+				RunID: r.RunID, Lease: r.Lease, Status: Pending,
+				WaitingOn: waits.List{{Kind: waits.Pause}},
+			})
 		}
 		drop := lose(proxy, "UPDATE kagzi.workflow_runs")
 		err := s.Records.Flush(t.Context(), &Flush{Suspensions: parks})
@@ -204,27 +164,93 @@ func TestPausedRunOfADeadWorker(t *testing.T) {
 	}
 }
 
-// A transaction that ends or loosens a pause waits for the claims that have seen it. Only then it searches the keys
+// A transaction that ends a pause waits for the claims that have seen it. Only then it searches the keys
 // that these have stopped.
 func TestUnpauseWaitsForClaims(t *testing.T) {
 	t.Parallel()
-	for _, percent := range []int{0, 99} {
-		s := open(t)
-		id := start(t, s, newRun(ofKey("a")))
-		pause(t, s, Pause{Type: "type"})
-		tx := begin(t, s)
-		exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
-			VALUES ('queue', 'a', $1, now())`, s.namespace)
-		exec(t, tx, claimsWithPauses.keys, s.Claims.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
-		meetsLock(t, s, func(ctx context.Context) {
-			if err := second(s.Pauses.Unpause(ctx, nil, Pause{Type: "type"}, percent)); err != nil {
-				t.Error(err)
-			}
-		}, func() { exec(t, tx, "COMMIT") })
-		if percent == 0 {
-			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, id) {
-				t.Errorf("claimed %v of %v", got, id)
-			}
+	s := open(t)
+	id := start(t, s, newRun(ofKey("a")))
+	pause(t, s, Pause{Type: "type"})
+	tx := begin(t, s)
+	exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		VALUES ('queue', 'a', $1, now())`, s.namespace)
+	exec(t, tx, claimKeys, s.Claims.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+	meetsLock(t, s, func(ctx context.Context) {
+		if err := second(s.Pauses.Unpause(ctx, nil, Pause{Type: "type"})); err != nil {
+			t.Error(err)
 		}
+	}, func() { commit(t, tx) })
+	if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, id) {
+		t.Errorf("claimed %v of %v", got, id)
+	}
+}
+
+// A caller's transaction pauses a key that no claim has met, or ends its pause. Claims take everything but the runs of
+// that key, and wait for nothing.
+func TestPauseOfAKeyInACallersTransaction(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pause Pause
+		of    func(*NewRun)
+	}{
+		"Key":   {Pause{Queue: "queue", Key: Key{Name: "a"}}, ofKey("a")},
+		"Group": {Pause{Key: Key{Name: "a", Group: true}}, inGroup("a")},
+	} {
+		for end, committed := range map[string]bool{"COMMIT": true, "ROLLBACK": false} {
+			t.Run(name+end, func(t *testing.T) {
+				t.Parallel()
+				s := open(t)
+				tx := begin(t, s)
+				for range 2 {
+					if err := second(s.Pauses.Pause(t.Context(), tx, c.pause)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ids := start(t, s, newRun(c.of), newRun(), newRun(ofKey("b")))
+				if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), ids[1:]) {
+					t.Errorf("while it pauses: claimed %v of %v", got, ids)
+				}
+				exec(t, tx, end)
+				want := map[bool][]uuid.UUID{true: nil, false: ids[:1]}
+				if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, want[committed]) {
+					t.Errorf("claimed %v of %v", got, ids)
+				}
+				if !committed {
+					return
+				}
+				tx = begin(t, s)
+				if err := second(s.Pauses.Unpause(t.Context(), tx, c.pause)); err != nil {
+					t.Fatal(err)
+				}
+				plain := start(t, s, newRun(), newRun(ofKey("c")))
+				if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(sorted(got), plain) {
+					t.Errorf("while it unpauses: claimed %v, want %v", got, plain)
+				}
+				exec(t, tx, end)
+				if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, ids[:1]) {
+					t.Errorf("then claimed %v of %v", got, ids)
+				}
+			})
+		}
+	}
+}
+
+// A claim has looked at a key while it was paused. Its pause ends, which waits for that claim.
+func TestUnpauseOfAKeyWaitsForClaims(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	id := start(t, s, newRun(ofKey("a")))
+	p := Pause{Queue: "queue", Key: Key{Name: "a"}}
+	pause(t, s, p)
+	tx := begin(t, s)
+	exec(t, tx, lockKeys, s.namespace, "queue", 10, []string{}, []string{}, 0, 0, 500)
+	exec(t, tx, claimKeys, s.Claims.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+	meetsLock(t, s, func(ctx context.Context) {
+		if err := second(s.Pauses.Unpause(ctx, nil, p)); err != nil {
+			t.Error(err)
+		}
+	}, func() { commit(t, tx) })
+	if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, id) {
+		t.Errorf("claimed %v of %v", got, id)
 	}
 }

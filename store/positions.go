@@ -12,14 +12,12 @@ const (
 )
 
 // The position up to which all events are there to read, or will never be: that of the oldest transaction under way
-// that has published in the topic, or else the last one that was drawn. It is read before the locks: a transaction that
-// takes one later draws a higher one. The statement that reads the events comes last, so it sees those of the
-// transactions whose locks are gone.
+// that has published in the topic, else the last one drawn. It is NULL on a standby, which has no locks.
 //
-// A transaction that began between the two reads may have a lock with a position that was drawn in between. It seems to
-// be almost 2^32 behind, and holds up no reader. A sixteenth of the numbers is left for that.
-//
-// A standby has no locks of those who publish on its primary: there it is NULL.
+// The last position (drawn) is read before the locks: a transaction that takes one later draws a higher one. The
+// statement that reads the events follows, so it sees those of the transactions whose locks are gone. A transaction
+// that began between the two reads may have a lock with a position drawn in between. It seems to be almost 2^32 behind,
+// and stops no reader: a sixteenth of the numbers is left for that.
 const settledEvents = `
 WITH drawn AS MATERIALIZED (
 	SELECT ` + lastPosition + ` AS position

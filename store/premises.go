@@ -26,7 +26,7 @@ type Premise struct {
 	Step     string // the record's
 	Attempt  int
 	Ended    bool  // the record is not RUNNING
-	Position int64 // of a COMPENSATION, whose row a later one replaces; zero: any
+	Position int64 // of a COMPENSATION or a VALUE, or of the later one that has replaced it; zero: any
 	By       Witness
 }
 
@@ -39,7 +39,7 @@ type Witness struct {
 	sent   time.Time
 }
 
-// vouches reports whether the server of w has what was sent by the witness earlier, if that was committed.
+// vouches reports whether the server of w has the writes of earlier, a witness, if they were committed.
 func (w Witness) vouches(earlier Witness) bool {
 	return w.server != "" && w.server == earlier.server && w.opened.Before(earlier.sent)
 }
@@ -74,7 +74,7 @@ func witnessOf(ctx context.Context, conn *pgx.Conn) Witness {
 // PremiseOf returns the premise that a record is in the table, which by has sent.
 func PremiseOf(r *StepRow, by Witness) Premise {
 	p := Premise{RunID: r.RunID, Step: r.StepID, Attempt: r.Attempt, Ended: r.Status != Running, By: by}
-	if r.Kind == KindCompensation {
+	if r.Kind == KindCompensation || r.Kind == KindValue {
 		p.Position = r.Position
 	}
 	return p
@@ -89,6 +89,7 @@ type check struct {
 	number int64     // the record's attempt, the message's sequence, the run's wake-ups
 	mark   int64     // the record's position, or when the message was stored or the child ended; zero: any
 	ended  bool
+	next   int // the epoch that the flush begins: then the records have other IDs; zero: it begins none
 }
 
 const (
@@ -101,8 +102,8 @@ const (
 
 // The rows that are missing, and the runs that have news.
 const checked = `
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bool[]) WITH ORDINALITY
-	AS u (run_id, kind, name, number, mark, ended, place)
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bool[], $8::int[]) WITH ORDINALITY
+	AS u (run_id, kind, name, number, mark, ended, next, place)
 WHERE CASE u.kind
 	WHEN 'news' THEN (
 		SELECT 1 - count(*) FROM kagzi.workflow_runs r
@@ -111,7 +112,9 @@ WHERE CASE u.kind
 	WHEN 'record' THEN (
 		SELECT count(*) FROM kagzi.step_runs s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id = u.name AND s.attempt_number = u.number::int
-			AND (s.status <> 'RUNNING' OR NOT u.ended) AND (u.mark = 0 OR s.position = u.mark))
+			AND (s.status <> 'RUNNING' OR NOT u.ended) AND s.position >= u.mark) + (
+		SELECT count(*) FROM kagzi.workflow_runs r
+		WHERE u.next > 0 AND r.run_id = u.run_id AND r.namespace_id = $1 AND r.epoch >= u.next)
 	WHEN 'message' THEN (
 		SELECT count(*) FROM kagzi.signals g
 		WHERE g.run_id = u.run_id AND g.namespace_id = $1 AND g.name = u.name AND g.sequence = u.number
@@ -140,9 +143,10 @@ var checkColumns = columnsOf(checkPremises,
 	bigints("number", func(c check) int64 { return c.number }),
 	bigints("mark", func(c check) int64 { return c.mark }),
 	bools("ended", func(c check) bool { return c.ended }),
+	ints("next", func(c check) int { return c.next }),
 )
 
-// checksOf returns the checks of what is known to be in the table.
+// checksOf returns the checks of rows that are known to be in the table.
 func checksOf(premises []Premise) (checks []check) {
 	for _, p := range premises {
 		checks = append(checks, check{
@@ -170,6 +174,13 @@ func (f *Flush) premises() []check {
 		}
 	}
 	for _, p := range f.Suspensions {
+		if p.Next != nil { // an earlier flush, whose answer was lost, may have begun the epoch
+			for i := range checks {
+				if checks[i].of == p.RunID && checks[i].kind == recordThere {
+					checks[i].next = p.Next.Epoch + 1
+				}
+			}
+		}
 		if p.Need > 0 && p.Seen > 0 {
 			checks = append(checks, check{of: p.RunID, run: p.RunID, kind: hasWakeups, number: p.Seen})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -240,9 +241,9 @@ WITH batch AS MATERIALIZED (
 )
 SELECT count(*), coalesce(max(batch.run_key), '') FROM batch`
 
-// Leaves changes for the keys after $3 that have waiting runs, or consumers. A queue of a million runs costs as much as
-// one of a run for each key.
-const recheckKeys = `
+// The keys after $3 that have waiting runs, or consumers. A queue of a million runs costs as much as one of a run for
+// each key.
+const keysToRecheck = `
 WITH RECURSIVE waiting (run_key) AS (
 	(
 		SELECT r.run_key
@@ -261,19 +262,16 @@ WITH RECURSIVE waiting (run_key) AS (
 		ORDER BY r.run_key
 		LIMIT 1
 	) n
-), keys AS MATERIALIZED (
-	SELECT $2::text AS key_scope, u.run_key
-	FROM (
-		(SELECT waiting.run_key FROM waiting LIMIT $4)
-		UNION
-		(SELECT x.run_key FROM kagzi.consumers x WHERE x.run_key > $3 AND x.namespace_id = $1 AND $2::text = ''
-			ORDER BY x.run_key LIMIT $4)
-	) u
-	ORDER BY u.run_key
-	LIMIT $4
-), ` + insertChanges + ` keys k
 )
-SELECT count(*), coalesce(max(keys.run_key), '') FROM keys`
+SELECT u.run_key
+FROM (
+	(SELECT waiting.run_key FROM waiting LIMIT $4)
+	UNION
+	(SELECT x.run_key FROM kagzi.consumers x WHERE x.run_key > $3 AND x.namespace_id = $1 AND $2::text = ''
+		ORDER BY x.run_key LIMIT $4)
+) u
+ORDER BY u.run_key
+LIMIT $4`
 
 // The sizes of the batches of Settle: each is a transaction.
 const (
@@ -310,21 +308,41 @@ func (s Limits) Settle(ctx context.Context, queue string) error {
 				})
 		})
 	}
-	for _, statement := range []string{capKeyRates, recheckKeys} {
-		if err == nil {
-			err = s.eachKey(ctx, s.pool, statement, queue)
-		}
+	if err == nil {
+		err = eachKey(ctx, s.pool, func(ctx context.Context, after string) (n int, last string, err error) {
+			err = pg.AskRow(ctx, s.pool, capKeyRates, []any{s.namespace, queue, after, settledKeys}, &n, &last)
+			return n, last, err
+		})
+	}
+	if err == nil {
+		err = s.recheckKeys(ctx, s.pool, queue)
 	}
 	return pg.Wrap("settle the limits of a queue", err)
 }
 
-// eachKey sends the statement for all keys of the scope, batch by batch. If an answer is lost, it sends the batch
-// again.
-func (s Limits) eachKey(ctx context.Context, db pg.DB, statement, scope string) error {
+// recheckKeys leaves changes for the keys of the scope that have waiting runs, or consumers.
+func (s Limits) recheckKeys(ctx context.Context, db pg.DB, scope string) error {
+	return eachKey(ctx, db, func(ctx context.Context, after string) (n int, last string, err error) {
+		var keys []string
+		args := []any{s.namespace, scope, after, settledKeys}
+		err = pg.Ask(ctx, db, keysToRecheck, args, pg.Collect(&keys, pgx.RowTo[string]))
+		if err != nil || len(keys) == 0 {
+			return 0, "", err
+		}
+		scopes := slices.Repeat([]string{scope}, len(keys))
+		return len(keys), keys[len(keys)-1], pg.Ask(ctx, db, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+	})
+}
+
+// eachKey calls send for the keys of a scope, batch by batch: send returns how many it has found after a key, and the
+// last one. If an answer is lost, it sends the batch again.
+func eachKey(ctx context.Context, db pg.DB, batch func(ctx context.Context, after string) (int, string, error)) error {
 	after := ""
 	for n := settledKeys; n == settledKeys; {
-		send := func(ctx context.Context) error {
-			return pg.AskRow(ctx, db, statement, []any{s.namespace, scope, after, settledKeys}, &n, &after)
+		var last string
+		send := func(ctx context.Context) (err error) {
+			n, last, err = batch(ctx, after)
+			return err
 		}
 		var err error
 		if _, inTx := db.(pgx.Tx); inTx {
@@ -335,6 +353,7 @@ func (s Limits) eachKey(ctx context.Context, db pg.DB, statement, scope string) 
 		if err != nil {
 			return err
 		}
+		after = last
 	}
 	return nil
 }

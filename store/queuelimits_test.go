@@ -232,7 +232,7 @@ func TestWhatAClaimMissedIsSettledLater(t *testing.T) {
 	register(t, s)
 	start(t, s, many(3)...)
 	tx := begin(t, s) // a claim that has begun before the change
-	exec(t, tx, claimsWithPauses.runs, s.Claims.claimArgs(request(3))...)
+	exec(t, tx, claimRuns, s.Claims.claimArgs(request(3))...)
 	mustSetQueue(t, s, QueueLimits{MaxRunning: 5})
 	commit(t, tx)
 	if n := slotsHeld(t, s); n != 0 {

@@ -11,18 +11,18 @@ import (
 // transaction commits, so the records are written, too. A flush that is repeated finds its events, wherever they are,
 // so all IDs are searched for.
 const publishRecorded = `
-WITH ` + lockTopics + `, events AS MATERIALIZED (
+WITH ` + lockTopics + `, leases AS MATERIALIZED (
+	SELECT r.run_id, r.lease
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = ANY ($6::uuid[]) AND r.namespace_id = $1 AND r.status = 'RUNNING'
+	FOR SHARE
+), events AS MATERIALIZED (
 	SELECT u.topic, u.event_id, true AS named, u.title, u.payload, moment.part, moment.now,
 		` + drawPosition + ` AS position
 	FROM moment
 	CROSS JOIN unnest($2::text[], $3::text[], $4::text[], $5::bytea[], $6::uuid[], $7::uuid[]) WITH ORDINALITY
 		AS u (topic, event_id, title, payload, run_id, lease, place)
-	CROSS JOIN LATERAL (
-		SELECT 1
-		FROM kagzi.workflow_runs r
-		WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
-		FOR SHARE
-	) l
+	JOIN leases ON leases.run_id = u.run_id AND leases.lease = u.lease
 	ORDER BY u.place
 ), ` + storeEvents
 

@@ -20,6 +20,7 @@ type Record struct {
 	EndedAt time.Time // when the step ended, by the database's clock; zero: when the record is written
 	Start   *NewRun   // the child to start with the record
 	Signal  string    // the name of the message that the step consumes; Sequence is its number
+	Answers Asked     // of a REPLY: the request; Sequence is its number
 	// do not write it if the run was cancelled or paused: its worker has to hear of that first
 	Unheard bool
 	// when the message was stored, or the child ended, as the run has read it: another row is none; zero: not asked
@@ -45,9 +46,62 @@ func (r *Record) MayWait() bool {
 
 func (r *Record) isCompensation() bool { return r.Kind == KindCompensation }
 
-// FOR SHARE on the run's row blocks the next claim until this transaction commits. With only a join, the record of a
-// worker that was presumed dead could become visible after the next holder has read the history. A row that has ended
-// does not change: the first result counts.
+// isPlain reports whether r is nothing but the result of a function: an attempt of these writes one record, at its end.
+func (r *Record) isPlain() bool {
+	return r.Kind == KindFunction && r.Status == Completed && r.Wake < 0 && r.EndedAt.IsZero() && r.Start == nil &&
+		r.ErrorKind == "" && r.ChildRunID == uuid.Nil && r.Sequence == 0
+}
+
+// Most records are written by this statement. It has half of the columns of recordSteps, and does not search before
+// each insert. It fails if there is a record of the attempt: see alreadyRecorded.
+const insertResults = `
+INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
+	first_attempt, input, output, worker_id, started_at, finished_at, position)
+SELECT u.run_id, u.step_id, coalesce(u.attempt_number, ($5::int[])[1]), $1, 'COMPLETED', 'FUNCTION',
+	coalesce(u.run_attempt, ($6::int[])[1]), coalesce(u.first_attempt, ($7::int[])[1]), u.input, u.output,
+	coalesce(u.worker_id, ($10::uuid[])[1]), statement_timestamp() - u.elapsed * interval '1 microsecond',
+	statement_timestamp(), u.position
+FROM (
+	SELECT u.run_id, u.lease, u.step_id, u.attempt_number, u.run_attempt, u.first_attempt, u.input, u.output,
+		u.worker_id, u.elapsed, u.position, coalesce(u.unheard, ($13::bool[])[1]) AS unheard
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::int[], $8::bytea[], $9::bytea[],
+		$10::uuid[], $11::bigint[], $12::bigint[], $13::bool[])
+		AS u (run_id, lease, step_id, attempt_number, run_attempt, first_attempt, input, output, worker_id, elapsed,
+			position, unheard)
+) u
+` + lockedByLease + returningRecorded
+
+var resultColumns = columnsOf(insertResults,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	uuids("lease", func(r *Record) uuid.UUID { return r.Lease }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+	shared(ints, "attempt_number", func(r *Record) int { return r.Attempt }),
+	shared(ints, "run_attempt", func(r *Record) int { return r.RunAttempt }),
+	shared(ints, "first_attempt", func(r *Record) int { return r.FirstAttempt }),
+	byteas("input", func(r *Record) []byte { return r.Input }),
+	byteas("output", func(r *Record) []byte { return r.Output }),
+	shared(uuids, "worker_id", func(r *Record) uuid.UUID { return r.Worker }),
+	bigints("elapsed", func(r *Record) int64 { return pg.Micros(r.Elapsed) }),
+	bigints("position", func(r *Record) int64 { return r.Position }),
+	shared(bools, "unheard", func(r *Record) bool { return r.Unheard }),
+)
+
+// The runs of the records u that the worker holds. FOR SHARE on the run's row blocks the next claim until this
+// transaction commits. With only a join, the record of a worker that was presumed dead could become visible after the
+// next holder has read the history.
+const lockedByLease = `CROSS JOIN LATERAL (
+	SELECT 1
+	FROM kagzi.workflow_runs r
+	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
+		AND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))
+	FOR SHARE
+) l`
+
+const returningRecorded = `
+RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
+
+// recordSteps writes records of any kind, of which some may replace one that says RUNNING, or may be in the table
+// already. A row that has ended does not change, because the first result counts, unless it is a VALUE.
 //
 // The start and the end of a step are the statement's times, because a StepTx begins its transaction before the step.
 // The start of a child is recorded only if the child exists, because another run may have its external ID.
@@ -92,13 +146,7 @@ FROM (
 					starts, input, unheard)
 	) u
 ) u
-CROSS JOIN LATERAL (
-	SELECT 1
-	FROM kagzi.workflow_runs r
-	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
-		AND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))
-	FOR SHARE
-) l
+` + lockedByLease + `
 WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id = u.child_run_id
 	AND c.namespace_id = $1) = 1
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
@@ -106,9 +154,9 @@ SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCL
 	input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error_kind = EXCLUDED.error_kind,
 		error = EXCLUDED.error, permanent = EXCLUDED.permanent,
 	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,
-	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence
-WHERE s.status = 'RUNNING'
-RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
+	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence,
+	position = CASE s.step_kind WHEN 'VALUE' THEN EXCLUDED.position ELSE s.position END
+WHERE s.status = 'RUNNING' OR s.step_kind = 'VALUE'` + returningRecorded
 
 var recordColumns = columnsOf(recordSteps,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),

@@ -37,7 +37,7 @@ func TestInputOfAStep(t *testing.T) {
 	compensation.Compensation.Input = []byte("the run's")
 	flush(t, s, &Flush{Records: []*Record{compensation}})
 
-	few, err := s.Histories.Attempts(t.Context(), r.RunID, StepPayloads{Steps: []string{"begun"}})
+	few, err := s.Histories.Attempts(t.Context(), &Run{RunID: r.RunID}, StepPayloads{Steps: []string{"begun"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestInputOfAStep(t *testing.T) {
 			t.Errorf("of %s were read %q and %q", a.StepID, a.Input, a.Output)
 		}
 	}
-	attempts, err := s.Histories.Attempts(t.Context(), r.RunID, StepPayloads{All: true})
+	attempts, err := s.Histories.Attempts(t.Context(), &Run{RunID: r.RunID}, StepPayloads{All: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,16 +14,9 @@ func CompensationID(step string) string { return step + compensationSuffix }
 
 // A Compensation is a run to start if the run that registers it does not complete. It has no external ID.
 type Compensation struct {
-	Queue       string          `json:"queue,omitempty"` // empty: the queue of the run that registers it
-	Type        string          `json:"type"`
-	Version     int             `json:"version,omitempty"`
-	Priority    int             `json:"priority,omitempty"` // zero: the priority of the run that registers it
-	Delay       time.Duration   `json:"delay,omitempty"`
-	Timeout     time.Duration   `json:"timeout,omitempty"`
-	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
-	Metadata    json.RawMessage `json:"metadata,omitempty"`
-	Headers     json.RawMessage `json:"headers,omitempty"` // with those of the run that registers it
-	Input       []byte          `json:"-"`
+	Spec                // without a queue, a priority or headers it has those of the run that registers it
+	Delay time.Duration `json:"delay,omitempty"`
+	Input []byte        `json:"-"`
 }
 
 // Conditions on a run q. registered: it has a compensation to run. registers: it has one, or a step under way may

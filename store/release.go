@@ -223,7 +223,7 @@ func (s Workers) releaseAll(ctx context.Context, db pg.DB, w *LostWorker) error 
 	if w.RecheckKeys {
 		for _, scope := range append(w.Queues[:len(w.Queues):len(w.Queues)], groupScope) {
 			if err == nil {
-				err = Limits(s).eachKey(ctx, db, recheckKeys, scope)
+				err = Limits(s).recheckKeys(ctx, db, scope)
 			}
 		}
 	}

@@ -127,54 +127,58 @@ type stepKey struct {
 
 // decide sets the outcomes by the rows that were found.
 func (u undecided) decide(runs map[uuid.UUID]runState, steps map[stepKey]*StepRow) {
-	mine := func(run, lease uuid.UUID) (holds, touched bool) {
-		st := runs[run]
-		return st.lease == lease && st.status == Running, st.lease == lease
-	}
 	for _, r := range u.records {
-		holds, _ := mine(r.RunID, r.Lease)
-		switch row := steps[stepKey{r.RunID, r.StepID}]; {
-		case !holds:
-			r.Outcome = Lost
-		case row != nil:
-			r.StepRow, r.Outcome, r.Found = *row, Done, true
-		case r.Unheard && (runs[r.RunID].cancelling || runs[r.RunID].paused):
-			r.Outcome = Unheard
-		default:
-			r.Outcome = Busy
-		}
+		r.decide(runs[r.RunID], steps[stepKey{r.RunID, r.StepID}])
 	}
 	for _, p := range u.progress {
-		holds, _ := mine(p.RunID, p.Lease)
-		p.Outcome = outcomeOf(holds, false)
+		p.Outcome = runs[p.RunID].outcome(p.Lease, false)
 	}
 	for _, a := range u.aside {
-		holds, _ := mine(a.RunID, a.Lease)
-		a.Outcome = outcomeOf(holds, false)
+		a.Outcome = runs[a.RunID].outcome(a.Lease, false)
 	}
 	for _, p := range u.suspensions {
-		holds, touched := mine(p.RunID, p.Lease)
-		p.Outcome = outcomeOf(holds, touched && runs[p.RunID].status == p.Status)
+		st := runs[p.RunID]
+		p.Outcome = st.outcome(p.Lease, st.status == p.Status)
 	}
 	for _, e := range u.finishes {
-		holds, touched := mine(e.RunID, e.Lease)
-		st := runs[e.RunID]
-		e.Outcome = outcomeOf(holds, touched && (st.status == e.Status || st.compensated && st.status != Running))
-		e.Compensating = e.Outcome == Done && st.status == Sleeping
-		if e.Outcome == Busy && st.cancelling && !e.Quarantined && e.Status != Cancelled {
-			e.Outcome = Cancelling
-		}
+		e.decide(runs[e.RunID])
 	}
 }
 
-// outcomeOf returns the outcome of a Suspension or a Finish: done says that its run is in the state that it asks for.
-func outcomeOf(holds, done bool) Outcome {
+// outcome returns the outcome of a write under the lease. done says that the run is in the state that the write asks
+// for, which counts if its last lease is this one.
+func (st runState) outcome(lease uuid.UUID, done bool) Outcome {
 	switch {
+	case st.lease != lease:
+		return Lost
 	case done:
 		return Done
-	case holds:
+	case st.status == Running:
 		return Busy
 	default:
 		return Lost
+	}
+}
+
+// decide sets the outcome by the run's row and the step's result; nil: it has none.
+func (r *Record) decide(st runState, row *StepRow) {
+	switch {
+	case st.outcome(r.Lease, false) == Lost:
+		r.Outcome = Lost
+	case row != nil:
+		r.StepRow, r.Outcome, r.Found = *row, Done, true
+	case r.Unheard && (st.cancelling || st.paused):
+		r.Outcome = Unheard
+	default:
+		r.Outcome = Busy
+	}
+}
+
+// decide sets the outcome by the run's row.
+func (e *Finish) decide(st runState) {
+	e.Outcome = st.outcome(e.Lease, st.status == e.Status || st.compensated && st.status != Running)
+	e.Compensating = e.Outcome == Done && st.status == Sleeping
+	if e.Outcome == Busy && st.cancelling && !e.Quarantined && e.Status != Cancelled {
+		e.Outcome = Cancelling
 	}
 }

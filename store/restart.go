@@ -32,10 +32,8 @@ type Restart struct {
 
 // A Restarted says which workers may claim a new run.
 type Restarted struct {
-	Queue   string
-	Type    string
-	Version int // zero if it has none yet
-	tells   bool
+	DueRun
+	publishes bool
 
 	Due []DueRun // consumers of its start
 }
@@ -53,34 +51,23 @@ FOR UPDATE`
 // has more wake-ups than the old run: at least one, so that the first claim reads its history, and more than the
 // sequence numbers of the copied messages.
 const restartRun = `
-WITH origin AS MATERIALIZED (
-	SELECT q.task_queue, q.workflow_type, q.priority, q.retry_policy,
-		coalesce(q.first_metadata, q.metadata) AS metadata, CASE WHEN $10::text = '' THEN q.headers
-		ELSE coalesce(q.headers, '{}') || NULLIF($10::text, '')::jsonb END AS headers, q.schedule_name, q.timeout,
-		q.fire_at, q.input_hash, q.run_key, q.key_scope, q.tells, statement_timestamp() AS now,
-		CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id,
-		CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version,
-		CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups,
-		CASE WHEN $6::boolean THEN $7::bytea ELSE ` + inputOfRun + ` END AS input
-	FROM kagzi.workflow_runs q
-	WHERE q.run_id = $2 AND q.namespace_id = $1
-), inserted AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, task_queue, workflow_type, version,
-		priority, status,
-		available_at, deadline_at, retry_policy, metadata, schedule_name, timeout, fire_at, wakeups, created_at,
-			origin_run_id, input, run_key, key_scope, tells, headers)
-	SELECT $3::uuid, $1, origin.external_id,
-		CASE WHEN origin.external_id IS NULL THEN NULL ELSE coalesce($9::bytea, origin.input_hash) END,
-		origin.task_queue, origin.workflow_type, origin.version, origin.priority, 'PENDING', origin.now,
-			origin.now + origin.timeout, origin.retry_policy, origin.metadata,
-		origin.schedule_name, origin.timeout, origin.fire_at, origin.wakeups, origin.now, $2::uuid, origin.input,
-			origin.run_key, origin.key_scope, origin.tells, origin.headers
-	FROM origin
-	ON CONFLICT DO NOTHING
-	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
-), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL
-)
-SELECT inserted.task_queue, inserted.workflow_type, coalesce(inserted.version, 0), inserted.tells FROM inserted`
+WITH starts AS MATERIALIZED (
+	SELECT s.*, CASE WHEN s.external_id IS NOT NULL THEN coalesce($9::bytea, s.hash) END AS input_hash,
+		s.now AS available_at, $2::uuid AS origin_run_id, NULL::uuid AS schedule_id, NULL::jsonb AS waiting_on,
+		` + noParent + `, ` + noClaim + `
+	FROM (
+		SELECT ` + keptColumns + `, q.priority, coalesce(q.first_metadata, q.metadata) AS metadata,
+			CASE WHEN $10::text = '' THEN q.headers
+				ELSE coalesce(q.headers, '{}') || NULLIF($10::text, '')::jsonb END AS headers,
+			CASE WHEN $5::int > 0 THEN $5::int ELSE q.version END AS version, $3::uuid AS run_id,
+			CASE WHEN $4::text <> '' THEN $4::text ELSE q.external_id END AS external_id, q.input_hash AS hash,
+			CASE WHEN $6::boolean THEN $7::bytea ELSE ` + inputOfRun + ` END AS input,
+			CASE WHEN $8::boolean THEN q.wakeups + 1 ELSE 0 END AS wakeups, q.schedule_name, q.fire_at,
+			statement_timestamp() AS now
+		FROM kagzi.workflow_runs q
+		WHERE q.run_id = $2 AND q.namespace_id = $1
+	) s
+), ` + insertKeyed + selectInserted
 
 // Restart starts a run like an old one, due now, and writes an event for both. It returns ErrRunNotFound, ErrRunActive
 // if the old run is not over, and ErrIDConflict if an active run has the external ID, or the old run is of a consumer,
@@ -120,11 +107,8 @@ func (s Runs) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted
 	}
 	var consumer consumerOfRun
 	if r.ExternalID == "" || r.ExternalID == externalID {
-		if consumer, err = s.lockConsumer(ctx, tx, r.Run); err != nil {
+		if consumer, err = s.adopter(ctx, tx, r.Run); err != nil {
 			return work, err
-		}
-		if consumer.name != "" && (!consumer.last || consumer.completed) {
-			return work, ErrIDConflict
 		}
 	}
 	if r.ExternalID != "" {
@@ -157,6 +141,16 @@ func (s Runs) restart(ctx context.Context, tx pgx.Tx, r Restart) (work Restarted
 		err = s.copyHistory(ctx, tx, at, r.New, r.Compensations)
 	}
 	return work, err
+}
+
+// adopter locks the consumer of the run, which adopts the run's restart. It returns ErrIDConflict if the consumer needs
+// no run in place of this one.
+func (s Runs) adopter(ctx context.Context, tx pgx.Tx, run uuid.UUID) (consumerOfRun, error) {
+	c, err := s.lockConsumer(ctx, tx, run)
+	if err == nil && c.name != "" && (!c.last || c.completed) {
+		err = ErrIDConflict
+	}
+	return c, err
 }
 
 // lockOver locks a run that is over until the end of tx, and returns its external ID.
@@ -204,11 +198,11 @@ func (s Runs) insertRestart(ctx context.Context, tx pgx.Tx, r Restart) (work Res
 	}
 	err = pg.Ask(ctx, tx, restartRun, args, func(rows pgx.Rows) (err error) {
 		work, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (w Restarted, err error) {
-			return w, row.Scan(&w.Queue, &w.Type, &w.Version, &w.tells)
+			return w, row.Scan(pg.UUIDTo(&w.RunID), &w.Queue, &w.Type, &w.Version, &w.publishes)
 		})
 		return err
 	})
-	if err == nil && work.tells {
+	if err == nil && work.publishes {
 		work.Due, err = s.publishRuns(ctx, tx, started, r.New)
 	}
 	return work, err

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // over returns a run that has failed after its steps, which were recorded one after the other.
@@ -54,7 +55,7 @@ func TestLostVerbs(t *testing.T) {
 		old := over(t, direct, []string{"a", "b"}, withID("id"))
 		for i, part := range []string{
 			"INSERT INTO kagzi.run_events", "bool_or(early.attempt_number",
-			"origin_run_id, input", "commit", "FOR UPDATE",
+			"$2::uuid AS origin_run_id", "commit", "FOR UPDATE",
 		} {
 			r := Restart{Run: old, New: newID(), Step: "b", ExternalID: fmt.Sprint("fork-", i), Why: Why{Reason: part}}
 			drop := lose(proxy, part)
@@ -131,7 +132,7 @@ func TestRestart(t *testing.T) {
 		t.Parallel()
 		s := open(t)
 		gone, template := over(t, s, nil), saveTemplate(t, s, "s").ID
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'deletion' WHERE run_id = $1`, gone)
+		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = '`+clause.BeingDeleted+`' WHERE run_id = $1`, gone)
 		old := over(t, s, nil)
 		for id, want := range map[uuid.UUID]error{
 			gone: ErrRunNotFound, template: ErrRunNotFound,
@@ -164,7 +165,7 @@ func TestRestart(t *testing.T) {
 		}
 	})
 
-	// What was committed while the restart waited for the row is what it decides by.
+	// It decides by the row as it was committed while the restart waited for it.
 	t.Run("MeetsAResume", func(t *testing.T) {
 		t.Parallel()
 		s := open(t)

@@ -156,10 +156,10 @@ func (s Deletions) Expired(ctx context.Context, keep Retention, r Range, n int,
 // ErrTooLong reports that a statement was cancelled because it took too long.
 var ErrTooLong = errors.New("it took too long")
 
-// A run is checked again under its lock, because it may have been resumed. It stays as long as its parent's row exists,
-// whatever the parent's status: a parent that is over may be resumed, and needs its children. A parent that was deleted
-// never comes back, so the parent need not be locked. The condition is a CASE, because the planner would make a join of
-// it, and check that again under the lock with rows that are not locked.
+// A run is checked again under its lock, because it may have been resumed. It stays as long as its parent's row exists:
+// a parent that is over may be resumed, and needs its children. A parent that was deleted never comes back, so it need
+// not be locked. The condition is a CASE, because the planner would make a join of it, and check that again under the
+// lock with rows that are not locked.
 //
 // Runs are deleted in order while they have fewer than $7 rows together. A run that alone has $7 rows is marked
 // instead. The deletes have arrays as conditions: without statistics, joins would read the keys whole. Slots of limits

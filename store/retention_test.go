@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 const day = 24 * time.Hour
@@ -22,7 +23,7 @@ var keepDays = Retention{Completed: 7 * day, Failed: 30 * day, Workflows: map[st
 	"long":  60 * day,
 }}
 
-// atOnce deletes what is over.
+// atOnce deletes runs that are over.
 var atOnce = Retention{Completed: time.Microsecond, Failed: time.Microsecond}
 
 // everything is a walk over all IDs.
@@ -66,7 +67,7 @@ func withRows(t *testing.T, s *Store, id uuid.UUID, n int) uuid.UUID {
 	return id
 }
 
-// rowsOf counts what is there of a run: its row, steps, signals and events.
+// rowsOf counts the rows of a run: its own, steps, signals and events.
 func rowsOf(t *testing.T, s *Store, id uuid.UUID) string {
 	t.Helper()
 	return one[string](t, s.pool, `
@@ -207,7 +208,7 @@ func TestKeyStatistics(t *testing.T) {
 	if bounds := check("test", 1, 1); len(bounds) > 0 {
 		t.Errorf("bounds of a table that was never analyzed: %v", bounds)
 	}
-	exec(t, s.pool, loadRuns, 20_000)
+	exec(t, s.pool, plans.LoadRuns, 20_000)
 	exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 	check("test", 1, 1)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs
@@ -231,7 +232,7 @@ func TestKeyStatistics(t *testing.T) {
 func TestLookIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
-	exec(t, s.pool, loadRuns, campaign.Size(100_000, 300_000))
+	exec(t, s.pool, plans.LoadRuns, campaign.Size(100_000, 300_000))
 	other := New(s.pool, "other")
 	_, _, err := other.Deletions.Expired(t.Context(), keepDays, everything, 1000, 2*time.Millisecond)
 	wantError(t, err, ErrTooLong)
@@ -384,7 +385,7 @@ func TestPruneElsewhere(t *testing.T) {
 	}
 }
 
-// The audit sees what runs of all kinds leave behind, and nothing that it forbids.
+// The audit sees the rows that runs of all kinds leave behind, and nothing that it forbids.
 func TestPruneIsAudited(t *testing.T) {
 	t.Parallel()
 	s := open(t)

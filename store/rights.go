@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -110,13 +112,9 @@ const tableRights = `(VALUES
 	('schema_migrations', 'S',    'S')
 ) AS n (relation, worker, client)`
 
-// fewTables is the most tables that an error names. If rights are missing on more, it says "the tables of schema
-// kagzi".
-const fewTables = "3"
-
-// The statement returns what the current user lacks as a worker, and as a client. A user who has no right on the schema
-// may read the catalog, too. Tables that lack the same rights are named together. The databases of a server share their
-// roles, so a role helps only if it has rights in this one, and if the user is not a member already.
+// The statement returns the rights that the current user lacks as a worker, and as a client: a verb and a relation
+// each, in the order of verbs. A user who has no right on the schema may read the catalog, too. The databases of a
+// server share their roles, so a role helps only if it has rights in this one, and if the user is not a member already.
 const missingRights = `
 WITH lacking AS (
 	SELECT who.worker, n.relation, p.name, p.place
@@ -128,39 +126,18 @@ WITH lacking AS (
 	WHERE strpos(CASE WHEN who.worker THEN n.worker ELSE n.client END, p.letter) > 0
 		AND NOT CASE WHEN p.letter = 'u' THEN has_any_column_privilege(c.oid, p.name)
 			ELSE has_table_privilege(c.oid, p.name) END
-), size AS (
-	SELECT worker, count(*) AS tables FROM (SELECT DISTINCT worker, relation FROM lacking
-		WHERE relation <> 'schema_migrations') l GROUP BY worker
-), named AS (
-	SELECT t.worker, string_agg(t.lacks || ' on ' || t.tables, ' and ' ORDER BY t.place, t.tables) AS lacks
-	FROM (
-		SELECT worker, 1 AS place, string_agg(name, ', ' ORDER BY verb) AS lacks, 'the tables of schema kagzi' AS tables
-		FROM (SELECT DISTINCT worker, name, place AS verb FROM lacking JOIN size USING (worker)
-			WHERE tables > ` + fewTables + ` AND relation <> 'schema_migrations') many
-		GROUP BY worker
-		UNION ALL
-		SELECT worker, 1, lacks, string_agg('kagzi.' || relation, ', ' ORDER BY relation)
-		FROM (
-			SELECT worker, relation, string_agg(name, ', ' ORDER BY place) AS lacks
-			FROM lacking JOIN size USING (worker)
-				WHERE tables <= ` + fewTables + ` AND relation <> 'schema_migrations' GROUP BY worker, relation
-		) few GROUP BY worker, lacks
-		UNION ALL
-		SELECT who.worker, 2, string_agg(p.name, ', ' ORDER BY p.name), 'kagzi.event_positions'
-		FROM pg_catalog.pg_class c
-		CROSS JOIN (VALUES ('SELECT'), ('USAGE')) AS p (name)
-		CROSS JOIN (VALUES (true), (false)) AS who (worker)
-		WHERE c.relnamespace = to_regnamespace('kagzi') AND c.relname = 'event_positions' AND c.relkind = 'S'
-			AND NOT has_sequence_privilege(c.oid, p.name)
-		GROUP BY who.worker
-		UNION ALL
-		SELECT worker, 3, name, 'kagzi.schema_migrations' FROM lacking WHERE relation = 'schema_migrations'
-	) t GROUP BY t.worker
+	UNION ALL
+	SELECT who.worker, c.relname::text, p.name, p.place
+	FROM pg_catalog.pg_class c
+	CROSS JOIN (VALUES (true), (false)) AS who (worker)
+	CROSS JOIN (VALUES ('SELECT', 1), ('USAGE', 2)) AS p (name, place)
+	WHERE c.relnamespace = to_regnamespace('kagzi') AND c.relname = 'event_positions' AND c.relkind = 'S'
+		AND NOT has_sequence_privilege(c.oid, p.name)
 )
 SELECT current_user::text, NOT has_schema_privilege(k.oid, 'USAGE'),
-	coalesce((SELECT lacks FROM named WHERE worker), ''), coalesce((SELECT lacks FROM named WHERE NOT worker), ''),
-	NOT EXISTS (SELECT FROM lacking WHERE name = 'SELECT')
-		AND coalesce(has_sequence_privilege(to_regclass('kagzi.event_positions')::oid, 'SELECT'), true),
+	ARRAY(SELECT l.name || ' ' || l.relation FROM lacking l WHERE l.worker ORDER BY l.place),
+	ARRAY(SELECT l.name || ' ' || l.relation FROM lacking l WHERE NOT l.worker ORDER BY l.place),
+	NOT EXISTS (SELECT FROM lacking WHERE name = 'SELECT'),
 	EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = k.oid AND c.relkind IN ('r', 'p')
 		AND (has_any_column_privilege(c.oid, 'INSERT, UPDATE') OR has_table_privilege(c.oid, 'DELETE, TRUNCATE'))),
 	CASE WHEN NOT pg_has_role(to_regrole('kagzi_worker'), 'MEMBER') AND has_schema_privilege(to_regrole('kagzi_worker'),
@@ -170,7 +147,7 @@ SELECT current_user::text, NOT has_schema_privilege(k.oid, 'USAGE'),
 	pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool
 FROM pg_catalog.pg_namespace k WHERE k.nspname = 'kagzi'`
 
-// rights is what missingRights returns.
+// rights is the result of missingRights.
 type rights struct {
 	user, worker, client   string // the user, and what it lacks as a worker and as a client
 	noSchema               bool   // it lacks USAGE on the schema
@@ -180,11 +157,59 @@ type rights struct {
 }
 
 func queryRights(ctx context.Context, db pg.DB) (r rights, err error) {
+	var worker, client []string
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return db.QueryRow(ctx, missingRights).Scan(&r.user, &r.noSchema, &r.worker, &r.client, &r.reads, &r.writes,
+		return db.QueryRow(ctx, missingRights).Scan(&r.user, &r.noSchema, &worker, &client, &r.reads, &r.writes,
 			&r.workerRole, &r.clientRole, &r.readOnly)
 	})
+	r.worker, r.client = lacks(worker), lacks(client)
 	return r, err
+}
+
+// fewTables is the most tables that an error names. If rights are missing on more, it says "the tables of schema
+// kagzi".
+const fewTables = 3
+
+// lacks puts into words which rights missingRights has found. Tables that lack the same rights are named together.
+func lacks(rights []string) string {
+	apart := []string{"event_positions", "schema_migrations"} // they have statements of their own that grant them
+	verbs := map[string][]string{}                            // of each relation
+	var onTables []string
+	for _, r := range rights {
+		verb, relation, _ := strings.Cut(r, " ")
+		verbs[relation] = append(verbs[relation], verb)
+		if !slices.Contains(apart, relation) && !slices.Contains(onTables, verb) {
+			onTables = append(onTables, verb)
+		}
+	}
+	named := map[string][]string{} // the tables that lack the same verbs
+	var order []string
+	tables := 0
+	for _, relation := range slices.Sorted(maps.Keys(verbs)) {
+		if slices.Contains(apart, relation) {
+			continue
+		}
+		tables++
+		same := strings.Join(verbs[relation], ", ")
+		if named[same] == nil {
+			order = append(order, same)
+		}
+		named[same] = append(named[same], "kagzi."+relation)
+	}
+	var parts []string
+	if tables > fewTables {
+		parts = append(parts, strings.Join(onTables, ", ")+" on the tables of schema kagzi")
+	} else {
+		for _, same := range order {
+			parts = append(parts, same+" on "+strings.Join(named[same], ", "))
+		}
+	}
+	for _, relation := range apart {
+		if verbs[relation] != nil {
+			parts = append(parts, strings.Join(verbs[relation], ", ")+" on kagzi."+relation)
+		}
+	}
+	return strings.Join(parts, " and ")
 }
 
 // lack returns the MissingRights of a user who wants to be a worker or a client; nil if it may.

@@ -93,6 +93,26 @@ func TestMissingRightsNameARoleThatHelps(t *testing.T) {
 	}
 }
 
+// An error names few tables, those together that lack the same rights, and the sequence and the migrations apart.
+func TestMissingRightsInWords(t *testing.T) {
+	t.Parallel()
+	for want, rights := range map[string][]string{
+		"": nil,
+		"SELECT, INSERT on kagzi.limits, kagzi.queues and DELETE on kagzi.workers and SELECT, USAGE on " +
+			"kagzi.event_positions and SELECT on kagzi.schema_migrations": {
+			"SELECT queues", "SELECT schema_migrations", "SELECT limits", "SELECT event_positions", "INSERT limits",
+			"INSERT queues", "USAGE event_positions", "DELETE workers",
+		},
+		"SELECT, DELETE on the tables of schema kagzi and SELECT on kagzi.schema_migrations": {
+			"SELECT queues", "SELECT limits", "SELECT schema_migrations", "DELETE workers", "DELETE pauses",
+		},
+	} {
+		if got := lacks(rights); got != want {
+			t.Errorf("%q: %s, want %s", rights, got, want)
+		}
+	}
+}
+
 // A worker may send every statement, and for each of its rights there is a statement that needs it.
 func TestEveryRightOfAWorkerIsNeeded(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // Runs finds runs, and changes those that an operator names.
@@ -19,23 +20,24 @@ type Runs struct{ *conn }
 // ErrRunNotFound reports that the namespace has no such run.
 var ErrRunNotFound = errors.New("run not found")
 
+// ErrRunFinished reports that the run is over.
+var ErrRunFinished = errors.New("run is over")
+
+// ErrRunActive reports that the run is not over.
+var ErrRunActive = errors.New("run is not over")
+
 // A Run is a row of workflow_runs.
 type Run struct {
+	Spec
 	RunID         uuid.UUID
 	ExternalID    string
-	Queue         string
-	Type          string
-	Version       int
-	Priority      int
 	Status        string
 	AvailableAt   time.Time // when a worker may claim it; zero if the run is over or waits without a time
 	Attempts      int
 	Recoveries    int
-	WaitingOn     string
+	WaitingOn     waits.List
 	DeadlineAt    time.Time
-	Metadata      json.RawMessage
 	FirstMetadata json.RawMessage // those of the start
-	Headers       json.RawMessage
 	Progress      json.RawMessage // a StoredProgress; nil if it has none
 	ErrorKind     string
 	Error         string
@@ -50,14 +52,34 @@ type Run struct {
 	FireAt        time.Time // the tick of the schedule that started it
 	CreatedAt     time.Time
 	StartedAt     time.Time
+	Epoch         int       // how often it has continued with another input
+	ContinuedAt   time.Time // when it last did; zero: never
 	FinishedAt    time.Time
 	Quarantined   bool
-	Key           Key
 	PausedAt      time.Time     // zero unless the run itself is paused
 	InboxFullAt   time.Time     // when it first refused a message since it last took one; zero if it has not
 	Outcome       *FinalOutcome // nil unless the run has compensations to run, or has run them
 	Input         []byte
 	Output        []byte
+}
+
+// EpochStart returns when the run's epoch began.
+func (r *Run) EpochStart() time.Time {
+	if r.Epoch > 0 {
+		return r.ContinuedAt
+	}
+	return r.StartedAt
+}
+
+// Before returns the run as it was when it last continued: it had completed an epoch.
+func (r *Run) Before() *Run {
+	return &Run{RunID: r.RunID, Spec: r.Spec, Status: Completed, StartedAt: r.StartedAt, FinishedAt: r.ContinuedAt}
+}
+
+// Compensated reports whether all of the run's compensations have run, so Resume has nothing left to do.
+func (r *Run) Compensated() bool {
+	end := FinalOutcome{r.Status, r.ErrorKind, r.Error}
+	return r.Outcome != nil && !r.FinishedAt.IsZero() && *r.Outcome == end
 }
 
 const getRun = `
@@ -111,31 +133,25 @@ func (s Runs) Find(ctx context.Context, db pg.DB, externalID string) (uuid.UUID,
 	return id, pg.Wrap("find run", err)
 }
 
-// ReadRuns reads rows of runColumns, the input and the output.
+// ReadRuns reads rows of clause.RunColumns, the input and the output.
 func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 	defer rows.Close()
 	var out []*Run
 	for rows.Next() {
 		r := &Run{}
-		var external, waiting, kind, text, step, schedule, key *string
-		var version *int
+		var external, kind, text, step, schedule *string
 		var parent, origin, locked, lease *uuid.UUID
-		if err := rows.Scan(&r.RunID, &external, &r.Queue, &r.Type, &version, &r.Priority, &r.Status,
-			pg.UTC(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &waiting, pg.UTC(&r.DeadlineAt), &r.Metadata, &r.FirstMetadata, &r.Headers, &r.Progress,
-			&kind,
-			&text, &parent, &step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt),
-			pg.UTC(&r.FinishedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined, pg.UTC(&r.PausedAt),
-			&r.Outcome, &key,
-			&r.Key.Group, &lease, pg.UTC(&r.CancelledAt), pg.UTC(&r.InboxFullAt), pg.UTC(&r.SilentSince),
-			&r.Input, &r.Output); err != nil {
+		if err := rows.Scan(append(r.Spec.read(), &r.RunID, &external, &r.Status, pg.UTC(&r.AvailableAt), &r.Attempts,
+			&r.Recoveries, &r.WaitingOn, pg.UTC(&r.DeadlineAt), &r.FirstMetadata, &r.Progress, &kind, &text, &parent,
+			&step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt), pg.UTC(&r.FinishedAt), &r.Epoch,
+			pg.UTC(&r.ContinuedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined,
+			pg.UTC(&r.PausedAt), &r.Outcome, &lease, pg.UTC(&r.CancelledAt),
+			pg.UTC(&r.InboxFullAt), pg.UTC(&r.SilentSince), &r.Input, &r.Output)...); err != nil {
 			return nil, err
 		}
-		r.ExternalID, r.WaitingOn, r.ErrorKind, r.Error = pg.Deref(external), pg.Deref(waiting), pg.Deref(kind),
-			pg.Deref(text)
-		r.Version, r.Parent, r.Origin, r.LockedBy, r.Lease = pg.Deref(version), pg.Deref(parent), pg.Deref(origin),
-			pg.Deref(locked), pg.Deref(lease)
-		r.ParentStep, r.Schedule, r.Key.Name = pg.Deref(step), pg.Deref(schedule), pg.Deref(key)
+		r.ExternalID, r.ErrorKind, r.Error = pg.Deref(external), pg.Deref(kind), pg.Deref(text)
+		r.Parent, r.Origin, r.LockedBy, r.Lease = pg.Deref(parent), pg.Deref(origin), pg.Deref(locked), pg.Deref(lease)
+		r.ParentStep, r.Schedule = pg.Deref(step), pg.Deref(schedule)
 		out = append(out, r)
 	}
 	return out, rows.Err()
@@ -220,4 +236,17 @@ type FinalOutcome struct {
 	Status string `json:"status"`
 	Kind   string `json:"kind"`
 	Error  string `json:"error"`
+}
+
+// A run whose steps are being deleted does not count as existing.
+const runStatus = `
+SELECT r.status FROM kagzi.workflow_runs r
+WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'`
+
+func (s *conn) status(ctx context.Context, tx pgx.Tx, id uuid.UUID) (string, error) {
+	status, err := pg.AskOne[string](ctx, tx, runStatus, s.namespace, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrRunNotFound
+	}
+	return status, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // Schedules keeps the templates of schedules, and fires them.
@@ -21,25 +22,19 @@ var ErrScheduleNotFound = errors.New("schedule not found")
 
 // A Template is the row of a schedule: which run to start, and when.
 type Template struct {
-	ID          uuid.UUID // made from namespace and name, so it never changes
-	Name        string
-	Queue       string
-	Type        string
-	Version     int
-	Priority    int
-	RetryPolicy json.RawMessage
-	Metadata    json.RawMessage
-	Headers     json.RawMessage
-	Key         string // of the runs, as in a NewRun
-	Group       bool
-	Input       []byte // nil in a template that FireDue passes to decide
-	Size        int    // of the input, in bytes
-	Cron        string
-	TimeZone    string
-	CatchUp     int
-	Overlap     string // what a tick does while a run is active; empty: it starts its run
-	// for the caller; statements only read "timeout" of it, the runs' timeout in microseconds
-	Spec      json.RawMessage
+	Spec               // of the runs
+	ID       uuid.UUID // made from namespace and name, so it never changes
+	Name     string
+	Input    []byte // nil in a template that FireDue passes to decide
+	Size     int    // of the input, in bytes
+	Cron     string
+	TimeZone string
+	CatchUp  int
+	Overlap  string // what a tick does while a run is active; empty: it starts its run
+
+	// the rest of the timetable, for the caller
+	Timing json.RawMessage
+
 	Paused    bool      // set by a caller, or by a coordinator with a Problem: the schedule is never due
 	PausedAt  time.Time // since when; zero unless it is paused
 	PauseWhy  Why       // who paused it, and why, as far as the caller said so
@@ -72,45 +67,31 @@ type TickRun struct {
 	Queued bool      // the run waits until no other run of the schedule is active
 }
 
-// A FiredRun is a run that was inserted.
-type FiredRun struct {
-	RunID   uuid.UUID
-	Queue   string
-	Type    string
-	Version int
-}
-
 // A queued run does not count as active. A run that is being cancelled does: it executes until its worker hears of
 // that, and its compensations follow.
-const templateColumns = `t.schedule_id, t.name, t.task_queue, t.workflow_type, t.version, t.priority, t.retry_policy,
-	t.metadata, t.headers, t.run_key, coalesce(t.key_scope = '', false),
-	t.cron_expr, t.time_zone, t.max_catchup, t.overlap_policy, t.spec, t.paused, t.paused_at,
-		coalesce(t.pause_actor, ''), coalesce(t.pause_reason, ''), t.problem, t.cursor_at,
-	NULLIF(t.next_at, 'infinity'), t.created_at, clock_timestamp(),
+const templateColumns = clause.Spec + `, schedule_id, name, coalesce(octet_length(input), 0), coalesce(cron_expr, ''),
+	coalesce(time_zone, ''), max_catchup, coalesce(overlap_policy, ''), timing, paused, paused_at,
+	coalesce(pause_actor, ''), coalesce(pause_reason, ''), coalesce(problem, ''), cursor_at,
+	NULLIF(next_at, 'infinity'), created_at, clock_timestamp(),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
 		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-			AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM 'previous run')
+			AND (a.status <> 'PENDING' OR a.waiting_on IS DISTINCT FROM '` + clause.PreviousRun + `')
 	),
 	EXISTS (
 		SELECT FROM kagzi.workflow_runs a
 		WHERE a.schedule_id = t.schedule_id AND a.namespace_id = $1 AND a.status = 'PENDING'
-			AND a.waiting_on = 'previous run'
-	), coalesce(octet_length(t.input), 0)`
+			AND a.waiting_on = '` + clause.PreviousRun + `'
+	)`
 
+// readTemplates reads rows of templateColumns and the input.
 func readTemplates(rows pgx.Rows) ([]*Template, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Template, error) {
 		t := &Template{}
-		var version *int
-		var key, cron, zone, overlap, problem *string
-		err := row.Scan(&t.ID, &t.Name, &t.Queue, &t.Type, &version, &t.Priority, &t.RetryPolicy, &t.Metadata,
-			&t.Headers, &key, &t.Group,
-			&cron, &zone, &t.CatchUp, &overlap, &t.Spec, &t.Paused, pg.UTC(&t.PausedAt), &t.PauseWhy.Actor,
-			&t.PauseWhy.Reason, &problem, pg.UTC(&t.Cursor),
-			pg.UTC(&t.Next), pg.UTC(&t.CreatedAt), pg.UTC(&t.Now), &t.Active, &t.Queued, &t.Size, &t.Input)
-		t.Version, t.Key, t.Cron, t.TimeZone, t.Overlap, t.Problem = pg.Deref(version), pg.Deref(key), pg.Deref(cron),
-			pg.Deref(zone), pg.Deref(overlap), pg.Deref(problem)
-		return t, err
+		return t, row.Scan(append(t.Spec.read(), &t.ID, &t.Name, &t.Size, &t.Cron, &t.TimeZone, &t.CatchUp, &t.Overlap,
+			&t.Timing, &t.Paused, pg.UTC(&t.PausedAt), &t.PauseWhy.Actor, &t.PauseWhy.Reason, &t.Problem,
+			pg.UTC(&t.Cursor), pg.UTC(&t.Next), pg.UTC(&t.CreatedAt), pg.UTC(&t.Now), &t.Active, &t.Queued,
+			&t.Input)...)
 	})
 }
 
@@ -161,7 +142,7 @@ type Decide func(now time.Time, due []*Template) []*Firing
 
 // FireDue fires up to limit templates that are due, as decide says, in one transaction. It returns the runs that it
 // inserted, and the number of templates that it passed to decide: none if another coordinator is firing.
-func (s Schedules) FireDue(ctx context.Context, limit int, decide Decide) (fired []FiredRun, decided int, err error) {
+func (s Schedules) FireDue(ctx context.Context, limit int, decide Decide) (fired []DueRun, decided int, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		fired, decided = nil, 0
 		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
@@ -209,32 +190,21 @@ WITH given AS MATERIALIZED (
 		statement_timestamp() AS now
 	FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bool[], $6::text[]) AS u (run_id, template, tick, queued,
 		headers)
-), inserted AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, priority, status,
-		available_at,
-		waiting_on, deadline_at, retry_policy, metadata, schedule_id, schedule_name, fire_at, timeout, created_at,
-			input, run_key, key_scope, tells, headers)
-	SELECT given.run_id, $1, t.task_queue, t.workflow_type, t.version, t.priority, 'PENDING',
-		CASE WHEN given.queued THEN 'infinity' ELSE given.now END,
-		CASE WHEN given.queued THEN 'previous run' END, CASE WHEN NOT given.queued
-			THEN given.now + (t.spec ->> 'timeout')::bigint * interval '1 microsecond' END, t.retry_policy,
-		t.metadata, t.schedule_id, t.name, CASE WHEN given.tick <> -9223372036854775808
-			THEN timestamptz 'epoch' + given.tick * interval '1 microsecond' END,
-		(t.spec ->> 'timeout')::bigint * interval '1 microsecond', given.now, t.input, t.run_key, t.key_scope,
-			coalesce((t.spec ->> 'tells')::bool, false), CASE WHEN given.headers = '' THEN t.headers
-			ELSE NULLIF(NULLIF(given.headers, '')::jsonb, '{}') END
+), starts AS MATERIALIZED (
+	SELECT ` + keptColumns + `, t.version, t.priority, t.metadata, CASE WHEN given.headers = '' THEN t.headers
+			ELSE NULLIF(NULLIF(given.headers, '')::jsonb, '{}') END AS headers, given.run_id, t.input, given.now,
+		CASE WHEN given.queued THEN 'infinity' ELSE given.now END AS available_at,
+		CASE WHEN given.queued THEN '` + clause.PreviousRun + `'::jsonb END AS waiting_on, t.schedule_id,
+		t.name AS schedule_name, CASE WHEN given.tick <> -9223372036854775808
+			THEN timestamptz 'epoch' + given.tick * interval '1 microsecond' END AS fire_at,
+		` + noID + `, ` + noParent + `, ` + noOrigin + `, ` + noClaim + `
 	FROM given
 	CROSS JOIN LATERAL (
 		SELECT q.* FROM kagzi.schedules q
 		WHERE q.schedule_id = given.template AND q.namespace_id = $1
 		OFFSET 0
 	) t
-	ON CONFLICT DO NOTHING
-	RETURNING run_id, task_queue, workflow_type, version, run_key, key_scope, tells
-), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL
-)
-SELECT inserted.run_id, inserted.task_queue, inserted.workflow_type, coalesce(inserted.version, 0), inserted.tells
-	FROM inserted`
+), ` + insertKeyed + selectInserted
 
 // A tickRun is a run to insert, with its template.
 type tickRun struct {
@@ -285,32 +255,32 @@ var advanceColumns = columnsOf(advanceTemplates,
 )
 
 // fire writes the decisions, in the transaction that locked the templates. It returns the runs that it inserted.
-func (s Schedules) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]FiredRun, error) {
+func (s Schedules) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]DueRun, error) {
 	var runs []tickRun
 	for _, f := range firings {
 		for _, r := range f.Runs {
 			runs = append(runs, tickRun{r, f.Template, f.Headers})
 		}
 	}
-	var fired []FiredRun
-	var telling []uuid.UUID
+	var fired []DueRun
+	var publishing []uuid.UUID
 	b := &pgx.Batch{}
 	var reads []func(pgx.Rows) error
 	if len(runs) > 0 {
 		b.Queue(insertFired, firedColumns.args(s.namespace, runs)...)
-		reads = append(reads, pg.Collect(&fired, func(row pgx.CollectableRow) (r FiredRun, err error) {
-			var tells bool
-			if err = row.Scan(pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &tells); tells {
-				telling = append(telling, r.RunID)
+		reads = append(reads, pg.Collect(&fired, func(row pgx.CollectableRow) (r DueRun, err error) {
+			var publishes bool
+			if err = row.Scan(pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &publishes); publishes {
+				publishing = append(publishing, r.RunID)
 			}
 			return r, err
 		}))
 	}
 	b.Queue(advanceTemplates, advanceColumns.args(s.namespace, firings)...)
 	err := pg.Exchange(ctx, tx, pg.Untimed, b, reads...)
-	if err == nil && telling != nil {
+	if err == nil && publishing != nil {
 		// consumers are due with the next claim that looks at their keys
-		_, err = s.publishRuns(ctx, tx, started, telling...)
+		_, err = s.publishRuns(ctx, tx, started, publishing...)
 	}
 	return fired, err
 }
@@ -323,7 +293,8 @@ const releaseQueued = `
 WITH locked AS MATERIALIZED (
 	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
 	FROM kagzi.workflow_runs q
-	WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'
+	WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING'
+		AND q.waiting_on = '` + clause.PreviousRun + `'
 		AND ($2::uuid[] IS NULL OR q.run_id = ANY($2))
 		AND (
 			SELECT count(*) FROM (
@@ -356,12 +327,14 @@ CROSS JOIN LATERAL (
 		AND o.run_id <> q.run_id
 	LIMIT 10
 ) o
-WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
+WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING'
+	AND q.waiting_on = '` + clause.PreviousRun + `'`
 
 const queuedRuns = `
 SELECT q.run_id, q.schedule_id
 FROM kagzi.workflow_runs q
-WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = 'previous run'`
+WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING'
+	AND q.waiting_on = '` + clause.PreviousRun + `'`
 
 // A QueuedRun is a run that waits until no other run of its schedule is active.
 type QueuedRun struct {
@@ -374,13 +347,13 @@ type QueuedRun struct {
 // the others.
 func (s Schedules) ReleaseQueued(ctx context.Context,
 	alone func(QueuedRun, error),
-) (released []FiredRun, blocking []uuid.UUID, err error) {
-	release := func(among any) (some []FiredRun, err error) {
+) (released []DueRun, blocking []uuid.UUID, err error) {
+	release := func(among any) (some []DueRun, err error) {
 		err = pg.Do(ctx, func(ctx context.Context) error {
 			b := &pgx.Batch{}
 			b.Queue(releaseQueued, s.namespace, among)
 			b.Queue(blockingRuns, s.namespace)
-			return pg.Exchange(ctx, s.pool, pg.Brief, b, pg.Collect(&some, pgx.RowToStructByPos[FiredRun]),
+			return pg.Exchange(ctx, s.pool, pg.Brief, b, pg.Collect(&some, pgx.RowToStructByPos[DueRun]),
 				pg.Collect(&blocking, pgx.RowTo[uuid.UUID]))
 		})
 		return some, err

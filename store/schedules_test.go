@@ -13,9 +13,10 @@ import (
 func saveTemplate(t *testing.T, s *Store, name string) *Template {
 	t.Helper()
 	template := &Template{
-		ID: uuid.Must(uuid.NewV7()), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
-		Spec: []byte(`{"timeout": 60000000}`),
-		Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
+		ID: uuid.Must(uuid.NewV7()), Name: name, CatchUp: 1,
+		Spec:   Spec{Queue: "queue", Type: "type", Priority: 3, Timeout: time.Minute},
+		Timing: []byte("{}"),
+		Cron:   "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
 	}
 	edit(t, s, nil, template.ID, &Edit{Save: template})
 	return template
@@ -39,7 +40,7 @@ func TestTemplate(t *testing.T) {
 	want.Queue, want.Type, want.Version, want.Priority, want.Paused, want.Next = "q", "w", 7, 1, true, time.Time{}
 	want.RetryPolicy, want.Metadata, want.Input, want.Cron, want.TimeZone = []byte(`{"a": 1}`), []byte(`{"k": "v"}`),
 		[]byte{0, 0xff}, "", "UTC"
-	want.CatchUp, want.Overlap, want.Spec = 9, "skip", []byte(`{"x": 2}`)
+	want.CatchUp, want.Overlap, want.Timing = 9, "skip", []byte(`{"x": 2}`)
 	cursor := want.Cursor.UTC().Truncate(time.Microsecond)
 	want.Cursor = cursor.Add(-time.Hour)
 	edit(t, s, nil, want.ID, &Edit{Save: want})

@@ -12,14 +12,15 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
-// A SetAside keeps a message that does not decode from being read again. A worker writes it under the run's lease. If
-// it dies before, the next worker finds the message unread, and decides again.
+// A SetAside keeps a message that does not decode, or that has expired, from being read again. A worker writes it under
+// the run's lease. If it dies before, the next worker finds the message unread, and decides again.
 type SetAside struct {
 	RunID    uuid.UUID
 	Lease    uuid.UUID
 	Name     string
 	Sequence int64
 	Reason   string
+	Expired  bool // it only counts as read
 
 	Outcome Outcome
 }
@@ -28,9 +29,9 @@ func (a *SetAside) head() head { return head{run: a.RunID, lease: a.Lease, outco
 
 const setAsideMessages = `
 WITH given AS MATERIALIZED (
-	SELECT u.run_id, u.name, u.sequence, u.reason, clock_timestamp() AS now
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[]) AS u (run_id, lease, name, sequence,
-		reason)
+	SELECT u.run_id, u.name, u.sequence, u.reason, u.expired, clock_timestamp() AS now
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::bool[]) AS u (run_id, lease, name,
+		sequence, reason, expired)
 	CROSS JOIN LATERAL (
 		SELECT 1
 		FROM kagzi.workflow_runs r
@@ -39,7 +40,9 @@ WITH given AS MATERIALIZED (
 	) l
 )
 UPDATE kagzi.signals g
-SET set_aside_at = given.now, set_aside = given.reason
+SET set_aside_at = CASE WHEN NOT given.expired THEN given.now END,
+	set_aside = CASE WHEN NOT given.expired THEN given.reason END,
+	consumed_at = CASE WHEN given.expired THEN given.now END, consumed_by = CASE WHEN given.expired THEN '' END
 FROM given
 WHERE g.run_id = given.run_id AND g.name = given.name AND g.sequence = given.sequence AND g.namespace_id = $1
 	AND g.consumed_by IS NULL AND g.set_aside_at IS NULL`
@@ -50,6 +53,7 @@ var setAsideColumns = columnsOf(setAsideMessages,
 	texts("name", func(a *SetAside) string { return a.Name }),
 	bigints("sequence", func(a *SetAside) int64 { return a.Sequence }),
 	texts("reason", func(a *SetAside) string { return a.Reason }),
+	bools("expired", func(a *SetAside) bool { return a.Expired }),
 )
 
 // readSetAside marks all of them as done. One whose lease is lost changes nothing, and there is nothing to write again.
@@ -80,7 +84,7 @@ const removeMessage = `
 DELETE FROM kagzi.signals g
 WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL
 	AND (g.set_aside_at IS NOT NULL OR $4::bool)
-RETURNING g.name, g.payload, g.headers, coalesce(g.sent_by, '')`
+RETURNING g.name, g.payload, g.headers, g.payload_hash, coalesce(g.reply_to, ''), coalesce(g.sent_by, '')`
 
 const messageReadBy = `
 SELECT coalesce(g.consumed_by, '')
@@ -100,7 +104,8 @@ func (s Messages) Drop(ctx context.Context, tx pgx.Tx, run uuid.UUID, id string,
 		if err != nil {
 			return err
 		}
-		event.Changes = []Changed{{"signal", m.Name, ""}, {"message", id, ""}}
+		name, of := MessageName(m.Name)
+		event.Changes = []Changed{{of, name, ""}, {"message", id, ""}}
 		return s.writeEvents(ctx, tx, event)
 	})
 	return pg.Wrap("drop message", err)
@@ -137,7 +142,8 @@ func (s Messages) Redeliver(ctx context.Context, tx pgx.Tx, run uuid.UUID, id st
 		if out, ok = stored[run]; !ok { // a fork has all messages of its source, also those that the source had read
 			return ErrInboxFull
 		}
-		event.Changes = []Changed{{"signal", "", m.Name}, {"message", "", id}}
+		name, of := MessageName(m.Name)
+		event.Changes = []Changed{{of, "", name}, {"message", "", id}}
 		return s.writeEvents(ctx, tx, event)
 	})
 	return out, pg.Wrap("redeliver message", err)
@@ -164,7 +170,7 @@ func (s Messages) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, i
 	m := Message{RunID: run, ID: id}
 	var headers *json.RawMessage
 	err := pg.AskRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers,
-		&m.SentBy)
+		&m.Hash, &m.ReplyTo, &m.SentBy)
 	if err == nil {
 		m.Headers = pg.Deref(headers)
 		return m, nil

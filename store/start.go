@@ -19,8 +19,7 @@ type Starts struct{ *conn }
 // is a transaction of its own, and repeats it if an answer is lost. A tx survives its errors.
 //
 // While another open transaction holds an external ID, Start waits for its end until ctx ends, and then returns a
-// HeldError. It waits in slices and checks ctx between them: a context that ends during a statement would cost the
-// connection, and leave the outcome unknown.
+// HeldError.
 func (s Starts) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -32,6 +31,8 @@ func (s Starts) Start(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedR
 	}
 	replaced := make([]StartedRun, len(runs)) // by every try, also one whose answer was lost
 	var out []StartedRun
+	// It waits in slices and checks ctx between them: a context that ends during a statement would cost the connection,
+	// and leave the outcome unknown.
 	err := whileHeld(ctx, HeldError{What: waitsFor(runs)}, func(ctx context.Context, lost bool) (err error) {
 		out, err = s.startOwn(ctx, runs, replaced, lost)
 		return err

@@ -84,6 +84,8 @@ func (s Starts) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, message
 	switch {
 	case err != nil:
 		return Signalled{}, err
+	case ok && f.others > 0:
+		return Signalled{}, ErrRequestConflict
 	case ok && f.missing == 0:
 		return f.Signalled, nil
 	case ok && !f.over && f.full():

@@ -125,16 +125,15 @@ func (s Starts) readWindows(ctx context.Context, tx pgx.Tx, runs []NewRun) (*win
 	err := pg.Exchange(ctx, tx, pg.Untimed, b, nil, nil, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
-			var found openWindow
+			var found windowState
 			var typ *string
 			if err := rows.Scan(&id, pg.UUIDTo(&found.run), pg.UUIDTo(&found.start), &found.items, &found.bytes,
 				&found.most,
 				&found.open, &found.closing, &typ, &found.waits); err != nil {
 				return err
 			}
-			w := p.byID[id]
-			w.run, w.start, w.items, w.bytes, w.most = found.run, found.start, found.items, found.bytes, found.most
-			w.open, w.closing, w.waits, w.runType = found.open, found.closing, found.waits, pg.Deref(typ)
+			found.runType = pg.Deref(typ)
+			p.byID[id].windowState = found
 		}
 		return rows.Err()
 	})
@@ -267,7 +266,7 @@ var changeColumns = columnsOf(changeWaiting,
 	byteas("input", func(c *waitingChange) []byte { return c.input }),
 )
 
-// writeWindows writes what has become of the windows, and the runs before that: a run that is in the table is due when
+// writeWindows writes the new states of the windows, and the runs before that: a run that is in the table is due when
 // its own window closes, and not the one that may have taken its place.
 func (s Starts) writeWindows(ctx context.Context, tx pgx.Tx, p *windowPlan) error {
 	b := &pgx.Batch{}

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func oncePer(d time.Duration) func(*NewRun) {
@@ -187,7 +188,7 @@ func TestDebounce(t *testing.T) {
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		r := claim(t, s, request(1)).Runs[0]
 		flush(t, s, &Flush{Suspensions: []*Suspension{{
-			RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: "worker",
+			RunID: id, Lease: r.Lease, Status: Pending, WaitingOn: waits.List{{Kind: waits.Worker}},
 			Unbegun: true,
 		}}})
 		wantJoined(t, s, id, typed("b"))

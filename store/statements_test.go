@@ -1,7 +1,7 @@
 package store
 
 import (
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 
@@ -9,23 +9,25 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
+
+// Joined returns the statements that are joined at run time. A test of another package, which may import package
+// inspect, sets it.
+var Joined func(t *testing.T) map[string]string
 
 // statements returns the SQL statements of the store, and of what it sends them by, by the names of their constants.
 func statements(t *testing.T) map[string]string {
 	t.Helper()
-	return statementsIn(t, ".", "inspect", "../internal/pg")
+	all := statementsIn(t, ".", "inspect", "../internal/pg")
+	maps.Copy(all, Joined(t))
+	return all
 }
 
 // statementsIn returns the SQL statements of packages in some folders.
 func statementsIn(t *testing.T, folders ...string) map[string]string {
 	t.Helper()
-	all := dbtest.Statements(t, []string{"../internal/pg", "internal/clause"}, folders...)
-	if slices.Contains(folders, ".") {
-		claims := claimsWithPauses // no constants: see claimVariant
-		all["claimRuns"], all["claimLimited"], all["claimKeys"] = claims.runs, claims.limited, claims.keys
-	}
-	return all
+	return dbtest.Statements(t, []string{"../internal/pg", "internal/clause"}, folders...)
 }
 
 func TestEveryStatementPrepares(t *testing.T) {
@@ -59,24 +61,8 @@ func TestEveryStatementPrepares(t *testing.T) {
 func TestEveryStatementIsPlanned(t *testing.T) {
 	t.Parallel()
 	ids := []uuid.UUID{uuid.New(), uuid.New()}
-	wantPlanned(t, plannedStatements(New(nil, "test"), ids), "insertRuns", "insertTemplate", "checkRights",
+	plans.WantAll(t, statementsIn(t, "."), plannedStatements(New(nil, "test"), ids), "insertRuns", "checkRights",
 		"missingRights", "migrationRights", "prologue", "applySettings")
-}
-
-// wantPlanned fails unless all statements of the package's folder that read or write the big tables are checked, or are
-// among others, which another test checks.
-func wantPlanned(t *testing.T, checked []planned, others ...string) {
-	t.Helper()
-	for _, p := range checked {
-		others = append(others, p.name)
-	}
-	for name, sql := range statementsIn(t, ".") {
-		if big := strings.Contains(sql, "kagzi.workflow_") || strings.Contains(sql, "kagzi.step_runs") ||
-			strings.Contains(sql, "kagzi.signals") ||
-			strings.Contains(sql, "kagzi.schedules"); big && !slices.Contains(others, name) {
-			t.Errorf("%s is missing from plannedStatements", name)
-		}
-	}
 }
 
 // The schema has the indexes that the statements rely on, and the store recognises a violation of a unique one by its

@@ -23,4 +23,11 @@ const (
 	KindReserve      = "RESERVE"
 	KindPublish      = "PUBLISH"
 	KindMetadata     = "METADATA"
+	KindRequest      = "REQUEST" // a request that was read
+	KindReply        = "REPLY"
+	KindAsk          = "ASK" // an answer that was read
+	KindValue        = "VALUE"
 )
+
+// IsWait reports whether a step of the kind waits for a message.
+func IsWait(kind string) bool { return kind == KindSignal || kind == KindRequest || kind == KindAsk }

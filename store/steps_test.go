@@ -76,7 +76,7 @@ func TestRecord(t *testing.T) {
 		if err != nil || len(h[r.RunID]) != 1 || h[r.RunID][0].Attempt != 2 || string(h[r.RunID][0].Output) != "good" {
 			t.Errorf("history %+v, error %v: want the latest attempt", h, err)
 		}
-		all, err := s.Histories.Attempts(t.Context(), r.RunID, StepPayloads{All: true})
+		all, err := s.Histories.Attempts(t.Context(), &Run{RunID: r.RunID}, StepPayloads{All: true})
 		if err != nil || len(all) != 2 || all[0].Status != Failed || all[1].Status != Completed {
 			t.Errorf("attempts %+v, error %v", all, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -27,8 +28,9 @@ func open(t *testing.T, opts ...dbtest.Option) *Store {
 // newRun returns a run to start, changed by the given functions.
 func newRun(change ...func(*NewRun)) NewRun {
 	r := NewRun{
-		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: "type", Priority: 3, InputHash: []byte("hash"),
-		Input: []byte("input"),
+		RunID: uuid.Must(uuid.NewV7()), Spec: Spec{Queue: "queue", Type: "type", Priority: 3},
+		InputHash: []byte("hash"),
+		Input:     []byte("input"),
 	}
 	for _, f := range change {
 		f(&r)
@@ -145,7 +147,7 @@ func finish(r *ClaimedRun) *Finish {
 func sleep(r *ClaimedRun, d time.Duration) *Suspension {
 	return &Suspension{
 		RunID: r.RunID, Lease: r.Lease, Status: Sleeping, Wake: d, Seen: r.Wakeups, Need: 1,
-		WaitingOn: "timer",
+		WaitingOn: waits.List{{Kind: waits.Timer}},
 	}
 }
 
@@ -193,7 +195,7 @@ func readRow(t *testing.T, db pg.DB, id uuid.UUID) tableRow {
 		SELECT status, lease, locked_by, coalesce(available_at <= clock_timestamp(), false),
 			coalesce(CASE WHEN available_at = 'infinity' THEN 'infinity'
 				ELSE extract(epoch FROM available_at - clock_timestamp())::float8 END, 0),
-			wakeups, attempts, recoveries, version, waiting_on, error_kind, finished_at IS NOT NULL
+			wakeups, attempts, recoveries, version, waiting_on -> 0 ->> 'kind', error_kind, finished_at IS NOT NULL
 		FROM kagzi.workflow_runs WHERE run_id = $1`, id)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +210,11 @@ func readRow(t *testing.T, db pg.DB, id uuid.UUID) tableRow {
 // exec runs a statement of the test's own.
 func exec(t *testing.T, db pg.DB, sql string, args ...any) {
 	t.Helper()
-	if _, err := ofOwner(t, db).Exec(t.Context(), sql, args...); err != nil {
+	_, err := ofOwner(t, db).Exec(t.Context(), sql, args...)
+	if pool, ok := db.(*pgxpool.Pool); ok && err != nil {
+		err = dbtest.ExecOnShards(t.Context(), dbtest.Owner(t, pool), err, sql, args...)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -306,9 +312,22 @@ func waitForWaiter(t *testing.T, s *Store) {
 		END $$`)
 }
 
+// warm has the pool open two connections: some calls wait only briefly for one.
+func warm(t *testing.T, s *Store) {
+	t.Helper()
+	for range 2 {
+		conn, err := s.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
+}
+
 // meetsLock runs act until it waits for a lock, calls free, which releases the lock, and returns once act has returned.
 func meetsLock(t *testing.T, s *Store, act func(context.Context), free func()) {
 	t.Helper()
+	warm(t, s)
 	var acting sync.WaitGroup
 	acting.Go(func() { act(context.WithoutCancel(t.Context())) })
 	waitForWaiter(t, s)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"math"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A Suspension ends the execution of a run, but not the run. The run sleeps, waits for its next attempt, or is yielded
@@ -21,12 +23,10 @@ type Suspension struct {
 	Seen      int64         // the wake-ups that this execution has seen
 	Need      int           // how many more wake-ups make a sleeping run due; zero: no number does
 	NotBefore bool          // not due earlier, even if a cancel is pending or its deadline passes
-	WaitingOn string
-	Failed    bool // this was an attempt of the run, and it failed
-	ErrorKind string
-	Error     string
+	WaitingOn waits.List
+	Failed    *FailedAttempt // this was an attempt of the run, and it failed; nil: it was none, or goes on
 	History   HistoryRead
-	Forget    []string // with Failed: see Finish
+	Next      *Continuation // the run begins again with it; nil: it goes on
 
 	Unbegun bool // nothing has been executed since the claim: the run gives up what the claim gave it, see leaseOf
 
@@ -34,8 +34,40 @@ type Suspension struct {
 	AvailableAt time.Time // once Done, when the run becomes due; zero if that is unknown, or never
 }
 
+// A FailedAttempt is an attempt of a run that failed, and that another attempt follows.
+type FailedAttempt struct {
+	ErrorKind string
+	Error     string
+	Forget    []string // the steps whose failures the next attempt forgets
+}
+
+// A Continuation begins a run again, as the same run: with a new input, and without its history. It goes with a
+// Suspension. See doc_continue.go.
+type Continuation struct {
+	Epoch   int // that ends
+	Input   []byte
+	Version int             // zero: that of the worker which claims the run next
+	Timeout time.Duration   // of the run, from now; zero: its deadline stays
+	Reopens []ReopenRequest // that were taken and have no answer
+	Records int             // of the epoch, about: the write of the continuation writes each of them again
+}
+
+// A ReopenRequest is a request that the next epoch reads again.
+type ReopenRequest struct {
+	Name     string // as it is stored
+	Sequence int64
+}
+
+// failed returns the failed attempt, the zero value if there is none.
+func (p *Suspension) failed() (f FailedAttempt) {
+	if p.Failed != nil {
+		f = *p.Failed
+	}
+	return f
+}
+
 func (p *Suspension) head() head {
-	return head{run: p.RunID, lease: p.Lease, outcome: &p.Outcome, forget: p.Forget}
+	return head{run: p.RunID, lease: p.Lease, outcome: &p.Outcome, forget: p.failed().Forget}
 }
 
 // A HistoryRead says whether the execution could read the run's history.
@@ -75,7 +107,7 @@ SET status = locked.status,
 		THEN r.deadline_at END),
 	wakeups_awaited = locked.awaited,
 	locked_by = NULL,
-	waiting_on = NULLIF(locked.waiting_on, ''),
+	waiting_on = NULLIF(locked.waiting_on, '')::jsonb,
 	started_at = CASE WHEN NOT locked.unstarted THEN r.started_at END,
 	version = CASE WHEN NOT locked.unversioned THEN r.version END,
 	attempts = r.attempts + CASE WHEN locked.failed THEN 1 ELSE 0 END,
@@ -93,15 +125,24 @@ var suspendColumns = columnsOf(suspendRuns,
 	bigints("wake", func(p *Suspension) int64 { return wakeIn(p.Wake) }),
 	bigints("wake_at", func(p *Suspension) int64 { return pg.Epoch(p.WakeAt) }),
 	bigints("awaited", (*Suspension).awaited),
-	texts("waiting_on", func(p *Suspension) string { return p.WaitingOn }),
-	bools("failed", func(p *Suspension) bool { return p.Failed }),
-	texts("error_kind", func(p *Suspension) string { return p.ErrorKind }),
-	texts("error", func(p *Suspension) string { return p.Error }),
+	texts("waiting_on", func(p *Suspension) string { return waitsJSON(p.WaitingOn) }),
+	bools("failed", func(p *Suspension) bool { return p.Failed != nil }),
+	texts("error_kind", func(p *Suspension) string { return p.failed().ErrorKind }),
+	texts("error", func(p *Suspension) string { return p.failed().Error }),
 	bools("not_before", func(p *Suspension) bool { return p.NotBefore }),
 	ints("unread", func(p *Suspension) int { return int(p.History) }),
 	bools("unstarted", func(p *Suspension) bool { return p.Unbegun && isFirst(p.Lease) }),
 	bools("unversioned", func(p *Suspension) bool { return p.Unbegun && gaveVersion(p.Lease) }),
 )
+
+// waitsJSON is what the table has of a run's waits; "" if it waits for nothing.
+func waitsJSON(l waits.List) string {
+	if l == nil {
+		return ""
+	}
+	raw, _ := json.Marshal(l) // no value of these types fails
+	return string(raw)
+}
 
 // awaited is the number of wake-ups at which the run becomes due.
 func (p *Suspension) awaited() int64 {

@@ -36,7 +36,7 @@ func (s Starts) Together(ctx context.Context,
 		inserted, err = readInserted(rows, runs, asked)
 		return err
 	}}
-	err = pg.Exchange(ctx, conn, pg.Brief, b, append(reads, s.tellStarts(b, runs, &due)...)...)
+	err = pg.Exchange(ctx, conn, pg.Brief, b, append(reads, s.publishStarts(b, runs, &due)...)...)
 	pg.DropReadOnly(conn.Conn(), err)
 	return inserted, due, pg.Wrap("start", err)
 }

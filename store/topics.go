@@ -34,14 +34,9 @@ type Event struct {
 
 // Takes the locks (locked) before it draws positions (events): see kagzi.events. It inserts the events in the order of
 // their IDs, so that calls with the same IDs wait for each other in one order. The positions are in the order of the
-// call.
+// call. For each consumer of a topic that has new events, a change of its key is left.
 //
-// For each consumer of a topic that has new events, a change of its key is left.
-//
-// An event whose ID the topic has already is left out. The primary key finds it in the open partition, and a search in
-// the others; an ID that is not named was made for this call, and needs no search. While a partition has no statistics,
-// events_order looks as good as the primary key for the search, and each event would read its whole topic. An
-// expression for the topic keeps the planner from it.
+// An event whose ID the topic has already is left out: see storeEvents.
 const publish = `
 WITH ` + lockTopics + `, events AS MATERIALIZED (
 	SELECT u.topic, u.event_id, u.named, u.title, u.payload, moment.part, moment.now, ` + drawPosition + ` AS position

@@ -157,7 +157,7 @@ func TestReadersWaitForTheFirstTransaction(t *testing.T) {
 	}
 	publishes(t, s, named("a", "second")...)
 	wantEvents(t, s, "a")
-	exec(t, tx, "COMMIT")
+	commit(t, tx)
 	wantEvents(t, s, "a", "first", "second")
 }
 
@@ -212,7 +212,7 @@ func TestReadersWaitForPartsOfTransactions(t *testing.T) {
 	publishes(t, s, named("a", "other")...)
 	publishIn(t, s, tx, named("a", "last")...)
 	wantEvents(t, s, "a")
-	exec(t, tx, "COMMIT")
+	commit(t, tx)
 	wantEvents(t, s, "a", "first", "other", "last")
 
 	tx = begin(t, s)
@@ -524,7 +524,7 @@ func TestRotateEventsWaitsForPublishers(t *testing.T) {
 	if err := s.Topics.RotateEvents(t.Context(), 60*time.Hour, 60*time.Hour); !pg.Locked(err) {
 		t.Errorf("got %v", err)
 	}
-	exec(t, tx, "COMMIT")
+	commit(t, tx)
 	rotateEvents(t, s)
 	publishes(t, s, named("a", "x")...)
 	publishes(t, s, named("a", "y")...)
@@ -625,7 +625,7 @@ func TestRotateEventsBesideALongReader(t *testing.T) {
 	if got := one[int](t, s.pool, `SELECT part FROM kagzi.event_parts WHERE closed_at IS NULL`); got != 2 {
 		t.Errorf("partition %d is open, want the next", got)
 	}
-	exec(t, tx, "COMMIT")
+	commit(t, tx)
 	rotateEvents(t, s)
 	wantEvents(t, s, "a")
 }

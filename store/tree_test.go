@@ -93,7 +93,7 @@ func (p *treeParser) next() string {
 	return token
 }
 
-// value returns what begins with token: a node, a list, or a word.
+// value returns the value at token: a node, a list, or a word.
 func (p *treeParser) value(token string) any {
 	switch token {
 	case "(":

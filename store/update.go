@@ -13,9 +13,10 @@ import (
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
-// A RunUpdate is what to change of a run that waits. What is not set stays.
+// A RunUpdate has the changes of a run that waits. Fields that are not set stay.
 type RunUpdate struct {
 	Queue       string // empty: it stays
 	Priority    int    // zero: it stays
@@ -32,12 +33,14 @@ type RunUpdate struct {
 var ErrRunRunning = errors.New("a worker executes the run")
 
 // A NotDueByTime reports that no time makes the run due that a caller may change.
-type NotDueByTime struct{ WaitingOn string }
+type NotDueByTime struct{ WaitingOn waits.List }
 
 // PreviousRun reports whether it waits for the previous run of its schedule.
-func (e *NotDueByTime) PreviousRun() bool { return e.WaitingOn == previousRun }
+func (e *NotDueByTime) PreviousRun() bool { return e.WaitingOn.Has(waits.PreviousRun) }
 
-func (e *NotDueByTime) Error() string { return fmt.Sprintf("the run waits on %q", e.WaitingOn) }
+func (e *NotDueByTime) Error() string {
+	return fmt.Sprintf("the run waits on %q", e.WaitingOn.String())
+}
 
 // A QueueFull reports that a queue, or a key of it, has no place for a run that would hold one there.
 type QueueFull struct {
@@ -53,7 +56,7 @@ func (e *QueueFull) Error() string {
 // The statement waits for the lock and then sees the current row. No claim takes a locked run. A claim that waits for
 // its turn until the update commits tests its conditions again.
 const lockWaiter = `
-SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, coalesce(q.waiting_on, ''), q.task_queue,
+SELECT q.status, q.cancel_requested_at IS NOT NULL OR q.outcome IS NOT NULL, q.waiting_on, q.task_queue,
 	coalesce(q.key_scope = '' AND q.slot = 2, false)
 FROM kagzi.workflow_runs q
 WHERE q.run_id = $2 AND q.namespace_id = $1
@@ -166,9 +169,9 @@ func (s Runs) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, 
 	tried := false // an earlier try of our own transaction, whose answer may have been lost
 	callers := tx != nil
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		var status, waitingOn, queue string
-		var ending, holds bool
-		err := pg.AskRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &status, &ending, &waitingOn, &queue, &holds)
+		var w waiter
+		err := pg.AskRow(ctx, tx, lockWaiter, []any{s.namespace, id}, &w.status, &w.ending, &w.waitingOn, &w.queue,
+			&w.holds)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return ErrRunNotFound
 		}
@@ -180,17 +183,10 @@ func (s Runs) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, 
 				return err
 			}
 		}
-		switch {
-		case status == Running:
-			return ErrRunRunning
-		case status != Pending && status != Sleeping:
-			return ErrRunFinished
-		case ending:
-			return ErrRunEnding
-		case u.SetDue && (status == Sleeping || waitingOn == previousRun):
-			return &NotDueByTime{waitingOn}
+		if err := w.refuses(u); err != nil {
+			return err
 		}
-		if holds && u.Queue != "" && u.Queue != queue {
+		if w.holds && u.Queue != "" && u.Queue != w.queue {
 			if err := s.takePlace(ctx, tx, u.Queue, callers); err != nil {
 				return err
 			}
@@ -205,8 +201,29 @@ func (s Runs) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, 
 	return due, pg.Wrap("update", err)
 }
 
-// previousRun is the waiting_on of a run that waits until no other run of its schedule is active.
-const previousRun = "previous run"
+// A waiter is what Update reads of a run.
+type waiter struct {
+	status    string
+	ending    bool // it was cancelled, or compensates
+	waitingOn waits.List
+	queue     string
+	holds     bool // the slot of its group
+}
+
+// refuses returns the reason why an update cannot change the run; nil: it can.
+func (w waiter) refuses(u RunUpdate) error {
+	switch {
+	case w.status == Running:
+		return ErrRunRunning
+	case w.status != Pending && w.status != Sleeping:
+		return ErrRunFinished
+	case w.ending:
+		return ErrRunEnding
+	case u.SetDue && (w.status == Sleeping || w.waitingOn.Has(waits.PreviousRun)):
+		return &NotDueByTime{w.waitingOn}
+	}
+	return nil
+}
 
 // update changes the run, which tx has locked, and returns what differs.
 func (s Runs) update(ctx context.Context, tx pgx.Tx, id uuid.UUID,

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func inQueue(name string) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Queue = name } }
@@ -116,7 +118,7 @@ func TestUpdate(t *testing.T) {
 		update(t, s, id, RunUpdate{SetDue: true, At: time.Now().Add(-time.Hour)})
 		r := claim(t, s, request(1)).Runs[0]
 		retry := sleep(r, time.Hour/2)
-		retry.Status, retry.WaitingOn, retry.Failed = Pending, "retry", true
+		retry.Status, retry.WaitingOn, retry.Failed = Pending, waits.List{{Kind: waits.Retry}}, &FailedAttempt{}
 		flush(t, s, &Flush{Suspensions: []*Suspension{retry}})
 		update(t, s, id, dueAfter(10*time.Hour))
 		if in := readRow(t, s.pool, id).In; in > 3600 {
@@ -151,7 +153,8 @@ func TestUpdate(t *testing.T) {
 		wantError(t, second(New(s.pool, "other").Runs.Update(t.Context(), nil, rs[1].RunID, u, Why{})), ErrRunNotFound)
 
 		queued := start(t, s, newRun())[0]
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET waiting_on = 'previous run', available_at = 'infinity',
+		exec(t, s.pool,
+			`UPDATE kagzi.workflow_runs SET waiting_on = '`+clause.PreviousRun+`', available_at = 'infinity',
 			schedule_id = gen_random_uuid() WHERE run_id = $1`, queued)
 		if e, ok := errors.AsType[*NotDueByTime](try(queued, dueAfter(0))); !ok || !e.PreviousRun() {
 			t.Error("a run was to begin before the previous one has ended")
@@ -164,8 +167,8 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
-// A key belongs to its queue. What moves gives up its slot, and the next run of the key begins; a group goes with its
-// slot.
+// A key belongs to its queue. A run that moves gives up its slot, and the next run of the key begins; a group goes with
+// its slot.
 func TestUpdateOfKeys(t *testing.T) {
 	t.Parallel()
 	other := func(n int) ClaimRequest {

@@ -33,7 +33,7 @@ type KeyFull struct {
 
 func (e *KeyFull) Error() string {
 	what, raise := fmt.Sprintf("key %q of queue %q", e.Key.Name, e.Queue),
-		", or raise the limit with admin.Client.SetKey"
+		", or raise the limit with admin.Keys.Set"
 	if e.Key.Group {
 		what, raise = fmt.Sprintf("group %q", e.Key.Name), ""
 	}
@@ -65,7 +65,7 @@ func (s Starts) lockFullKeys(ctx context.Context, tx pgx.Tx, runs []NewRun) erro
 	var locked []NewRun
 	for _, r := range runs {
 		if r.WhenFull != "" {
-			r.Window = &Window{Policy: whenFull, Key: r.Key}
+			r.Window = &Window{Policy: whenFull, Key: r.Key.Name}
 			locked = append(locked, r)
 		}
 	}
@@ -164,7 +164,7 @@ type keyStarts struct {
 // call that have been inserted and have these keys. If several of a key have a policy, RejectNew decides.
 func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (keys []*keyStarts) {
 	byKey := map[[2]string]*keyStarts{}
-	id := func(r *NewRun) [2]string { return [2]string{Key{r.Key, r.Group}.scope(r.Queue), r.Key} }
+	id := func(r *NewRun) [2]string { return [2]string{r.Key.scope(r.Queue), r.Key.Name} }
 	for i := range runs {
 		r := &runs[i]
 		if r.WhenFull == "" || !inserted[r.RunID] {
@@ -172,7 +172,7 @@ func keysToAdmit(out []StartedRun, runs []NewRun, inserted map[uuid.UUID]bool) (
 		}
 		k := byKey[id(r)]
 		if k == nil {
-			k = &keyStarts{key: Key{r.Key, r.Group}, queue: r.Queue, policy: r.WhenFull, first: i}
+			k = &keyStarts{key: r.Key, queue: r.Queue, policy: r.WhenFull, first: i}
 			byKey[id(r)], keys = k, append(keys, k)
 		}
 		if r.WhenFull == RejectNew {
@@ -231,7 +231,7 @@ func (s Starts) admit(ctx context.Context, db pg.DB, out []StartedRun, runs []Ne
 	return s.cancelOldest(ctx, db.(pgx.Tx), &out[keys[0].first], oldest) // a start with this policy has a transaction
 }
 
-// cancelOldest cancels the runs as Cancel does, and adds what ended to started.
+// cancelOldest cancels the runs as Cancel does, and adds their ends to started.
 func (s Starts) cancelOldest(ctx context.Context, tx pgx.Tx, started *StartedRun, ids []uuid.UUID) error {
 	const reason = "a newer start of its key has taken its place"
 	ended, err := Ends(s).cancelAll(ctx, tx, ids, cancellation{text: withReason(wasCancelled, reason)})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func rejecting(r *NewRun) { r.WhenFull = RejectNew }
@@ -465,7 +466,7 @@ func TestWhenFullOfPausedRuns(t *testing.T) {
 			flush(t, s,
 				&Flush{Suspensions: []*Suspension{{
 					RunID: r.RunID, Lease: r.Lease, Status: Pending,
-					WaitingOn: "pause",
+					WaitingOn: waits.List{{Kind: waits.Pause}},
 				}}})
 			want := []string{Pending, Pending}
 			if held {

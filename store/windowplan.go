@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// A windowPlan says what becomes of the runs of one call that locks windows.
+// A windowPlan has the ends of the runs of one call that locks windows.
 type windowPlan struct {
 	runs    []NewRun      // a copy, because the input and the delay of some are changed
 	of      []*openWindow // of each run; nil: it has none
@@ -22,14 +22,7 @@ type windowPlan struct {
 type openWindow struct {
 	id               uuid.UUID
 	policy, typ, key string
-	run              uuid.UUID // that starts join; uuid.Nil: no start has opened the window
-	runType          string    // empty if the run is not in the table
-	start            uuid.UUID // of Debounce: the start whose input the run has
-	items, most      int
-	bytes            int64
-	open             bool // its time is not over
-	waits            bool // the run has not begun
-	closing          bool // the window closes within a second
+	windowState
 
 	fresh   *NewRun        // the run, if this call inserts it
 	first   int            // the index of the run that opens the window now
@@ -37,6 +30,18 @@ type openWindow struct {
 	opened  uuid.UUID      // the run that has opened it now
 	change  *waitingChange // of the run that was in the table before
 	changed bool
+}
+
+// A windowState is what a window's row and its run say, as of the lock, or as the starts of the call have changed it.
+type windowState struct {
+	run         uuid.UUID // that starts join; uuid.Nil: no start has opened the window
+	runType     string    // empty if the run is not in the table
+	start       uuid.UUID // of Debounce: the start whose input the run has
+	items, most int
+	bytes       int64
+	open        bool // its time is not over
+	waits       bool // the run has not begun
+	closing     bool // the window closes within a second
 }
 
 // A startItem is an item of a batch to insert.
@@ -72,7 +77,7 @@ func planWindows(runs []NewRun) *windowPlan {
 		case OncePer:
 			typ = "" // an ID belongs to no workflow
 		case whenFull:
-			typ = Key{r.Key, r.Group}.scope(r.Queue)
+			typ = r.Key.scope(r.Queue)
 		}
 		id := uuid.NewSHA1(windowSpace, []byte(r.Window.Policy+"\x00"+typ+"\x00"+r.Window.Key))
 		w := p.byID[id]

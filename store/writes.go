@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// An Outcome says what happened to one write of a flush.
+// An Outcome is the result of one write of a flush.
 type Outcome int
 
 const (

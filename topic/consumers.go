@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -64,7 +65,7 @@ type ConsumerConfig struct {
 	MostWake  time.Duration
 
 	// IgnoreFailure makes another run follow, after LeastWake, when a run has failed for good. Without it the group is
-	// paused: events accumulate, Health names it, and admin.Client.Unpause ends the pause.
+	// paused: events accumulate, Health names it, and admin.Pauses.End ends the pause.
 	IgnoreFailure bool
 }
 
@@ -120,7 +121,7 @@ func (c Consumer) stored(queues []string) (*store.Consumer, error) {
 	check(cfg.LeastWake < time.Millisecond, "LeastWake is %v: give at least a millisecond", cfg.LeastWake)
 	check(cfg.MostWake < cfg.LeastWake, "MostWake %v is less than LeastWake %v", cfg.MostWake, cfg.LeastWake)
 	errs = append(errs, duration.Check("MostWake", cfg.MostWake))
-	if cfg.RetryPolicy != (kagzi.RetryPolicy{}) {
+	if !reflect.ValueOf(cfg.RetryPolicy).IsZero() {
 		stored, err := cfg.RetryPolicy.Core()
 		errs, out.RetryPolicy = append(errs, err), stored
 	}

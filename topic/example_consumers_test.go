@@ -138,7 +138,7 @@ func ExampleDefineConsumer_group() {
 	// archive has 2
 }
 
-// A run that fails for good pauses the group of its consumer. The events wait, and Unpause lets it go on with them.
+// A run that fails for good pauses the group of its consumer. The events wait, and Pauses.End lets it go on with them.
 func ExampleConsume_failure() {
 	ctx, _, client, worker := setup()
 	defer teardown()
@@ -172,12 +172,12 @@ func ExampleConsume_failure() {
 
 	var pauses []admin.Pause
 	for len(pauses) == 0 && ctx.Err() == nil {
-		pauses, _ = admin.New(client).Pauses(ctx)
+		pauses, _ = admin.New(client).Pauses.List(ctx)
 	}
 	fmt.Println("paused by", pauses[0].Actor, pauses[0].Target == admin.Target{Group: archive.Group()})
 
 	full.Store(false) // there is room again
-	fmt.Println(admin.New(client).Unpause(ctx, pauses[0].Target))
+	fmt.Println(admin.New(client).Pauses.End(ctx, pauses[0].Target))
 	fmt.Println(<-archived)
 	// Output:
 	// paused by kagzi true

@@ -76,7 +76,7 @@ func (r auditRow) Object() string {
 	return text
 }
 
-// Done says in words what was done: "forced offline".
+// Done is the change in words: "forced offline".
 func (r auditRow) Done() string {
 	return strings.ToLower(strings.ReplaceAll(r.Action, "_", " "))
 }

@@ -87,7 +87,7 @@ func TestChangesAreAudited(t *testing.T) {
 			}
 		}
 	}
-	if err := admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "a/b", MaxRunning: 1},
+	if err := admin.New(c).Limits.Set(k.Ctx, admin.StepLimit{Name: "a/b", MaxRunning: 1},
 		kagzi.Actor("bo@example.com")); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestAuditPages(t *testing.T) {
 	const hostile = `<script>alert(1)</script>`
 	for range auditRows/2 + 1 {
 		for _, most := range []int{1, 2} {
-			if err := admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: hostile, MaxRunning: most},
+			if err := admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{Queue: hostile, MaxRunning: most},
 				kagzi.Actor(hostile), kagzi.Reason(hostile)); err != nil {
 				t.Fatal(err)
 			}

@@ -131,12 +131,12 @@ func TestTheLogOfARunIsBounded(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	run := kit.Begin(k, echo, "x")
-	if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).Runs.Pause(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	for range mostDrawn / 2 {
-		if err := errors.Join(admin.New(k.Client).UnpauseRun(k.Ctx, run.ID()),
-			admin.New(k.Client).PauseRun(k.Ctx, run.ID())); err != nil {
+		if err := errors.Join(admin.New(k.Client).Runs.Unpause(k.Ctx, run.ID()),
+			admin.New(k.Client).Runs.Pause(k.Ctx, run.ID())); err != nil {
 			t.Fatal(err)
 		}
 	}

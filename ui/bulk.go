@@ -11,6 +11,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -18,7 +19,7 @@ import (
 // first POST shows the plan, which a dry run makes: how many runs would be changed, and which not. If these are at most
 // mostNamed, the plan's form has their IDs, and exactly these are changed. Otherwise it has the filter, and the runs
 // are changed that match at that time, from new to old. Either way each POST changes some runs, for about a second, and
-// answers with a form that has what is left, which the page sends by itself. So a closed tab stops the change, nothing
+// answers with a form that has the rest, which the page sends by itself. So a closed tab stops the change, nothing
 // is kept in this program, and what was done is known at each time.
 
 const (
@@ -38,10 +39,10 @@ type bulkForms struct {
 
 // changes are those of all verbs, each with an Action of its own.
 func (b *bulkForms) changes() (changes []web.Change) {
-	for _, v := range bulkVerbs() {
+	for _, d := range bulkVerbs() {
 		changes = append(changes, web.Change{
-			Path: "/runs/bulk/" + string(v.verb), Action: asks(v.verb, OnRun),
-			Do: func(ctx context.Context, f web.Form) (web.Answer, error) { return b.bulk(ctx, v, f) },
+			Path: "/runs/bulk/" + d.Verb, Action: asks(Verb(d.Verb), OnRun),
+			Do: func(ctx context.Context, f web.Form) (web.Answer, error) { return b.bulk(ctx, d, f) },
 		})
 	}
 	return changes
@@ -49,7 +50,7 @@ func (b *bulkForms) changes() (changes []web.Change) {
 
 // A bulkPage is the view model of a change of many runs.
 type bulkPage struct {
-	Verb   bulkVerb
+	Verb   deeds.Deed
 	Title  string
 	Stage  string // "ask" for what it needs, "plan", "going", "stopped" or "done"
 	Says   string
@@ -58,7 +59,7 @@ type bulkPage struct {
 	To     string
 	From   string // the filter of the list that it comes from
 	Error  string
-	Fields []web.Field
+	Fields []deeds.Field
 
 	bulkPlan
 	State bulkState
@@ -88,8 +89,8 @@ type planned struct {
 	Skip string // why it is left out; empty if it is not
 }
 
-// Past is what has been done to the runs.
-func (p *bulkPage) Past() string { return p.Verb.past }
+// Past is the change of the runs, in the past tense.
+func (p *bulkPage) Past() string { return p.Verb.Past }
 
 // LeftOut is how many of the runs would not be changed.
 func (p *bulkPage) LeftOut() int { return p.Matched - p.Would }
@@ -98,18 +99,16 @@ func (p *bulkPage) LeftOut() int { return p.Matched - p.Would }
 func (p *bulkPage) Back() string { return strings.TrimSuffix("/runs?"+p.From, "?") }
 
 // bulk answers a step of a change of many runs.
-func (b *bulkForms) bulk(ctx context.Context, v bulkVerb, f web.Form) (web.Answer, error) {
-	p := &bulkPage{Verb: v, Danger: v.danger, Says: v.says}
-	p.To, p.Filter = "/runs/bulk/"+string(v.verb), f.Get("filter")
+func (b *bulkForms) bulk(ctx context.Context, d deeds.Deed, f web.Form) (web.Answer, error) {
+	p := &bulkPage{Verb: d, Danger: d.Danger, Says: strings.Join(d.Says, " ")}
+	p.To, p.Filter = "/runs/bulk/"+d.Verb, f.Get("filter")
 	p.From = cmp.Or(f.Get("from"), p.Filter)
-	calls, err := v.read(b, f)
-	if err != nil {
-		if web.StatusOf(err) != 400 {
-			return web.Answer{}, err
-		}
-		p.Error = web.Sentence(err)
+	calls := b.permitted(d, f)
+	asks := len(d.Many.Ask) > 0 && !f.Has(d.Many.Ask...)
+	err := d.Check(askedBy(b.client, f))
+	if err != nil && !asks {
+		p.Error = web.Sentence(wrong(d, err))
 	}
-	calls = permitted(v.verb, calls, f)
 	if f.Get("stage") == "apply" && err == nil {
 		return b.applyBulk(ctx, p, calls, f)
 	}
@@ -126,7 +125,7 @@ func (b *bulkForms) bulk(ctx context.Context, v bulkVerb, f web.Form) (web.Answe
 	if len(p.Runs) == 0 && !f.Asked("all") {
 		return web.Answer{}, web.BadRequest("No run is selected. Tick some in the list, or all that match the filter.")
 	}
-	if p.Error != "" || len(v.ask) > 0 && !f.Has(names(v.ask)...) {
+	if p.Error != "" || asks {
 		return p.asking(f), nil
 	}
 	if err := b.plan(ctx, p, calls, f); err != nil {
@@ -138,7 +137,7 @@ func (b *bulkForms) bulk(ctx context.Context, v bulkVerb, f web.Form) (web.Answe
 // chosen returns the runs that the form names, the newest first.
 func chosen(f web.Form) (runs []kagzi.RunID, err error) {
 	for _, id := range f.Values["run"] {
-		if !isRunID(id) {
+		if !deeds.IsRunID(id) {
 			return nil, web.BadRequest("%q is no run ID.", first(60, id))
 		}
 		runs = append(runs, kagzi.RunID(web.Canonical(id)))
@@ -152,21 +151,12 @@ func chosen(f web.Form) (runs []kagzi.RunID, err error) {
 	return runs, nil
 }
 
-func names(fields []web.Field) (out []string) {
-	for _, f := range fields {
-		out = append(out, f.Name)
-	}
-	return out
-}
-
 // asking is the page that asks for what the plan needs.
 func (p *bulkPage) asking(f web.Form) web.Answer {
-	p.Stage, p.Title, p.Do = "ask", title(p.Verb.verb)+" runs", "Show what would change"
-	for _, fields := range [][]web.Field{p.Verb.ask, p.Verb.fields} {
-		p.Fields = append(p.Fields, fields...)
-	}
+	p.Stage, p.Title, p.Do = "ask", title(Verb(p.Verb.Verb))+" runs", "Show what would change"
+	p.Fields = bulkFields(p.Verb)
 	for i := range p.Fields {
-		p.Fields[i].Fill(f.Query, true)
+		p.Fields[i] = web.Fill(p.Fields[i], f.Query, true)
 	}
 	code := 0
 	if p.Error != "" {
@@ -192,18 +182,13 @@ func (b *bulkForms) plan(ctx context.Context, p *bulkPage, calls bulkCalls, f we
 		number = "all that match"
 		p.Runs = nil
 	}
-	p.Title = title(p.Verb.verb) + " " + number + "?"
-	p.Do = title(p.Verb.verb) + " " + number
-	for _, a := range p.Verb.ask {
-		p.Fields = append(p.Fields, web.Field{Name: a.Name, Sort: "hidden", Value: f.Get(a.Name)})
-	}
-	own := append(slices.Clone(p.Verb.fields), web.Field{
-		Name: "reason", Label: "Reason", Sort: "text",
-		Hint: "why, for those who read the log",
-	})
-	for _, a := range own {
-		a.Fill(f.Query, true)
-		p.Fields = append(p.Fields, a)
+	p.Title = title(Verb(p.Verb.Verb)) + " " + number + "?"
+	p.Do = title(Verb(p.Verb.Verb)) + " " + number
+	for _, a := range append(bulkFields(p.Verb), web.Why) {
+		if slices.Contains(p.Verb.Many.Ask, a.Name) {
+			a = deeds.Field{Name: a.Name, Kind: deeds.Hidden}
+		}
+		p.Fields = append(p.Fields, web.Fill(a, f.Query, true))
 	}
 	return nil
 }
@@ -215,7 +200,7 @@ func (b *bulkForms) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 		return web.BadRequest("The filter cannot be read.")
 	}
 	q := web.Query{Path: f.Path, Values: values}
-	if id := q.Get("id"); isRunID(id) { // RunFilter has only the application's own ID
+	if id := q.Get("id"); deeds.IsRunID(id) { // RunFilter has only the application's own ID
 		p.Runs, p.Filter = []kagzi.RunID{kagzi.RunID(id)}, ""
 		return b.planChosen(ctx, p, calls)
 	}
@@ -224,9 +209,9 @@ func (b *bulkForms) planAll(ctx context.Context, p *bulkPage, calls bulkCalls, f
 		return err
 	}
 	if len(rf.Status) == 0 {
-		rf.Status = p.Verb.to
+		rf.Status = p.Verb.Many.To
 	}
-	if p.Verb.stops {
+	if p.Verb.Many.Stops {
 		rf.Status = slices.DeleteFunc(rf.Status, func(s kagzi.Status) bool { return s == kagzi.StatusCancelled })
 		if len(rf.Status) == 0 {
 			return web.BadRequest("Runs that are cancelled already cannot be cancelled again.")
@@ -276,7 +261,7 @@ func (b *bulkForms) total(ctx context.Context, rf kagzi.RunFilter) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	rf.Limit = 0
-	counts, err := b.admin.Counts(ctx, rf, admin.ByStatus)
+	counts, err := b.admin.Runs.Count(ctx, rf, admin.ByStatus)
 	if err != nil {
 		return 0
 	}
@@ -315,11 +300,11 @@ func (b *bulkForms) planChosen(ctx context.Context, p *bulkPage, calls bulkCalls
 	if err != nil {
 		return err
 	}
-	rf := kagzi.RunFilter{IDs: p.Runs, Status: everyStatus}
-	if p.Verb.stops || p.Verb.verb == Unpause { // of these the library says nothing, or too much
-		rf.Status = slices.Concat(p.Verb.to, []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed})
-		if p.Verb.verb == Unpause {
-			rf.Status = p.Verb.to
+	rf := kagzi.RunFilter{IDs: p.Runs, Status: deeds.EveryStatus}
+	if p.Verb.Many.Stops || p.Verb.Verb == string(Unpause) { // of these the library says nothing, or too much
+		rf.Status = slices.Concat(p.Verb.Many.To, []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed})
+		if p.Verb.Verb == string(Unpause) {
+			rf.Status = p.Verb.Many.To
 		}
 	}
 	would, err := calls.dry(ctx, rf)
@@ -354,7 +339,7 @@ func notTried(list []kagzi.RunInfo, id kagzi.RunID) error {
 	case i < 0:
 		return kagzi.ErrNotFound
 	case list[i].Status == kagzi.StatusCancelled:
-		return errCancelled
+		return deeds.ErrCancelled
 	}
 	return kagzi.ErrRunFinished
 }
@@ -369,7 +354,7 @@ func (p *bulkPage) summarize(would admin.BulkResult) {
 }
 
 // did logs how many runs a request has changed.
-func (b *bulkForms) did(ctx context.Context, f web.Form, v bulkVerb, n int) {
-	b.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.Actor, "change", string(v.verb)+" runs",
+func (b *bulkForms) did(ctx context.Context, f web.Form, d deeds.Deed, n int) {
+	b.log.InfoContext(ctx, "kagzi: a change by the dashboard", "actor", f.Actor, "change", d.Verb+" runs",
 		"runs", n, "reason", f.Reason())
 }

@@ -3,7 +3,6 @@ package ui
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -94,16 +94,16 @@ func bulkStateOf(f web.Form) (s bulkState) {
 		}
 	}
 	for _, text := range f.Values["new"] {
-		if old, as, ok := strings.Cut(text, " "); ok && isRunID(old) && isRunID(as) {
+		if old, as, ok := strings.Cut(text, " "); ok && deeds.IsRunID(old) && deeds.IsRunID(as) {
 			s.New = append(s.New, madeRun{kagzi.RunID(old), kagzi.RunID(as)})
 		}
 	}
 	for _, id := range f.Values["again"] {
-		if isRunID(id) {
+		if deeds.IsRunID(id) {
 			s.Again = append(s.Again, kagzi.RunID(id))
 		}
 	}
-	if id := f.Get("after"); isRunID(id) {
+	if id := f.Get("after"); deeds.IsRunID(id) {
 		s.After = kagzi.RunID(id)
 	}
 	s.Ended, s.Last = f.Asked("ended"), f.Asked("last")
@@ -120,9 +120,9 @@ func (b *bulkForms) applyBulk(ctx context.Context, p *bulkPage, calls bulkCalls,
 	if p.State.Total == 0 && p.Filter == "" {
 		p.State.Total = len(p.Runs)
 	}
-	p.Stage, p.Title = "going", title(p.Verb.verb)+" runs"
-	for _, a := range slices.Concat(p.Verb.ask, p.Verb.fields, []web.Field{{Name: "reason"}}) {
-		p.Fields = append(p.Fields, web.Field{Name: a.Name, Sort: "hidden", Value: f.Get(a.Name)})
+	p.Stage, p.Title = "going", title(Verb(p.Verb.Verb))+" runs"
+	for _, a := range append(bulkFields(p.Verb), web.Why) {
+		p.Fields = append(p.Fields, deeds.Field{Name: a.Name, Kind: deeds.Hidden, Value: f.Get(a.Name)})
 	}
 	before := p.State.Done()
 	if !f.Asked("stop") {
@@ -182,7 +182,7 @@ func (b *bulkForms) nextOf(ctx context.Context, p *bulkPage, f web.Form) error {
 	}
 	rf.After, rf.Limit = p.State.After, 5*stepRuns
 	if len(rf.Status) == 0 {
-		rf.Status = p.Verb.to
+		rf.Status = p.Verb.Many.To
 	}
 	page, err := b.client.List(ctx, rf)
 	if err != nil {
@@ -213,7 +213,7 @@ func (p *bulkPage) change(ctx context.Context, calls bulkCalls, runs []kagzi.Run
 	}
 	working.Wait()
 	for i, o := range outcomes {
-		if o.err != nil && web.StatusOf(o.err) >= 500 && !applies(o.err) {
+		if o.err != nil && web.StatusOf(o.err) >= 500 && !deeds.Inapplicable(o.err) {
 			left, err = append(left, runs[i]), o.err
 			continue
 		}
@@ -222,15 +222,16 @@ func (p *bulkPage) change(ctx context.Context, calls bulkCalls, runs []kagzi.Run
 	return left, err
 }
 
-// note records what happened to a run.
+// note records the result for a run.
 func (p *bulkPage) note(id, as kagzi.RunID, err error) {
 	s := &p.State
+	gone, later := p.Verb.Many.Final(err)
 	switch {
-	case err == nil, p.Verb.deletes && errors.Is(err, kagzi.ErrNotFound): // it went with its parent
+	case err == nil, gone:
 		s.Changed++
-	case p.Verb.deletes && errors.Is(err, kagzi.ErrRunNeeded) && !s.Last && len(s.Again) < mostNamed:
+	case later && !s.Last && len(s.Again) < mostNamed:
 		s.Again = append(s.Again, id)
-	case applies(err), web.StatusOf(err) == http.StatusForbidden:
+	case deeds.Inapplicable(err), web.StatusOf(err) == http.StatusForbidden:
 		s.Skipped.add(web.WhyNot(err, id))
 	default:
 		s.Failed.add(web.WhyNot(err, id))

@@ -103,14 +103,18 @@ func TestChosenRunsAreChanged(t *testing.T) {
 	}
 	gone := kit.Begin(k, echo, "4")
 	k.Cancel(gone)
-	if err := admin.New(k.Client).Delete(k.Ctx, gone); err != nil {
+	if err := admin.New(k.Client).Runs.Delete(k.Ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.New(k.Client).Runs.Pause(k.Ctx, three); err != nil {
 		t.Fatal(err)
 	}
 	plan, result = s.bulk(Unpause, "run", string(one.ID()), "run", string(three.ID()), "run", string(gone.ID()))
 	says(t, plan, "1 run would be unpaused", "2 left out", "Not found", "It is cancelled already")
 	says(t, result, "1 run unpaused")
 	says(t, s.post("/runs/bulk/update", "run", string(three.ID())).body, "Show what would change", string(three.ID()))
-	s.refused(http.StatusBadRequest, "is no time", "/runs/bulk/update", "run", string(three.ID()), "due", "x")
+	s.refused(http.StatusBadRequest, "give a duration such as 1h", "/runs/bulk/update", "run",
+		string(three.ID()), "due", "x")
 	s.refused(http.StatusBadRequest, "No run is selected", "/runs/bulk/cancel", "filter", "status=pending")
 	s.refused(http.StatusBadRequest, "is no run ID", "/runs/bulk/cancel", "run", "<x>")
 }

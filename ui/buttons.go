@@ -1,13 +1,17 @@
 package ui
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/ui/internal/web"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // An actions is the buttons of something that can be changed. A page shows them with the partial "actions":
@@ -37,55 +41,53 @@ func (a actions) Any() bool { return len(a.First)+len(a.More) > 0 }
 
 // RunActions returns the buttons of a run, as Client.Get or Client.List returned it.
 func (s *screen) RunActions(r kagzi.RunInfo) (a actions) {
-	id := string(r.ID)
-	add := func(to *[]action, verb Verb, text string) {
-		if s.May(verb, OnRun, id) {
-			*to = append(*to, action{
-				Title: text + "…", To: "/runs/" + id + "/" + string(verb),
-				Danger: verb == Terminate || verb == Delete,
-			})
-		}
-	}
-	paused := !r.PausedAt.IsZero() || strings.Contains(r.WaitingOn, "pause")
+	o := offers{s, OnRun, string(r.ID), "/runs/" + string(r.ID) + "/"}
+	paused := !r.PausedAt.IsZero()
 	switch {
-	case r.WaitingOn == "deletion":
+	case r.WaitingOn.Has(waits.Deletion):
 	case r.Status == kagzi.StatusCompleted:
-		add(&a.First, Restart, "Restart")
-		add(&a.First, Fork, "Fork from a step")
+		o.add(&a.First, Restart)
+		o.add(&a.First, Fork, "Fork from a step")
+	case r.Compensated:
+		o.add(&a.First, Restart)
+	case r.Kind == kind.Compensation:
+		o.add(&a.First, Resume)
+		o.add(&a.First, Restart)
 	case r.Status.Ended():
-		add(&a.First, Resume, "Resume")
-		add(&a.First, Restart, "Restart")
-		add(&a.More, Fork, "Fork from a step")
+		o.add(&a.First, Resume)
+		o.add(&a.First, Restart)
+		o.add(&a.More, Fork, "Fork from a step")
 	default:
 		if paused {
-			add(&a.First, Unpause, "Unpause")
+			o.add(&a.First, Unpause)
 		}
-		if len(waitsFor(r)) > 0 {
-			add(&a.First, Signal, "Signal")
+		if r.WaitingOn.Has(waits.Signal) {
+			o.add(&a.First, Signal)
 		}
 		if r.CancelRequestedAt.IsZero() {
-			add(&a.First, Cancel, "Cancel")
+			o.add(&a.First, Cancel)
 		}
 		if r.PausedAt.IsZero() {
-			add(&a.More, Pause, "Pause")
+			o.add(&a.More, Pause)
 		}
-		if len(waitsFor(r)) == 0 {
-			add(&a.More, Signal, "Signal")
+		if !r.WaitingOn.Has(waits.Signal) {
+			o.add(&a.More, Signal)
 		}
 		if r.Status != kagzi.StatusRunning {
-			add(&a.More, Update, "Update")
+			o.add(&a.More, Update)
 		}
-		add(&a.More, Terminate, "Terminate")
+		o.add(&a.More, Terminate)
 	}
 	if r.Status.Ended() {
-		add(&a.More, Delete, "Delete")
+		o.add(&a.More, Delete)
 	}
 	return a.likely(r.Status != kagzi.StatusCompleted)
 }
 
 // ForkOf returns the button that forks a run from a step; nil if that is not possible.
 func (s *screen) ForkOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
-	if !r.Status.Ended() || !forkable(step) || !s.May(Fork, OnRun, string(r.ID)) {
+	compensated := r.Compensated || r.Kind == kind.Compensation
+	if !r.Status.Ended() || compensated || !deeds.Forkable(step) || !s.May(Fork, OnRun, string(r.ID)) {
 		return nil
 	}
 	return &action{Title: "Fork from here…", To: "/runs/" + string(r.ID) + "/fork?" +
@@ -109,12 +111,6 @@ func (s *screen) MessageActions(r kagzi.RunInfo, m admin.MessageInfo) (buttons [
 	return buttons
 }
 
-// forkable reports whether a run can be forked from the step: Kagzi's own records cannot be named.
-func forkable(s kagzi.StepAttempt) bool {
-	own := strings.HasPrefix(s.Step, "#") || strings.Contains(s.Step, "/#")
-	return !own && s.Type != "COMPENSATION" && s.Type != "MARKER" && s.Type != "BRANCH"
-}
-
 // likely marks the first button, if it is the one that most people come for.
 func (a actions) likely(is bool) actions {
 	if len(a.First) > 0 && is && !strings.HasPrefix(a.First[0].Title, "Cancel") {
@@ -131,10 +127,13 @@ type offers struct {
 	base   string
 }
 
-func (o offers) add(to *[]action, verb Verb, text string) {
+// add adds the button of a deed; text is its title, unless that is the verb.
+func (o offers) add(to *[]action, verb Verb, text ...string) {
 	if o.s.May(verb, o.object, o.id) {
-		*to = append(*to, action{Title: text, To: o.base + string(verb), Danger: verb == Delete ||
-			verb == ForceOffline})
+		*to = append(*to, action{
+			Title: cmp.Or(strings.Join(text, ""), title(verb)) + "…", To: o.base + string(verb),
+			Danger: deeds.Find(string(verb) + " " + string(o.object)).Danger,
+		})
 	}
 }
 
@@ -142,14 +141,14 @@ func (o offers) add(to *[]action, verb Verb, text string) {
 func (s *screen) ScheduleActions(i admin.ScheduleInfo) (a actions) {
 	o := offers{s, OnSchedule, i.Name, at("/schedules/", i.Name) + "/"}
 	if i.Paused {
-		o.add(&a.First, Resume, "Resume…")
+		o.add(&a.First, Resume)
 	}
-	o.add(&a.First, Trigger, "Trigger…")
+	o.add(&a.First, Trigger)
 	if !i.Paused {
-		o.add(&a.First, Pause, "Pause…")
+		o.add(&a.First, Pause)
 	}
-	o.add(&a.More, Backfill, "Backfill…")
-	o.add(&a.More, Delete, "Delete…")
+	o.add(&a.More, Backfill)
+	o.add(&a.More, Delete)
 	return a.likely(i.Paused)
 }
 
@@ -157,10 +156,10 @@ func (s *screen) ScheduleActions(i admin.ScheduleInfo) (a actions) {
 func (s *screen) WorkerActions(w admin.WorkerInfo) (a actions) {
 	o := offers{s, OnWorker, w.ID, "/workers/" + w.ID + "/"}
 	if w.Status == "ONLINE" {
-		o.add(&a.First, Drain, "Drain…")
+		o.add(&a.First, Drain)
 	}
 	if w.Status != "OFFLINE" {
-		o.add(&a.More, ForceOffline, "Force offline…")
+		o.add(&a.More, ForceOffline, "Force offline")
 	}
 	return a.likely(false)
 }
@@ -168,12 +167,12 @@ func (s *screen) WorkerActions(w admin.WorkerInfo) (a actions) {
 // ConsumerActions returns the buttons of a consumer.
 func (s *screen) ConsumerActions(c admin.ConsumerInfo) (a actions) {
 	o := offers{s, OnConsumer, c.Name, at("/consumers/", c.Name) + "/"}
-	o.add(&a.First, Trigger, "Trigger…")
-	o.add(&a.More, Skip, "Skip an event…")
+	o.add(&a.First, Trigger)
+	o.add(&a.More, Skip, "Skip an event")
 	if c.Group != "" && c.Pause == (admin.Pause{}) {
 		s.pause(&a.More, Pause, admin.Target{Group: string(c.Group)})
 	}
-	o.add(&a.More, Delete, "Delete…")
+	o.add(&a.More, Delete)
 	return a.likely(false)
 }
 

@@ -28,7 +28,7 @@ func TestCronInWords(t *testing.T) {
 		"0 7 1 * mon":        "07:00 on day 1 of the month, and on Monday",
 		"0 7 L * *":          "07:00 on the last day of the month",
 		"0 7 1,15 jan,jul *": "07:00 on day 1 and 15 of the month in January and July",
-		// What has no sentence is shown as it is.
+		// A spec that has no sentence is shown as it is.
 		"*/7 * * * *": "", "0 7 * * mon#2": "", "0 7 15W * *": "", "5,10 7-9 * * *": "", "0 7": "", "": "",
 		"@5minutes": "", "0 99 * * *": "", "0 7 * * 8": "",
 		"0 0 7 * * * 2030": "", "5 * * * * *": "", "0 5-3 * * *": "",

@@ -21,7 +21,7 @@ import (
 	"github.com/kagzi/kagzi/ui"
 )
 
-// setup returns a client of a database of its own, and what gives that back.
+// setup returns a client of a database of its own, and the function that gives it back.
 func setup() (*kagzi.Client, func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	db, done, err := dbtest.Example(ctx)
@@ -161,7 +161,7 @@ func ExampleConfig_authorize() {
 	post(signedIn(user{Email: "sam@example.com"}, dashboard), "sam:", "/kagzi/runs/bulk/cancel", form)
 	post(signedIn(user{Email: "mira@example.com", Operator: true}, dashboard), "mira:", cancel, form)
 
-	log, err := admin.New(client).RunLog(context.Background(), kagzi.ID("order-42"))
+	log, err := admin.New(client).Runs.Log(context.Background(), kagzi.ID("order-42"))
 	if err != nil {
 		fmt.Println(err)
 	}

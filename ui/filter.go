@@ -8,10 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi"
-	durations "github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -25,18 +23,6 @@ var (
 	}
 	runFields = slices.Concat(usualFields, rareFields)
 )
-
-// statuses are the values of the field status, with those that stand for several.
-var statuses = map[string][]kagzi.Status{
-	"active":    {kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping},
-	"pending":   {kagzi.StatusPending},
-	"running":   {kagzi.StatusRunning},
-	"sleeping":  {kagzi.StatusSleeping},
-	"ended":     {kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled},
-	"completed": {kagzi.StatusCompleted},
-	"failed":    {kagzi.StatusFailed},
-	"cancelled": {kagzi.StatusCancelled},
-}
 
 // statusNames are the statuses in the order of the tabs.
 var statusNames = []string{"active", "pending", "running", "sleeping", "completed", "failed", "cancelled"}
@@ -102,20 +88,20 @@ func runFilter(q web.Query, now time.Time) (kagzi.RunFilter, error) {
 			return f, web.BadRequest("%q is no number of workers: write 1 or more.", n)
 		}
 	}
-	if id := q.Get("id"); isRunID(id) {
+	if id := q.Get("id"); deeds.IsRunID(id) {
 		f.IDs = []kagzi.RunID{kagzi.RunID(id)}
 	} else {
 		f.ID = kagzi.ID(id)
 	}
 	for _, name := range q.Values["status"] {
-		same, ok := statuses[strings.ToLower(strings.TrimSpace(name))]
+		same, ok := deeds.Statuses[strings.ToLower(strings.TrimSpace(name))]
 		if !ok && name != "" {
 			return f, web.BadRequest("There is no status %q: use %s.", name, strings.Join(statusNames, ", "))
 		}
 		f.Status = append(f.Status, same...)
 	}
 	for field, to := range map[string]*kagzi.RunID{"parent": &f.Parent, "after": &f.After} {
-		if *to = kagzi.RunID(q.Get(field)); *to != "" && !isRunID(string(*to)) {
+		if *to = kagzi.RunID(q.Get(field)); *to != "" && !deeds.IsRunID(string(*to)) {
 			return f, web.BadRequest("%q is no run ID: that is a UUID.", *to)
 		}
 	}
@@ -155,31 +141,14 @@ func pairs(texts []string) (map[string]string, error) {
 	return out, nil
 }
 
-// timeLayouts are the forms of a time in a field. Without a zone it is in UTC.
-var timeLayouts = []string{
-	time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04",
-	"2006-01-02 15:04", "2006-01-02",
-}
-
 // past reads a time as a moment, or as its distance before now.
 func past(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range timeLayouts {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t, nil
-		}
-	}
-	before, err := durations.Parse(s)
+	t, err := deeds.ParseTime(s, now, -1, time.UTC)
 	if err != nil {
-		return time.Time{}, web.BadRequest("%q is no time: write 1h or 7d, 2026-10-01, or 2026-10-01 08:00 (UTC).", s)
+		return t, web.BadRequest("%q is no time: %s.", s, deeds.TimeAdvice(time.UTC))
 	}
-	return now.Add(-before), nil
-}
-
-// isRunID reports whether a text is a run ID, not an ID of the application.
-func isRunID(s string) bool {
-	_, err := uuid.Parse(s)
-	return err == nil && len(s) == len(uuid.Nil.String())
+	return t, nil
 }

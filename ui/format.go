@@ -11,8 +11,10 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // timeHTML returns a time in UTC, which the browser shows in its own zone.
@@ -165,35 +167,36 @@ func due(r kagzi.RunInfo) bool {
 		(r.Status == kagzi.StatusPending || r.Status == kagzi.StatusSleeping)
 }
 
-// dueWord says what happens at the time that a run waits for, after runDetail.
+// dueWord says how a run goes on at the time that it waits for, after runDetail.
 func dueWord(r kagzi.RunInfo) string {
-	on, _, _ := strings.Cut(r.WaitingOn, " ")
-	switch {
-	case strings.Contains(r.WaitingOn, "; "): // several
-		return ", next"
-	case on == "signal":
-		return ", gives up"
-	case on == "timer":
-		return ", wakes"
-	case on == "timeout":
-		return ", times out"
-	case on == "retry":
-		return ", next attempt"
-	case on != "":
-		return ", due"
+	if len(r.WaitingOn) == 0 {
+		return "due"
 	}
-	return "due"
+	if len(r.WaitingOn) > 1 {
+		return ", next"
+	}
+	switch r.WaitingOn[0].Kind {
+	case waits.Signal:
+		return ", gives up"
+	case waits.Timer:
+		return ", wakes"
+	case waits.Timeout:
+		return ", times out"
+	case waits.Retry:
+		return ", next attempt"
+	}
+	return ", due"
 }
 
 // held says in a word which pause a due run is subject to; it is empty if there is none. Of other runs WaitingOn says
 // what they wait for.
 func held(pauses []admin.Pause, r kagzi.RunInfo) string {
-	if r.WaitingOn != "" || r.Status != kagzi.StatusPending || r.AvailableAt.After(time.Now()) {
+	if r.WaitingOn != nil || r.Status != kagzi.StatusPending || r.AvailableAt.After(time.Now()) {
 		return ""
 	}
 	for _, p := range pauses {
 		switch {
-		case p.Percent > 0 || !explain.Holds(p, r):
+		case !explain.Holds(p, r):
 		case p.All:
 			return "everything"
 		case p.Key != "":
@@ -229,7 +232,7 @@ var named = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9
 // prose returns a text of the library in terms of the dashboard, with links to the runs and with times that it names.
 func prose(links web.Links, text string) template.HTML {
 	var out strings.Builder
-	text, last := web.InTerms(text), 0
+	text, last := deeds.InPages(text), 0
 	for _, at := range named.FindAllStringIndex(text, -1) {
 		out.WriteString(template.HTMLEscapeString(text[last:at[0]]))
 		name := text[at[0]:at[1]]
@@ -253,11 +256,4 @@ func dict(pairs ...any) map[string]any {
 		out[fmt.Sprint(pairs[i])] = pairs[i+1]
 	}
 	return out
-}
-
-func by(actor string) string {
-	if actor == "" {
-		return ""
-	}
-	return " by " + actor
 }

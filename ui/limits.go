@@ -79,7 +79,7 @@ func (p *limitPages) limits(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Limits, err = p.admin.Limits(ctx, q.Get("after"), pageSize+1); err != nil {
+	if v.Limits, err = p.admin.Limits.List(ctx, q.Get("after"), pageSize+1); err != nil {
 		return nil, err
 	}
 	if shown, more := bounded(v.Limits, pageSize); more > 0 {
@@ -101,10 +101,10 @@ func (p *limitPages) queueRows(ctx context.Context) (
 	if stats, err = p.admin.Stats(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	if pauses, err = p.admin.Pauses(ctx); err != nil {
+	if pauses, err = p.admin.Pauses.List(ctx); err != nil {
 		return nil, stats, nil, err
 	}
-	limited, err := p.admin.Queues(ctx)
+	limited, err := p.admin.Queues.List(ctx)
 	return queueRowsOf(limited, stats, pauses), stats, pauses, err
 }
 
@@ -163,7 +163,7 @@ func (pages *limitPages) pauseRows(ctx context.Context, pauses []admin.Pause, st
 			if asked++; asked > mostAsked {
 				break
 			}
-			keys, err := pages.admin.Keys(ctx, f)
+			keys, err := pages.admin.Keys.List(ctx, f)
 			if err != nil {
 				return nil, err
 			}

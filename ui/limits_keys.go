@@ -63,7 +63,7 @@ func (p *limitPages) queueKeys(ctx context.Context, q web.Query) (any, error) {
 
 func (p *limitPages) groupKeys(ctx context.Context, q web.Query) (any, error) {
 	v := keyList{Groups: true}
-	pauses, err := p.admin.Pauses(ctx)
+	pauses, err := p.admin.Pauses.List(ctx)
 	if err == nil {
 		err = p.fillKeys(ctx, q, &v)
 	}
@@ -102,11 +102,11 @@ func (p *limitPages) fillKeys(ctx context.Context, q web.Query, v *keyList) erro
 	if order == admin.ByKey {
 		f.After, f.Limit = q.Get("after"), pageSize+1
 	}
-	keys, err := p.admin.Keys(ctx, f)
+	keys, err := p.admin.Keys.List(ctx, f)
 	if err == nil && len(keys) == 0 && v.Order == "" { // none waits
 		v.Order, order = "name", admin.ByKey
 		f.Order, f.Limit = admin.ByKey, pageSize+1
-		keys, err = p.admin.Keys(ctx, f)
+		keys, err = p.admin.Keys.List(ctx, f)
 	}
 	if err != nil {
 		return err

@@ -16,18 +16,17 @@ func TestLimitsAndPauses(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for _, err := range []error{
-		admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 3, Rate: admin.Rate{
+		admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 3, Rate: admin.Rate{
 			Starts: 600,
 			Per:    time.Minute, Burst: 5,
 		}, EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true}),
-		admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{
+		admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{
 			Name: "openai", MaxRunning: 7,
 			Rate: admin.Rate{Starts: 5, Per: time.Hour}, HonorRetryAfter: true,
 		}),
-		admin.New(k.Client).Pause(k.Ctx, admin.Target{Workflow: "held"}, kagzi.Actor("mira"),
+		admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Workflow: "held"}, kagzi.Actor("mira"),
 			kagzi.Reason("the CRM moves")),
-		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "side"}, admin.Park()),
-		admin.New(k.Client).Unpause(k.Ctx, admin.Target{Queue: "side"}, admin.Percent(25)),
+		admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "side"}, admin.Park()),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -40,18 +39,17 @@ func TestLimitsAndPauses(t *testing.T) {
 	kit.Begin(k, kagzi.Define[string, string]("far", kagzi.Queue("side")), "x")
 	page := s.mustGet("/limits")
 	wantAll(t, "/limits", page,
-		"Workflow held", "mira", "the CRM moves", ">2 due runs</a>", "none of its runs", "Queue side",
-		"25 % of its runs", "stops between steps",
+		"Workflow held", "mira", "the CRM moves", ">2 due runs</a>", "goes on", "Queue side", "stops between steps",
 		"0 of 3", "10 a second, 5 at once", "1 running", "held while waiting", `id="queue-side"`,
 		"0 of 7", "5 an hour", "all steps of the limit")
 	if strings.Index(page, `id="queue-default"`) > strings.Index(page, `id="queue-side"`) {
 		t.Error("queues with limits do not come first")
 	}
-	wantAll(t, "/queues/side", s.mustGet("/queues/side"), "Queue side is paused", "25 % of its runs go on", "no limit")
+	wantAll(t, "/queues/side", s.mustGet("/queues/side"), "Queue side is paused", "no limit")
 	wantNone(t, "/queues/side", s.mustGet("/queues/side"), "Workflow held")
 	wantAll(t, "/queues/default", s.mustGet("/queues/default"), "Workflow held is paused", "by mira: the CRM moves")
 	next := s.stream("/limits")
-	if err := admin.New(k.Client).Unpause(k.Ctx, admin.Target{Workflow: "held"}); err != nil {
+	if err := admin.New(k.Client).Pauses.End(k.Ctx, admin.Target{Workflow: "held"}); err != nil {
 		t.Fatal(err)
 	}
 	region(next, "pauses", func(html string) bool { return !strings.Contains(html, "Workflow held") })
@@ -61,7 +59,7 @@ func TestLimitsHavePages(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
 	for n := range pageSize + 1 {
-		if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{
+		if err := admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{
 			Name:       fmt.Sprintf("l%03d", n),
 			MaxRunning: 1,
 		}); err != nil {
@@ -77,12 +75,12 @@ func TestLimitsHavePages(t *testing.T) {
 func TestKeys(t *testing.T) {
 	k := kit.New(t)
 	s := newSite(k, Config{})
-	if err := admin.New(k.Client).SetQueue(k.Ctx,
+	if err := admin.New(k.Client).Queues.Set(k.Ctx,
 		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range pageSize + 1 {
-		if err := admin.New(k.Client).SetKey(k.Ctx, "default", kagzi.Key(fmt.Sprintf("k%03d", n)),
+		if err := admin.New(k.Client).Keys.Set(k.Ctx, "default", kagzi.Key(fmt.Sprintf("k%03d", n)),
 			admin.KeyLimits{MaxRunning: 2, Weight: 4}); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +105,7 @@ func TestKeys(t *testing.T) {
 	html := region(s.stream("/queues/default?x=1"), "key-rows", has("<strong>2</strong>"))
 	wantAll(t, "the keys that wait", html, `id="key-busy"`, "1 of 1", "status=active")
 	wantNone(t, "the keys that wait", html, `id="key-k001"`)
-	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default", Key: "busy"}); err != nil {
+	if err := admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "default", Key: "busy"}); err != nil {
 		t.Fatal(err)
 	}
 	region(s.stream("/limits"), "pauses", func(html string) bool {

@@ -111,7 +111,7 @@ func TestLostAnswersOfChanges(t *testing.T) {
 				}
 				s.post(runPath(run)+string(verb), fields...)
 			}
-			log, err := admin.New(direct.Client).RunLog(direct.Ctx, run)
+			log, err := admin.New(direct.Client).Runs.Log(direct.Ctx, run)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestLostAnswersOfChanges(t *testing.T) {
 					n++
 				}
 			}
-			messages, err := admin.New(direct.Client).Messages(direct.Ctx, run, admin.MessageFilter{})
+			messages, err := admin.New(direct.Client).Messages.List(direct.Ctx, run, admin.MessageFilter{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -85,7 +85,7 @@ func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
 	return v, nil
 }
 
-// find fills what follows from Report: a finding for each check that is not healthy, the worst first.
+// find fills the fields that follow from Report: a finding for each check that is not healthy, the worst first.
 func (v *overview) find() {
 	worst := slices.SortedStableFunc(slices.Values(v.Report.Checks), func(a, b health.Check) int {
 		if a.Status.Worse(b.Status) {
@@ -109,7 +109,7 @@ func (v *overview) find() {
 	}
 }
 
-// sum fills what follows from Stats.
+// sum fills the fields that follow from Stats.
 func (v *overview) sum() {
 	queues := map[string]admin.QueueStats{}
 	for _, q := range v.Stats.Queues {

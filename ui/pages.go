@@ -28,9 +28,8 @@ import (
 //     change each second: {{ago}} and {{clock}} let the browser say that.
 //  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live
 //     region has its name, and {{.Part "name"}} is its view model, nil until it is there.
-//  5. A change is a web.ChangeForm. The page that asks for its reason and the POST that makes it have the
-//     same path and the same Action. Do makes the change with f.Options(), which have actor and reason, and returns
-//     where to go, and what to say there. Buttons come from buttons.go.
+//  5. A change is a web.ChangeForm, which deeds.go makes of an entry in the table of package deeds. The page that asks
+//     for its reason and the POST that makes it have the same path and the same Action. Buttons come from buttons.go.
 //  6. Payloads are shown only by payloads, which obey HidePayloads, and {{template "payload" …}}.
 //
 // Every route has its Action, so that none forgets to ask.
@@ -75,11 +74,8 @@ func newPages(n needs) pages {
 		stranded:  &strandedPage{n.admin},
 		audit:     &auditPage{n.admin},
 		doctor:    &doctorPage{n.pool, n.cache},
-		forms: slices.Concat((&runForms{n.client, n.admin, n.payloads}).all(),
-			(&scheduleForms{n.client, n.admin}).all(),
-			(&workerForms{n.admin}).all(), (&limitForms{n.admin}).all(), (&pauseForms{n.admin}).all(),
-			(&consumerForms{n.client, n.admin}).all()),
-		bulk: &bulkForms{n.client, n.admin, n.log},
+		forms:     (&deedForms{n.client, n.payloads}).all(),
+		bulk:      &bulkForms{n.client, n.admin, n.log},
 	}
 }
 

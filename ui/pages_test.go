@@ -55,7 +55,7 @@ func TestPagesWithoutDataExplainThemselves(t *testing.T) {
 		"/schedules?after=x":   {"No further schedule"},
 		"/topics":              {"No topics", "topic.Define"},
 		"/topics?name=x":       {"No topic matches", "No consumer matches"},
-		"/limits":              {"Nothing is paused", "admin.New(client).SetQueue", "admin.New(client).SetLimit"},
+		"/limits":              {"Nothing is paused", "admin.New(client).Queues.Set", "admin.New(client).Limits.Set"},
 		"/queues/shop":         {"No keys", "kagzi.Key("},
 		"/queues/shop?order=x": {"There is no such order"},
 		"/groups":              {"No groups", "kagzi.Group("},
@@ -103,12 +103,13 @@ func TestPagesEscapeHostileNames(t *testing.T) {
 	for _, err := range []error{
 		k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: hostile, Run: wf.With(hostile, kagzi.Metadata{hostile: hostile},
 			kagzi.Key(hostile)), Cron: "0 7 * * *"}),
-		admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: hostile, EachKey: admin.KeyLimits{MaxRunning: 1}}),
-		admin.New(k.Client).SetKey(k.Ctx, hostile, hostile, admin.KeyLimits{Weight: 2}),
-		admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: hostile, MaxRunning: 2}),
-		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: hostile}, why...),
-		admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: hostile, Key: hostile}, why...),
-		admin.New(k.Client).Pause(k.Ctx, admin.Target{Group: "consumer " + consumed}, why...),
+		admin.New(k.Client).Queues.Set(k.Ctx,
+			admin.QueueLimits{Queue: hostile, EachKey: admin.KeyLimits{MaxRunning: 1}}),
+		admin.New(k.Client).Keys.Set(k.Ctx, hostile, hostile, admin.KeyLimits{Weight: 2}),
+		admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{Name: hostile, MaxRunning: 2}),
+		admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: hostile}, why...),
+		admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: hostile, Key: hostile}, why...),
+		admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Group: "consumer " + consumed}, why...),
 		topic.New(k.Client).Publish(k.Ctx, about.With(hostile).Title(hostile).WithID(hostile)),
 	} {
 		if err != nil {
@@ -159,7 +160,7 @@ func TestPagesHidePayloads(t *testing.T) {
 		}
 	}
 	await.True(t, "the consumer is stored", func() bool {
-		all, err := admin.New(k.Client).Consumers(k.Ctx)
+		all, err := admin.New(k.Client).Consumers.List(k.Ctx)
 		return err == nil && len(all) == 1
 	})
 	region(s.stream("/consumers/sorter"), "consumer-value", has(secret))

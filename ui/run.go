@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -20,7 +21,7 @@ func (p *runPage) pages() []web.Page {
 }
 
 func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
-	ref := refOf(q.Path("id"))
+	ref := deeds.RefOf(q.Path("id"))
 	run, err := p.client.Get(ctx, ref)
 	if errors.Is(err, kagzi.ErrNotFound) {
 		return nil, p.gone(ctx, ref)
@@ -36,7 +37,7 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Log, err = p.admin.RunLog(ctx, run.ID); err != nil {
+	if v.Log, err = p.admin.Runs.Log(ctx, run.ID); err != nil {
 		return nil, err
 	}
 	if v.Messages, v.More, err = p.messages(ctx, v.Run); err != nil {

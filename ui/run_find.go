@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -18,7 +19,7 @@ func (p *runPage) find(w http.ResponseWriter, r *http.Request) error {
 	to := "/runs?" + url.Values{"id": {text}}.Encode()
 	if text == "" {
 		to = "/runs"
-	} else if isRunID(text) {
+	} else if deeds.IsRunID(text) {
 		to = "/runs/" + strings.ToLower(text)
 	} else if id := p.onlyRun(r.Context(), text); id != "" {
 		to = "/runs/" + string(id)
@@ -47,7 +48,7 @@ func (p *runPage) named(r *http.Request, a web.Action) (*http.Request, error) {
 	}
 	text := r.PathValue("id")
 	id := web.Canonical(text)
-	if !isRunID(text) {
+	if !deeds.IsRunID(text) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return r, web.Status(http.StatusNotFound, "There is no such run.") // a change is of the run that was seen
 		}

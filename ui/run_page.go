@@ -21,14 +21,6 @@ type runPage struct {
 	payloads payloads
 }
 
-// refOf returns the run that a path names: by its run ID, or by its own.
-func refOf(text string) kagzi.Ref {
-	if isRunID(text) {
-		return kagzi.RunID(text)
-	}
-	return kagzi.ID(text)
-}
-
 // pathOf returns the path of a run's page.
 func pathOf(run kagzi.RunInfo) string { return "/runs/" + string(run.ID) }
 

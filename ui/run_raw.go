@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -46,7 +47,7 @@ func (p *runPage) rawPayload(ctx context.Context, q web.Query) ([]byte, error) {
 		return nil, web.ErrBusy
 	}
 	defer leave()
-	ref, of := refOf(q.Path("id")), q.Get("of")
+	ref, of := deeds.RefOf(q.Path("id")), q.Get("of")
 	switch {
 	case of == "message":
 		return p.rawMessage(ctx, ref, q)
@@ -80,7 +81,9 @@ func (p *runPage) rawPayload(ctx context.Context, q web.Query) ([]byte, error) {
 
 // rawMessage returns the payload of a message.
 func (p *runPage) rawMessage(ctx context.Context, ref kagzi.Ref, q web.Query) ([]byte, error) {
-	for m, err := range p.eachMessage(ctx, ref, admin.MessageFilter{Signal: q.Values.Get("signal")}) {
+	for m, err := range p.eachMessage(ctx, ref, admin.MessageFilter{
+		Signal: q.Values.Get("signal"), Request: q.Values.Get("request") == "true",
+	}) {
 		if err != nil || string(m.ID) == q.Values.Get("message") {
 			return m.Payload, err
 		}

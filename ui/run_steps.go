@@ -46,7 +46,7 @@ func (a attemptRow) Detailed() bool {
 	return a.Input.Any() || a.Output.Any() || a.Stack || len([]rune(a.Error)) > 300 || len(a.Headers) > 0
 }
 
-// pagePayloads bounds the payloads that one page shows folded, and the errors. What is beyond it is a link, or the
+// pagePayloads bounds the payloads that one page shows folded, and the errors. A payload beyond it is a link, or the
 // beginning of the error.
 const pagePayloads = 256 << 10
 

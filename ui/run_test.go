@@ -61,7 +61,8 @@ func TestRunThatIsNotThere(t *testing.T) {
 	}
 	run := kit.Begin(k, echo, "x")
 	k.Cancel(run)
-	if err := admin.New(k.Client).Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
+	if err := admin.New(k.Client).Runs.Delete(k.Ctx, run, kagzi.Actor("mira"),
+		kagzi.Reason("asked to forget")); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.get("/runs/" + string(run.ID())); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body,
@@ -182,7 +183,7 @@ func TestRunThatWaits(t *testing.T) {
 func TestRunThatWaitsAndIsPaused(t *testing.T) {
 	k := kit.New(t)
 	s, run := serveStory(k, Config{Authorize: everybody}, "x")
-	if err := admin.New(k.Client).PauseRun(k.Ctx, run, kagzi.Actor("mira"),
+	if err := admin.New(k.Client).Runs.Pause(k.Ctx, run, kagzi.Actor("mira"),
 		kagzi.Reason("call <him> first")); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +324,7 @@ func TestHostileRunIsEscaped(t *testing.T) {
 	run := kit.Begin(k, wf, evil, kagzi.ID(evil), kagzi.Metadata{"a" + evil: evil}, kagzi.Headers{"h": evil})
 	k.Signal(run, kagzi.DefineSignal[string]("sig").With(evil))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
-	if _, err := admin.New(k.Client).Restart(k.Ctx, run, kagzi.Actor(evil), kagzi.Reason(evil)); err != nil {
+	if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, run, kagzi.Actor(evil), kagzi.Reason(evil)); err != nil {
 		t.Fatal(err)
 	}
 	s := newSite(k, Config{Authorize: everybody})

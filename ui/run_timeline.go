@@ -14,6 +14,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -43,7 +44,7 @@ func choose(q web.Query, steps []*gantt.Step) (choice, error) {
 		q: q, all: len(steps), name: q.Get("name"), state: strings.ToLower(q.Get("state")),
 		toScale: q.Get("scale") == "true",
 	}
-	if _, ok := statuses[c.state]; !ok && c.state != "" {
+	if _, ok := deeds.Statuses[c.state]; !ok && c.state != "" {
 		return c, web.BadRequest("There is no status %q: use %s.", c.state, strings.Join(statusNames, ", "))
 	}
 	for field, to := range map[string]*time.Time{"from": &c.from, "to": &c.to} {
@@ -74,7 +75,7 @@ func (c choice) matches(s *gantt.Step) bool {
 		return false
 	}
 	return c.state == "" || slices.ContainsFunc(s.Attempts, func(a kagzi.StepAttempt) bool {
-		return slices.Contains(statuses[c.state], a.Status)
+		return slices.Contains(deeds.Statuses[c.state], a.Status)
 	})
 }
 

@@ -33,6 +33,8 @@ func (p *runPage) deed(deed explain.Deed) string {
 	switch deed.Verb {
 	case explain.Resume:
 		return "<b>Resume</b>"
+	case explain.Restart:
+		return "<b>Restart</b>"
 	case explain.Signal:
 		return "<b>Signal</b>"
 	case explain.RedeliverMessage:

@@ -59,7 +59,7 @@ func (p *runPage) workersLane(ctx context.Context, run kagzi.RunInfo, h *history
 // workerName returns the host and the process of a worker; nothing if the registry does not know it any more.
 func (p *runPage) workerName(ctx context.Context, id string) (string, error) {
 	f := p.cache.Get(ctx, "worker's name "+id, namedFor, func(ctx context.Context) (any, error) {
-		w, err := p.admin.Worker(ctx, id)
+		w, err := p.admin.Workers.Get(ctx, id)
 		switch {
 		case errors.Is(err, kagzi.ErrNotFound) || err == nil && w.Hostname == "":
 			return "", nil
@@ -154,7 +154,8 @@ const (
 	// execTop and execHeight are where the bars of executions are: the names of the workers stand above them.
 	execTop    = 15
 	execHeight = 8
-	// roomForName is how much of the axis the name of a worker needs at least, in percent. What has no room is cut off.
+	// roomForName is how much of the axis the name of a worker needs at least, in percent. A name that has no room is
+	// cut off.
 	roomForName = 5
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -30,7 +31,7 @@ func (p *runsPage) pages() []web.Page {
 
 // A runList is the view model of the list of runs.
 type runList struct {
-	Wrong     string // what is wrong with the filter; empty if nothing is
+	Wrong     string // the error of the filter; empty if there is none
 	Filtered  bool   // not all runs are asked for
 	More      bool   // fields beyond the usual ones are set
 	Runs      []kagzi.RunInfo
@@ -55,7 +56,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
-		if v.Pauses, err = p.admin.Pauses(ctx); err != nil {
+		if v.Pauses, err = p.admin.Pauses.List(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -66,8 +67,8 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 	return v, nil
 }
 
-// suggest fills the suggestions of the form's fields from what is active or has failed lately. Without them the form
-// works as well.
+// suggest fills the suggestions of the form's fields from runs that are active or have failed lately. Without them the
+// form works as well.
 func (v *runList) suggest(ctx context.Context, c *admin.Client) {
 	stats, err := c.Stats(ctx)
 	if err != nil {
@@ -114,7 +115,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	f.Status, f.After = nil, ""
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	counts, err := p.admin.Counts(ctx, f, admin.ByStatus)
+	counts, err := p.admin.Runs.Count(ctx, f, admin.ByStatus)
 	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}
@@ -122,7 +123,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 		return nil, err
 	}
 	t := tabs{Counts: map[string]int{"": 0}}
-	for name, same := range statuses {
+	for name, same := range deeds.Statuses {
 		t.Counts[name] = 0
 		for _, c := range counts {
 			if slices.Contains(same, c.Status) {

@@ -83,7 +83,7 @@ func (p *schedulePages) scanSchedules(ctx context.Context, f admin.ScheduleFilte
 		f.Limit = 500
 	}
 	for read := 0; read < mostScanned; read += f.Limit {
-		page, err := p.admin.ListSchedules(ctx, f)
+		page, err := p.admin.Schedules.List(ctx, f)
 		if err != nil {
 			return nil, false, err
 		}
@@ -170,7 +170,7 @@ type fireTime struct {
 
 func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	s, err := p.admin.GetSchedule(ctx, name)
+	s, err := p.admin.Schedules.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (p *schedulePages) schedule(ctx context.Context, q web.Query) (any, error) 
 	if v.Changed, err = changed(ctx, p.admin, admin.AuditSchedule, name); err != nil {
 		return nil, err
 	}
-	fires, err := p.admin.NextFires(ctx, name, nextShown)
+	fires, err := p.admin.Schedules.NextFires(ctx, name, nextShown)
 	if err != nil {
 		if web.Away(err) {
 			return nil, err

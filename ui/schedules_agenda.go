@@ -118,7 +118,7 @@ func (p *schedulePages) agenda(ctx context.Context, q web.Query) (any, error) {
 // asks for few first: those of a yearly schedule are sought through as many years.
 func (p *schedulePages) firesUntil(ctx context.Context, name string, until time.Time) (ticks []time.Time, err error) {
 	for _, n := range []int{1, eachAtMost + 1, mostTicks + 1} {
-		ticks, err = p.admin.NextFires(ctx, name, n)
+		ticks, err = p.admin.Schedules.NextFires(ctx, name, n)
 		if err != nil || len(ticks) < n || !ticks[n-1].Before(until) {
 			break
 		}

@@ -22,7 +22,7 @@ func TestSchedules(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "often", Run: echo.With("x"), Every: time.Second})
 	k.Schedule(kagzi.Schedule{Name: "odd", Run: other.With("x"), Cron: "0 7 * * mon#2"})
 	k.Schedule(kagzi.Schedule{Name: "still", Run: echo.With("x"), Cron: "0 9 * * *"})
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "still"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "still"); err != nil {
 		t.Fatal(err)
 	}
 	page := s.mustGet("/schedules")
@@ -90,13 +90,13 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("it has %d next fires in its zone", n)
 	}
 	next := s.stream(path)
-	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "a/b c")
+	id, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "a/b c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	html := region(next, "schedule-runs", has(string(id)))
 	wantAll(t, "its runs", html, "Pending")
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "a/b c"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "a/b c"); err != nil {
 		t.Fatal(err)
 	}
 	region(next, "schedule-state", has("ticks that come now fire when it is resumed"))

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -107,9 +108,9 @@ func changing(k *kit.Kit, cfg Config) (s *site, made *[]string) {
 			v := &web.Dialog{
 				Title: "Change it", To: "/things/" + url.PathEscape(q.Path("name")) + "/change", Back: "/",
 				Do: "Change",
-				Fields: []web.Field{
-					{Name: "all", Label: "All", Sort: "check"},
-					{Name: "json", Sort: "json", Value: "</textarea><script>"},
+				Fields: []deeds.Field{
+					{Name: "all", Label: "All", Kind: deeds.Check},
+					{Name: "json", Kind: deeds.JSON, Value: "</textarea><script>"},
 				},
 			}
 			v.Finish(q, false)
@@ -119,7 +120,7 @@ func changing(k *kit.Kit, cfg Config) (s *site, made *[]string) {
 	change := web.Change{
 		Path: "/things/{name}/change", Action: asks(Set, OnLimit),
 		Do: func(_ context.Context, f web.Form) (web.Answer, error) {
-			*made = append(*made, fmt.Sprint(f.Options(), f.Path("name")))
+			*made = append(*made, fmt.Sprint(f.Actor, " ", f.Reason(), " ", f.Path("name")))
 			return web.Answer{To: "/runs", Said: "It was <changed>."}, nil
 		},
 	}
@@ -155,7 +156,7 @@ func TestChangesNeedAuthorizeAndTheSameOrigin(t *testing.T) {
 	}
 	r := s.do(http.MethodPost, "/things/a/change", "reason=because", "Sec-Fetch-Site", "same-origin")
 	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/kagzi/runs" ||
-		!slices.Equal(*made2, []string{"[mira because]a"}) {
+		!slices.Equal(*made2, []string{"mira because a"}) {
 		t.Fatalf("%s to %q, %v", r.Status, r.Header.Get("Location"), *made2)
 	}
 	cookie := r.Cookies()[0]

@@ -10,8 +10,7 @@ import (
 // words.
 var settingNames = map[string]string{
 	"max_running": "runs at once", "key_max_running": "runs at once of each key", "hold": "keeps slots while waiting",
-	"park":    "stops runs between steps",
-	"percent": "percent that goes on", "catch_up": "missed ticks that are kept",
+	"park": "stops runs between steps", "catch_up": "missed ticks that are kept",
 }
 
 func settingName(field string) string {

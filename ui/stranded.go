@@ -61,11 +61,11 @@ func (p *strandedPage) stranded(ctx context.Context, _ web.Query) (any, error) {
 		v.Runs, v.Any = v.Runs+s.Count, v.Any || s.More
 	}
 	all, v.More = bounded(all, mostRows)
-	live, _, err := p.admin.Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
+	live, _, err := p.admin.Workers.List(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}, Limit: mostFleet})
 	if err != nil {
 		return nil, err
 	}
-	pauses, err := p.admin.Pauses(ctx)
+	pauses, err := p.admin.Pauses.List(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// A throughput keeps what happened in each of the last minutes. To count an hour reads every run of it, so minutes that
+// A throughput keeps the counts of each of the last minutes. To count an hour reads every run of it, so minutes that
 // are over are counted once, and then only the current one and the one before.
 //
 // No index has the ends of runs by time: each run that ends would write to it. With two million runs it takes a second
@@ -35,7 +35,7 @@ const (
 	amongRuns = time.Hour
 )
 
-// A minute is what happened in one of them.
+// A minute has the counts of one of them.
 type minute struct {
 	At                         time.Time
 	Started, Completed, Failed int
@@ -64,18 +64,18 @@ func (t *throughput) look(ctx context.Context, _ web.Query) (any, error) {
 		from = now - shown + 1
 	}
 	since := time.Unix(from*60, 0).UTC()
-	started, err := t.admin.Counts(ctx, kagzi.RunFilter{Since: since}, admin.ByStarted(time.Minute))
+	started, err := t.admin.Runs.Count(ctx, kagzi.RunFilter{Since: since}, admin.ByStarted(time.Minute))
 	if err != nil {
 		return nil, err
 	}
-	ended, err := t.admin.Counts(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)},
+	ended, err := t.admin.Runs.Count(ctx, kagzi.RunFilter{EndedSince: since, Since: since.Add(-amongRuns)},
 		admin.ByStatus,
 		admin.ByEnded(time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		every, err := t.admin.Counts(ctx, kagzi.RunFilter{EndedSince: since}, admin.ByStatus,
+		every, err := t.admin.Runs.Count(ctx, kagzi.RunFilter{EndedSince: since}, admin.ByStatus,
 			admin.ByEnded(time.Minute))
 		if err != nil {
 			return nil, err

@@ -41,7 +41,7 @@ func TestEndsOfOldRunsAreCountedNowAndThen(t *testing.T) {
 	completed(2, "after an old run has ended, which the next count among all finds,")
 	s.all.overview.rates.among -= endsEvery
 	completed(3, "after that count")
-	counts, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByStatus)
+	counts, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{}, admin.ByStatus)
 	if err != nil || len(counts) != 1 || counts[0].Runs != 3 {
 		t.Errorf("the runs are %+v, %v", counts, err)
 	}

@@ -64,11 +64,11 @@ type consumerRow struct {
 }
 
 func (p *topicPages) topics(ctx context.Context, q web.Query) (any, error) {
-	topics, err := p.admin.Topics(ctx)
+	topics, err := p.admin.Topics.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	consumers, err := p.admin.Consumers(ctx)
+	consumers, err := p.admin.Consumers.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ const largeEvent = 8 << 10
 
 func (p *topicPages) topic(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	all, err := p.admin.Topics(ctx)
+	all, err := p.admin.Topics.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ type consumerView struct {
 
 func (p *topicPages) consumer(ctx context.Context, q web.Query) (any, error) {
 	name := q.Path("name")
-	all, err := p.admin.Consumers(ctx)
+	all, err := p.admin.Consumers.List(ctx)
 	if err != nil {
 		return nil, err
 	}

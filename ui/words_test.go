@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/ui/internal/gantt"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // The pages of a queue and of groups say what is paused there, also if no worker has looked for the key's runs.
@@ -20,11 +21,12 @@ func TestPausedKeysAndGroups(t *testing.T) {
 		{Queue: "other", Key: "umbrella"},
 		{Group: "account-7"},
 	} {
-		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("ada"), kagzi.Reason("unpaid")); err != nil {
+		if err := admin.New(k.Client).Pauses.Set(k.Ctx, target, kagzi.Actor("ada"),
+			kagzi.Reason("unpaid")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := admin.New(k.Client).SetKey(k.Ctx, "default", "acme", admin.KeyLimits{MaxRunning: 2}); err != nil {
+	if err := admin.New(k.Client).Keys.Set(k.Ctx, "default", "acme", admin.KeyLimits{MaxRunning: 2}); err != nil {
 		t.Fatal(err)
 	}
 	page := s.mustGet("/queues/default")
@@ -44,7 +46,7 @@ func TestDueRunsNameTheirPause(t *testing.T) {
 	s := newSite(k, Config{})
 	held := kit.Begin(k, echo, "x", kagzi.ID("held"), kagzi.Key("acme"))
 	free := kit.Begin(k, echo, "x", kagzi.ID("free"))
-	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"),
+	if err := admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "default", Key: "acme"}, kagzi.Actor("ada"),
 		kagzi.Reason("unpaid")); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,12 @@ func TestWhatHappensAtATime(t *testing.T) {
 		"": "due", "signal approved": ", gives up", "timer nap": ", wakes", "timeout ship": ", times out",
 		"retry charge": ", next attempt", "timer a; signal b": ", next", "worker": ", due",
 	} {
-		r := kagzi.RunInfo{Status: kagzi.StatusSleeping, WaitingOn: on, AvailableAt: soon}
+		r := kagzi.RunInfo{Status: kagzi.StatusSleeping, AvailableAt: soon}
+		for text := range strings.SplitSeq(on, "; ") {
+			if text != "" {
+				r.WaitingOn = append(r.WaitingOn, waits.Parse(text))
+			}
+		}
 		if got := dueWord(r); got != want || !due(r) {
 			t.Errorf("%q: %q, not %q", on, got, want)
 		}

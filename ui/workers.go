@@ -90,7 +90,7 @@ func (p *workerPages) workers(ctx context.Context, q web.Query) (any, error) {
 		Status: workerStates[i].status, Queue: q.Get("queue"), Workflow: q.Get("workflow"),
 		Labels: labels, After: q.Get("after"), Limit: pageSize + 1,
 	}
-	all, total, err := p.admin.Workers(ctx, f)
+	all, total, err := p.admin.Workers.List(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ const (
 // that ran for long may be missing.
 func (p *workerPages) addStopped(ctx context.Context, v *workerList, f admin.WorkerFilter) error {
 	f.Status, f.Limit = []string{"OFFLINE"}, mostStopped
-	stopped, _, err := p.admin.Workers(ctx, f)
+	stopped, _, err := p.admin.Workers.List(ctx, f)
 	for _, w := range stopped {
 		if time.Since(w.StoppedAt) < lately {
 			v.Workers = append(v.Workers, workerOf(w))
@@ -184,7 +184,7 @@ type fleetCount struct {
 }
 
 func (p *workerPages) versions(ctx context.Context, _ web.Query) (any, error) {
-	all, total, err := p.admin.Workers(ctx, admin.WorkerFilter{
+	all, total, err := p.admin.Workers.List(ctx, admin.WorkerFilter{
 		Status: []string{"ONLINE"},
 		Limit:  mostFleet,
 	})
@@ -265,7 +265,7 @@ type handler struct{ Workflow, Version string }
 func (v workerView) Settled() bool { return v.Off() }
 
 func (p *workerPages) worker(ctx context.Context, q web.Query) (any, error) {
-	w, err := p.admin.Worker(ctx, q.Path("id"))
+	w, err := p.admin.Workers.Get(ctx, q.Path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (p *workerPages) worker(ctx context.Context, q web.Query) (any, error) {
 		name, version := handlerOf(h)
 		v.Code = append(v.Code, handler{name, version})
 	}
-	if v.Log, err = p.admin.WorkerLog(ctx, w.ID); err != nil {
+	if v.Log, err = p.admin.Workers.Log(ctx, w.ID); err != nil {
 		return nil, err
 	}
 	slices.Reverse(v.Log)

@@ -32,7 +32,7 @@ func TestWorkers(t *testing.T) {
 	run := kit.Begin(k, g.Workflow, 1, kagzi.ID("the run"))
 	await.Receive(t, g.Begun)
 	await.True(t, "both workers are registered", func() bool {
-		_, total, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
+		_, total, err := admin.New(k.Client).Workers.List(k.Ctx, admin.WorkerFilter{})
 		return err == nil && total == 2
 	})
 	page := s.mustGet("/workers")
@@ -133,7 +133,8 @@ func TestStranded(t *testing.T) {
 		kit.Begin(k, kagzi.Define[string, string]("lost", kagzi.Queue("island")), "x", kagzi.Delay(time.Hour))
 	}
 	for _, target := range []admin.Target{{Queue: "island"}, {Queue: "elsewhere"}, {Workflow: "other"}} {
-		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("mira"), kagzi.Reason("the move")); err != nil {
+		if err := admin.New(k.Client).Pauses.Set(k.Ctx, target, kagzi.Actor("mira"),
+			kagzi.Reason("the move")); err != nil {
 			t.Fatal(err)
 		}
 	}

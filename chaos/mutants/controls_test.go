@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What has killed mutants is shown to the code as it is, once, and passes. What killed none is not.
+// Rounds and tests that have killed mutants pass once with the code as it is. Others are not tried.
 func TestControls(t *testing.T) {
 	t.Parallel()
 	tests := Shown{Test: "./internal/plainjson"}

@@ -24,7 +24,7 @@ type lab struct {
 	control bool // also play each round and test that has killed a mutant without the mistake, once
 }
 
-// An outcome is what became of a mutant.
+// An outcome is the fate of a mutant.
 type outcome struct {
 	good   bool // it was killed, or, without a mistake, everything passed
 	text   string
@@ -37,7 +37,7 @@ const slowest = 4 * time.Minute
 // unusual are the characters of a name that are not those of a file's.
 var unusual = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// try builds a mutant and shows it to what must kill it.
+// try builds a mutant and shows it to the rounds or tests that must kill it.
 func (l *lab) try(ctx context.Context, m Mutant) outcome {
 	dir := filepath.Join(l.dir, unusual.ReplaceAllString(m.Name, "-"))
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -50,11 +50,8 @@ var leaseMutants = []Mutant{
 		Name: "record without the lease", Breaks: "only the holder of the lease changes a run",
 		Edits: []Edit{
 			{
-				"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND " +
-					"(r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))\n\tFOR SHARE\n) l\nWHERE NOT " +
-					"u.starts",
-				"AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND (r.cancel_requested_at IS NOT NULL OR " +
-					"r.paused_at IS NOT NULL))\n\tFOR SHARE\n) l\nWHERE NOT u.starts",
+				"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard",
+				"AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard",
 			},
 		},
 		Shown: rounds("S4|S5", rivals, 2, 1, 3).with("-customers 20"),
@@ -73,7 +70,7 @@ var leaseMutants = []Mutant{
 		Name: "no look at the time before a step", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"internal/replay/leases.go", `	if why := e.notHeld(); why != "" {`,
+				"internal/replay/lease.go", `	if why := e.notHeld(); why != "" {`,
 				`	if why := e.notHeld(); why != "" && e.stopped() {`,
 			},
 		},
@@ -95,7 +92,7 @@ var leaseMutants = []Mutant{
 		Name: "a worker that was declared dead keeps its runs", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"internal/worker/heartbeater.go", "	s.stopAll(standing.ErrLeaseLost) // dispatch does not " +
+				"internal/worker/heartbeater.go", "	h.roster.stopAll(standing.ErrLeaseLost) // dispatch does not " +
 					"begin runs that a claim brings after this\n", "",
 			},
 		},
@@ -109,15 +106,15 @@ var claimMutants = []Mutant{
 	{
 		Name: "claim without SKIP LOCKED", Breaks: "a due run is picked up although another row is locked",
 		Edits: []Edit{{
-			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	` + v.unpausedPair",
-			"		FOR UPDATE\n	) r\n	` + v.unpausedPair",
+			"store/claim.go", "		FOR UPDATE SKIP LOCKED\n	) r\n	LIMIT (SELECT k.room",
+			"		FOR UPDATE\n	) r\n	LIMIT (SELECT k.room",
 		}},
 		// in rounds, the claims between two full claims pass over the locked row
 		Shown: Shown{Test: "-run Claim ./store"},
 	},
 	{
 		Name: "no second look after a claim that a drain cut short", Breaks: "a drained worker leaves nothing",
-		Edits: []Edit{{"internal/worker/claims.go", "			if late := <-answer; len(late.Runs) > 0 " +
+		Edits: []Edit{{"internal/worker/claims_lost.go", "			if late := <-answer; len(late.Runs) > 0 " +
 			"{\n				s.resolve(ctx, req, sent)\n			}\n", ""}},
 		Shown: rounds("S12", "F26 SIGTERM during a claim", 5, 1, 2),
 	},
@@ -132,7 +129,7 @@ var claimMutants = []Mutant{
 	{
 		Name: "one look after a claim without an answer", Breaks: "a run under a lease that nobody holds is taken over",
 		Edits: []Edit{{
-			"internal/worker/orphans.go", "		} else if found || asked.Sub(sent) > store.LateClaims {",
+			"internal/worker/claims_lost.go", "		} else if found || asked.Sub(sent) > store.LateClaims {",
 			"		} else if found || !asked.Before(sent) {",
 		}},
 		Shown: rounds("L1|L2|L4", "F11 late claims", 5, 1, 7), // with leases of five minutes
@@ -141,11 +138,8 @@ var claimMutants = []Mutant{
 		Name: "records do not lock their run", Breaks: "a recorded step is not executed again",
 		Edits: []Edit{
 			{
-				"store/records.go", "AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND " +
-					"(r.cancel_requested_at IS NOT NULL OR r.paused_at IS NOT NULL))\n\tFOR SHARE\n) l\nWHERE NOT " +
-					"u.starts",
-				"AND r.lease = u.lease AND r.status = 'RUNNING'\n\t\tAND NOT (u.unheard AND (r.cancel_requested_at " +
-					"IS NOT NULL OR r.paused_at IS NOT NULL))\n\tOFFSET 0\n) l\nWHERE NOT u.starts",
+				"store/records.go", "OR r.paused_at IS NOT NULL))\n\tFOR SHARE",
+				"OR r.paused_at IS NOT NULL))\n\tOFFSET 0",
 			},
 		},
 		Shown: Shown{Test: "-run Zombie ./store"},
@@ -205,7 +199,7 @@ var timeMutants = []Mutant{
 	},
 }
 
-// orderMutants are mistakes about order and about what belongs together.
+// orderMutants are mistakes about order and about writes that belong together.
 var orderMutants = []Mutant{
 	{
 		Name: "flushes lock in any order", Breaks: "our transactions never deadlock",
@@ -230,8 +224,9 @@ var orderMutants = []Mutant{
 		Edits: []Edit{{"store/compensations.go", "		case r.Status == Running:\n			return await(1, " +
 			"on)\n		}\n	}\n", "		case r.Status == " +
 			"Running:\n			under++\n		}\n	}\n	if under > 0 {\n		return await(under, " +
-			"\"compensations\")\n	}\n"}, {"store/compensations.go", "	var failed []error\n	for _, r := " +
-			"range all {", "	var failed []error\n	under := int64(0)\n	for _, r := range all {"}},
+			"waits.Wait{Kind: \"compensations\"})\n	}\n"}, {"store/compensations.go", "	var failed []error\n" +
+			"	for _, r := range all {", "	var failed []error\n	under := int64(0)\n" +
+			"	for _, r := range all {"}},
 		Shown: calm("compensations|a run is compensated from its last registration to its first", 1, 2, 3),
 	},
 	{
@@ -247,8 +242,9 @@ var orderMutants = []Mutant{
 		Breaks: "a replay sees what the first execution saw",
 		Edits: []Edit{
 			{"internal/replay/signals.go", "	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = " +
-				"g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n", "	r.Input, r.Sequence, " +
-				"r.Signal, r.EndedAt, r.Read = g.Headers, g.Sequence, g.Name, g.ReceivedAt, g.ReceivedAt\n"},
+				"g.Payload, g.Headers, g.Sequence, g.Name, b.notBefore(g.ReceivedAt), g.ReceivedAt\n", "	r.Input, " +
+				"r.Sequence, r.Signal, r.EndedAt, r.Read = g.Headers, g.Sequence, g.Name, b.notBefore(g.ReceivedAt), " +
+				"g.ReceivedAt\n"},
 			{
 				"internal/replay/signals.go", "	done.FinishedAt = r.EndedAt\n	return &done, false\n",
 				"	done.FinishedAt, done.Output = r.EndedAt, g.Payload\n	return &done, false\n",
@@ -273,7 +269,7 @@ var wakeMutants = []Mutant{
 		Name: "claims without polling", Breaks: "a due run is picked up within the poll interval, if every " +
 			"notification is lost",
 		Edits: []Edit{{
-			"internal/claims/policy.go", "LowFirst: q.lowFirst(), Ahead: p.cfg.PollInterval,",
+			"internal/claims/policy_plan.go", "LowFirst: q.lowFirst(), Ahead: p.cfg.PollInterval,",
 			"LowFirst: q.lowFirst(), Ahead: time.Hour,",
 		}},
 		Shown: calm("L1|L3|L4", 1, 2, 3).with("-deaf -customers 3 -workers 2"),
@@ -324,7 +320,7 @@ var retryMutants = []Mutant{
 	{
 		Name:   "a claim without an answer counts as one that took nothing",
 		Breaks: "a run under a lease that nobody holds is taken over",
-		Edits: []Edit{{"internal/worker/orphans.go", "	if pg.Unsent(err) || pg.Answered(err) || " +
+		Edits: []Edit{{"internal/worker/claims_lost.go", "	if pg.Unsent(err) || pg.Answered(err) || " +
 			"pg.Repeatable(err) {", "	if pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err) || " +
 			"pg.Unavailable(err) {"}},
 		Shown: rounds("L1|L2|L4", "F11 lost answer to a claim", 5, 1, 7), // with leases of five minutes

@@ -16,7 +16,7 @@ import "fmt"
 //
 // The limit of a queue is held in the same way, by lockQueue and claimLimited.
 
-// admissionTwin says what is wrong on purpose.
+// admissionTwin is a mistake that is made on purpose.
 type admissionTwin int
 
 const (
@@ -215,7 +215,7 @@ func endSteps(s admissionState, w int, twin admissionTwin) (next []step[admissio
 	return next
 }
 
-// deathSteps are the death of a worker, and what follows.
+// deathSteps are the death of a worker, and its consequences.
 func deathSteps(s admissionState, twin admissionTwin) (next []step[admissionState]) {
 	add := func(what string, fault bool, change func(*admissionState)) {
 		to := s

@@ -3,7 +3,7 @@ package spec
 import "fmt"
 
 // A consumer becomes clean while events arrive. Two publishers publish an event each; a claim decides whether the
-// consumer gets a run; a run reads what is published and consumes it.
+// consumer gets a run; a run reads the published events and consumes them.
 //
 //	publish          lockTopics, drawPosition, storeEvents: reads the last position, takes a lock under it, draws a
 //	                 position, inserts the event and change; the commit shows them, and then the lock goes
@@ -12,7 +12,7 @@ import "fmt"
 //	                 next claim
 //	die, recheck     the coordinator leaves changes for keys with consumers
 
-// consumerTwin says what is wrong on purpose.
+// consumerTwin is a mistake that is made on purpose.
 type consumerTwin int
 
 const (

@@ -8,10 +8,10 @@ import "fmt"
 //	claim, its answer     store.Claims.Claim, store.Claims.Resolve
 //	load                  store.Histories.Load: the history, read after the claim
 //	call                  internal/replay, Branch.Step: a worker calls a step's function only while its Term lasts
-//	record, its commit    recordSteps (FOR SHARE on the run's row), resolve
+//	record, its commit    insertResults, recordSteps (FOR SHARE on the run's row), resolve
 //	finish, its answer    completeRuns, resolve
 
-// leaseTwin says what is wrong on purpose.
+// leaseTwin is a mistake that is made on purpose.
 type leaseTwin int
 
 const (

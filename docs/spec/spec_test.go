@@ -66,3 +66,13 @@ func TestConsumer(t *testing.T) {
 	refuted(t, "EndUnseen", consumerSpec(endUnseen), forEver)
 	refuted(t, "ForgetsUnsettled", consumerSpec(forgetsUnsettled), forEver)
 }
+
+func TestEpochsAndRequests(t *testing.T) {
+	holds(t, "AsItIs", epochSpec(epochRight))
+	refuted(t, "ContinueWithoutLease", epochSpec(continueWithoutLease),
+		"a worker continues a run that it does not hold")
+	refuted(t, "RepeatWithoutEpoch", epochSpec(repeatWithoutEpoch), "a run skips an epoch")
+	refuted(t, "HistoryStays", epochSpec(historyStays), "an epoch finds the record of another")
+	refuted(t, "RequestsStayTaken", epochSpec(requestsStayTaken), forEver)
+	refuted(t, "ToldBeforeRecord", epochSpec(toldBeforeRecord), "a request has two answers")
+}

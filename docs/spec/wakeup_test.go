@@ -13,7 +13,7 @@ import "fmt"
 //	cancel                           endRuns: it marks a run that is executed, and ends one that sleeps
 //	claim                            store.Claims.Claim: it takes runs that are due, and those whose lease is over
 
-// wakeupTwin says what is wrong on purpose.
+// wakeupTwin is a mistake that is made on purpose.
 type wakeupTwin int
 
 const (

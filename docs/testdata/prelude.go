@@ -3,6 +3,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -13,7 +14,9 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/request"
 	"github.com/kagzi/kagzi/topic"
+	"github.com/kagzi/kagzi/value"
 )
 
 type (
@@ -51,9 +54,13 @@ var (
 	Received     = topic.Define[Email]("email.received")
 	ToSheet      = topic.DefineConsumer("email-to-sheet", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
 	AddItem      = kagzi.DefineSignal[Item]("add-item")
+	Add          = request.Define[Item, int]("add")
+	State        = value.Define[OrderState]("state")
 )
 
 type Cursor struct{ Rows int }
+
+type OrderState struct{ Paid bool }
 
 func toSheet(kagzi.Context, Cursor) (Cursor, error)              { panic(0) }
 func writeRows(context.Context, int, []topic.Event[Email]) error { panic(0) }
@@ -117,24 +124,38 @@ type paymentEvent struct {
 	Payment   Payment
 }
 
-func verified(*http.Request) (paymentEvent, error)       { panic(0) }
-func keepForPeople(context.Context, paymentEvent) error  { panic(0) }
-func signUp(kagzi.Context, string) (string, error)       { panic(0) }
-func greet(kagzi.Context, string) (string, error)        { panic(0) }
-func subscribe(kagzi.Context, Customer) (Receipt, error) { panic(0) }
-func askPrice(kagzi.Context, Order) (int, error)         { panic(0) }
-func keep(kagzi.ID, Email) error                         { panic(0) }
-func welcome(context.Context) error                      { panic(0) }
-func askModel(context.Context) (string, error)           { panic(0) }
-func charge(context.Context) (Receipt, error)            { panic(0) }
-func ship(kagzi.Context) error                           { panic(0) }
-func bill(kagzi.Context) error                           { panic(0) }
-func resize(kagzi.Context, Picture) (int, error)         { panic(0) }
-func askA(kagzi.Context) (Quote, error)                  { panic(0) }
-func askB(kagzi.Context) (Quote, error)                  { panic(0) }
-func notifyCustomer(kagzi.Context) error                 { panic(0) }
-func remind(context.Context) error                       { panic(0) }
-func bookFlight(context.Context) (Booking, error)        { panic(0) }
-func bookHotel(context.Context) error                    { panic(0) }
-func checkStock(context.Context) error                   { panic(0) }
-func countStock(context.Context) error                   { panic(0) }
+func verified(*http.Request) (paymentEvent, error)         { panic(0) }
+func keepForPeople(context.Context, paymentEvent) error    { panic(0) }
+func signUp(kagzi.Context, string) (string, error)         { panic(0) }
+func greet(kagzi.Context, string) (string, error)          { panic(0) }
+func subscribe(kagzi.Context, Customer) (Receipt, error)   { panic(0) }
+func askPrice(kagzi.Context, Order) (int, error)           { panic(0) }
+func keep(kagzi.ID, Email) error                           { panic(0) }
+func welcome(context.Context) error                        { panic(0) }
+func askModel(context.Context) (string, error)             { panic(0) }
+func charge(context.Context) (Receipt, error)              { panic(0) }
+func pay(ctx context.Context, key string, cents int) error { panic(0) }
+func ship(kagzi.Context) error                             { panic(0) }
+func bill(kagzi.Context) error                             { panic(0) }
+func resize(kagzi.Context, Picture) (int, error)           { panic(0) }
+func askA(kagzi.Context) (Quote, error)                    { panic(0) }
+func askB(kagzi.Context) (Quote, error)                    { panic(0) }
+func notifyCustomer(kagzi.Context) error                   { panic(0) }
+func remind(context.Context) error                         { panic(0) }
+
+// An airlineClient is what the airline offers.
+type airlineClient struct{}
+
+func (airlineClient) Book(context.Context, string, Order) error     { panic(0) }
+func (airlineClient) Find(context.Context, string) (Booking, error) { panic(0) }
+func (airlineClient) Cancel(context.Context, Booking) error         { panic(0) }
+
+var (
+	airline      airlineClient
+	ErrNoBooking = errors.New("there is no such booking")
+)
+
+func bookFlight(context.Context) (Booking, error) { panic(0) }
+func bookHotel(context.Context) error             { panic(0) }
+func checkStock(context.Context) error            { panic(0) }
+func countStock(context.Context) error            { panic(0) }

@@ -11,7 +11,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -77,16 +76,10 @@ func run(ctx context.Context, url string) error {
 		return err
 	}
 	kagzi.Handle(worker, SignUp, signUp)
-	ctx, stop := context.WithCancel(ctx)
-	var working sync.WaitGroup
-	working.Go(func() {
-		defer stop() // without its worker the program would wait for ever; another program may have drained the worker
-		if err := worker.Run(ctx); err != nil {
-			log.Print(err)
-		}
-	})
-	defer working.Wait() // the worker drains: running steps may finish
-	defer stop()
+	if err := worker.Start(ctx); err != nil {
+		return err
+	}
+	defer worker.Stop(context.Background()) // it drains: running steps may finish
 
 	// The ID makes the start idempotent: while a run of this ID is active, Start returns that one.
 	signup, err := kagzi.Start(ctx, client, SignUp, "ada", kagzi.ID("sign-up-ada"))

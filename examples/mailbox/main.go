@@ -53,7 +53,7 @@ func (o *office) handle(w *kagzi.Worker) {
 	topic.Consume(w, Digest, o.digest)
 }
 
-// fetch publishes what is in the mailbox. It need not remember what it has published: an event with the same ID is
+// fetch publishes the mailbox. It need not remember what it has published: an event with the same ID is
 // stored once.
 func (o *office) fetch(ctx kagzi.Context, _ struct{}) (int, error) {
 	return kagzi.Step(ctx, "publish", func(ctx context.Context) (int, error) {
@@ -97,7 +97,7 @@ func (o *office) toSheet(ctx kagzi.Context, last Cursor) (Cursor, error) {
 // A Plan is the state of digest.
 type Plan struct{ Next time.Time }
 
-// digest sends what has come since the last one. An email makes it run, too, before its time: then it asks for that
+// digest sends the emails since the last one. An email makes it run, too, before its time: then it asks for that
 // time again.
 func (o *office) digest(ctx kagzi.Context, plan Plan) (Plan, error) {
 	if !plan.Next.IsZero() && ctx.Now().Before(plan.Next) {

@@ -129,7 +129,7 @@ func TestTheSheetIsBroken(t *testing.T) {
 	d.broken = errors.New("the sheet is locked")
 	d.receive(12)
 	d.env.Advance(2 * time.Hour)
-	pauses, err := admin.New(d.client).Pauses(t.Context())
+	pauses, err := admin.New(d.client).Pauses.List(t.Context())
 	if err != nil || len(pauses) != 1 || pauses[0].Target != (admin.Target{Group: group}) ||
 		!strings.Contains(pauses[0].Reason, ToSheet.Name()) {
 		t.Fatalf("pauses: %+v, %v", pauses, err)
@@ -139,7 +139,7 @@ func TestTheSheetIsBroken(t *testing.T) {
 	d.mustWrite(t)
 
 	d.broken = nil
-	if err := admin.New(d.client).Unpause(t.Context(), pauses[0].Target); err != nil {
+	if err := admin.New(d.client).Pauses.End(t.Context(), pauses[0].Target); err != nil {
 		t.Fatal(err)
 	}
 	d.env.Advance(2 * time.Hour)

@@ -105,8 +105,8 @@ func (s *Shop) order(r *http.Request) (status int, body any, err error) {
 	return status, map[string]string{"order": "/orders/" + o.ID}, err
 }
 
-// A Status is the answer of GET. Run and what follows is what Kagzi knows of the checkout, until retention deletes the
-// run.
+// A Status is the answer of GET. Run and the fields after it are what Kagzi knows of the checkout, until retention
+// deletes the run.
 type Status struct {
 	Order
 	Status    string          `json:"status"`
@@ -119,19 +119,20 @@ type Status struct {
 
 func (s *Shop) status(r *http.Request) (int, any, error) {
 	ctx := r.Context()
+	// first the run: if it has ended, the order that is read after it is as the run has left it
+	run, runErr := s.Client.Get(ctx, runOf(r.PathValue("id")))
 	o, err := s.mine(ctx, s.Pool, selectOrder, r.PathValue("id"))
 	if err != nil {
 		return 0, nil, err
 	}
 	out := Status{Order: o.Order, Status: o.Status}
-	run, err := s.Client.Get(ctx, runOf(o.ID))
-	if errors.Is(err, kagzi.ErrNotFound) {
+	if err = runErr; errors.Is(err, kagzi.ErrNotFound) {
 		return http.StatusOK, out, nil
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	out.Run, out.WaitingOn, out.Failure = run.Status, run.WaitingOn, run.Kind
+	out.Run, out.WaitingOn, out.Failure = run.Status, run.WaitingOn.String(), run.Kind
 	// what a run said last stays stored, and is no news any more
 	if run.Status.Ended() || o.Status == "cancelled" || o.Status == "refunded" {
 		return http.StatusOK, out, nil

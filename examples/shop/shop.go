@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/kind"
 )
 
 var (
@@ -57,7 +56,7 @@ func (s *Shop) checkout(ctx kagzi.Context, o Order) (parcel string, err error) {
 		return "", err
 	}
 	_, err = kagzi.WaitSignal(ctx, Paid, kagzi.Timeout(s.PayWithin))
-	if errors.Is(err, kind.Timeout) {
+	if errors.Is(err, kagzi.ErrNoMessage) {
 		return "", fmt.Errorf("not paid within %v: %w", s.PayWithin, err)
 	}
 	if err != nil {

@@ -182,7 +182,7 @@ func TestCancelRestocksAndRefunds(t *testing.T) {
 	f.env.Skip(run42)
 	f.want("refunded", kagzi.StatusCancelled, "", 100)
 	f.wantDone("refund p1 to ada")
-	log, err := admin.New(f.Client).RunLog(t.Context(), run42)
+	log, err := admin.New(f.Client).Runs.Log(t.Context(), run42)
 	if err != nil || len(log) != 1 || log[0].Event != "CANCELLED" || log[0].Reason != "by ada" {
 		t.Errorf("log: %+v, %v", log, err)
 	}
@@ -239,7 +239,7 @@ func TestAnswers(t *testing.T) {
 	f.pay()
 	f.pay()
 	f.call(409, "POST", "/webhooks/payment", `{"event": "e2", "order": "42", "payment": "p2"}`)
-	messages, err := admin.New(f.Client).Messages(t.Context(), run42, admin.MessageFilter{})
+	messages, err := admin.New(f.Client).Messages.List(t.Context(), run42, admin.MessageFilter{})
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("messages: %+v, %v", messages, err)
 	}

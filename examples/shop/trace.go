@@ -51,7 +51,7 @@ type drawing struct {
 	children map[trace.SpanID][]tracetest.SpanStub // of each span, the oldest first
 }
 
-// draw draws a span and what is below it. The lines of its children begin with indent.
+// draw draws a span and the spans below it. The lines of its children begin with indent.
 func (d *drawing) draw(s tracetest.SpanStub, branch, indent string) {
 	name := branch + s.Name
 	fmt.Fprintf(d, "%s%s %9s", name, strings.Repeat(" ", max(1, 40-utf8.RuneCountInString(name))),

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/examples/internal/demo"
-	"github.com/kagzi/kagzi/kind"
 )
 
 // SignUp is the contract of the workflow: its name, its input and its result.
@@ -29,7 +28,7 @@ func signUp(ctx kagzi.Context, name string) (string, error) {
 	}
 	// While it waits, the run is only a row in Postgres. A real timeout would be a week.
 	address, err := kagzi.WaitSignal(ctx, Confirmed, kagzi.Timeout(500*time.Millisecond))
-	if errors.Is(err, kind.Timeout) {
+	if errors.Is(err, kagzi.ErrNoMessage) {
 		return "", kagzi.Do(ctx, "delete-account", func(ctx context.Context) error {
 			fmt.Println("deleted the account of", name)
 			return nil

@@ -2,78 +2,113 @@ package batch
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
 
-// A Shared is one caller's part of a flush that answers each caller with an R. Both the caller and the flush move its
-// state, with compare-and-swap.
-type Shared[R any] struct {
+// A Shared statement sends the items of many callers, and answers each caller with an R. It is safe for concurrent use.
+type Shared[T, R any] struct {
+	cfg     SharedConfig[T, R]
+	batcher *Batcher[*Part[T, R]]
+}
+
+// SharedConfig says what a Shared statement does.
+type SharedConfig[T, R any] struct {
+	What, Done string              // one item and what becomes of it, for errors: "the run", "started"
+	Size       func(T) int         // of an item in bytes
+	Send       func([]*Part[T, R]) // sends the parts, and tells each caller
+}
+
+// Bounds of one statement. A larger item has a statement of its own.
+const (
+	mostShared      = 1000
+	mostSharedBytes = 8 << 20
+)
+
+// NewShared returns a Shared statement. It starts nothing.
+func NewShared[T, R any](cfg SharedConfig[T, R]) *Shared[T, R] {
+	s := &Shared[T, R]{cfg: cfg}
+	s.batcher = New(Config[*Part[T, R]]{Flush: s.flush, MaxItems: mostShared})
+	return s
+}
+
+// flush sends the parts, in statements of mostSharedBytes.
+func (s *Shared[T, R]) flush(all []*Part[T, R]) {
+	for len(all) > 0 {
+		n, size := 0, 0
+		for n < len(all) && (n == 0 || size+s.cfg.Size(all[n].Item) <= mostSharedBytes) {
+			size += s.cfg.Size(all[n].Item)
+			n++
+		}
+		s.cfg.Send(all[:n])
+		all = all[n:]
+	}
+}
+
+// Do sends the item together with those of other callers, and returns its answer. If ctx ends before the item is sent,
+// nothing is done. After that only a deadline ends the wait, as for every statement.
+func (s *Shared[T, R]) Do(ctx context.Context, item T) (r R, err error) {
+	p := &Part[T, R]{Item: item, ctx: ctx, told: make(chan R, 1)}
+	s.batcher.Add(p)
+	select {
+	case r = <-p.told:
+		return r, nil
+	case <-ctx.Done():
+	}
+	if p.state.CompareAndSwap(waiting, left) {
+		return r, fmt.Errorf("nothing was %s: %w", s.cfg.Done, ctx.Err())
+	}
+	var over <-chan time.Time
+	if t, ok := ctx.Deadline(); ok {
+		over = time.After(time.Until(t))
+	}
+	select {
+	case r = <-p.told:
+	case <-over:
+		if p.state.CompareAndSwap(sent, left) {
+			return r, fmt.Errorf("no answer came in time, so %s may have been %s: %w", s.cfg.What, s.cfg.Done,
+				context.DeadlineExceeded)
+		}
+		r = <-p.told
+	}
+	return r, nil
+}
+
+// Wait returns once nothing is pending or being sent.
+func (s *Shared[T, R]) Wait() { s.batcher.Wait() }
+
+// A Part is one caller's part of a Shared statement. Both the caller and the statement move its state, with
+// compare-and-swap.
+type Part[T, R any] struct {
+	Item T
+
 	ctx   context.Context // the caller's
 	state atomic.Int32
 	told  chan R // of capacity one
 }
 
-// The states of a Shared.
+// The states of a Part.
 const (
 	waiting int32 = iota // nothing was sent
 	sent                 // it was sent
-	settled              // the flush has told the caller
+	settled              // the statement has told the caller
 	left                 // the caller has given up
 )
 
-var (
-	// ErrUnsent reports that the caller's context has ended before its part was sent.
-	ErrUnsent = errors.New("it was not sent")
-	// ErrUnanswered reports that the caller's deadline has passed before there was an answer.
-	ErrUnanswered = errors.New("no answer came in time")
-)
-
-// NewShared returns the part of a caller with this context.
-func NewShared[R any](ctx context.Context) *Shared[R] {
-	return &Shared[R]{ctx: ctx, told: make(chan R, 1)}
-}
-
 // Context returns the caller's context.
-func (s *Shared[R]) Context() context.Context { return s.ctx }
+func (p *Part[T, R]) Context() context.Context { return p.ctx }
 
 // Send reports whether the part is to be sent: the caller has not given up. It may be called again.
-func (s *Shared[R]) Send() bool {
-	return s.state.CompareAndSwap(waiting, sent) || s.state.Load() == sent
+func (p *Part[T, R]) Send() bool {
+	return p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent
 }
 
 // Tell tells the caller the answer. It reports whether the caller had not given up.
-func (s *Shared[R]) Tell(r R) bool {
-	if s.state.Swap(settled) == left {
+func (p *Part[T, R]) Tell(r R) bool {
+	if p.state.Swap(settled) == left {
 		return false
 	}
-	s.told <- r
+	p.told <- r
 	return true
-}
-
-// Wait returns the answer. If the context ends before the part was sent, Wait returns ErrUnsent. After that only a
-// deadline ends the wait, as for every statement: then it returns ErrUnanswered.
-func (s *Shared[R]) Wait() (r R, err error) {
-	select {
-	case r = <-s.told:
-		return r, nil
-	case <-s.ctx.Done():
-	}
-	if s.state.CompareAndSwap(waiting, left) {
-		return r, ErrUnsent
-	}
-	var over <-chan time.Time
-	if t, ok := s.ctx.Deadline(); ok {
-		over = time.After(time.Until(t))
-	}
-	select {
-	case r = <-s.told:
-	case <-over:
-		if s.state.CompareAndSwap(sent, left) {
-			return r, ErrUnanswered
-		}
-		r = <-s.told
-	}
-	return r, nil
 }

@@ -66,7 +66,7 @@ func (e *examination) failedRuns(ctx context.Context) {
 		return
 	}
 	e.add("failures", health.Degraded, "%s failed within the last hour, %s: %s. Read their errors, remove the cause, "+
-		"and resume them.", number, share, which)
+		"and resume them. Restart those that were compensated.", number, share, which)
 }
 
 // byWorkflow sums up the failures of all queues by workflow and kind, the most frequent first.

@@ -342,11 +342,12 @@ func TestHealthNamesSuspects(t *testing.T) {
 		t.Errorf("without any: %+v", r.Check("suspects"))
 	}
 	oddRuns{n: 3}.insert(t, pool)
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET recoveries = 7, waiting_on = 'recovery',
+	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET recoveries = 7, waiting_on = '[{"kind": "recovery"}]',
 		available_at = now() + interval '10 minutes'
 		WHERE run_id IN (SELECT run_id FROM kagzi.workflow_runs ORDER BY run_id LIMIT 2)`)
 	wantHealth(t, examine(t, c), "suspects", health.Degraded, "2 runs may be what kills the workers",
 		"(ship) was under way when 7 workers died, next try in ")
-	dbtest.Exec(t, pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE waiting_on = 'recovery'`)
+	dbtest.Exec(t, pool,
+		`UPDATE kagzi.workflow_runs SET available_at = now() WHERE waiting_on = '[{"kind": "recovery"}]'`)
 	wantHealth(t, examine(t, c), "suspects", health.Degraded, "next try as soon as")
 }

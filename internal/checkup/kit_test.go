@@ -97,7 +97,7 @@ const insertRuns = `
 
 // insertSchedule puts a schedule into its table as some accident left it.
 const insertSchedule = `
-	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, max_catchup, spec, paused, problem, cursor_at,
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, max_catchup, timing, paused, problem, cursor_at,
 		next_at, task_queue, workflow_type, priority)
 	VALUES (gen_random_uuid(), $1, $2, 1, '{}', $3, NULLIF($4, ''), now(), now() - $5::interval, 'default', 'ship', 3)`
 

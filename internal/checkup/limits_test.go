@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -92,7 +91,7 @@ func TestHealthOfPausedWork(t *testing.T) {
 			keyed.insert(t, pool)
 			insertChange(t, pool, "default", "a")
 			flowRun{queue: "other", ago: time.Hour}.insert(t, pool)
-			if err := admin.New(c).Pause(t.Context(), tt.target); err != nil {
+			if err := admin.New(c).Pauses.Set(t.Context(), tt.target); err != nil {
 				t.Fatal(err)
 			}
 			r := examine(t, c)
@@ -111,36 +110,6 @@ func TestHealthOfPausedWork(t *testing.T) {
 			}
 			wantHealth(t, r, "pauses", health.Degraded)
 		})
-	}
-}
-
-// Runs that a pause lets pass wait for workers, and so do those that were released.
-func TestHealthOfPartlyPausedWork(t *testing.T) {
-	t.Parallel()
-	pool := dbtest.Pool(t, dbtest.Unchecked())
-	c := newClient(t, pool)
-	oddRuns{n: 200, ago: time.Hour}.insert(t, pool)
-	released := flowRun{ago: 2 * time.Hour, typ: "bill"}.insert(t, pool)
-	flowRun{ago: time.Hour, key: "a"}.insert(t, pool)
-	insertChange(t, pool, "default", "a")
-	for _, target := range []admin.Target{{Workflow: "bill"}, {Workflow: "ship"}} {
-		if err := admin.New(c).Pause(t.Context(), target); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := admin.New(c).UnpauseRun(t.Context(), kagzi.RunID(released.String())); err != nil {
-		t.Fatal(err)
-	}
-	r := examine(t, c)
-	if len(r.Queues) != 1 || r.Queues[0].Workflow != "bill" || r.Queues[0].Due != 1 {
-		t.Errorf("%+v", r.Queues)
-	}
-	if err := admin.New(c).Unpause(t.Context(), admin.Target{Workflow: "ship"}, admin.Percent(50)); err != nil {
-		t.Fatal(err)
-	}
-	r = examine(t, c)
-	if len(r.Queues) != 2 || r.Queues[1].Workflow != "ship" || r.Queues[1].Due < 50 || r.Queues[1].Due > 150 {
-		t.Errorf("%+v", r.Queues)
 	}
 }
 
@@ -232,7 +201,7 @@ func TestHealthOfLimitedQueues(t *testing.T) {
 			pool := dbtest.Pool(t, dbtest.Unchecked())
 			c := newClient(t, pool)
 			tt.limits.Queue = "default"
-			if err := admin.New(c).SetQueue(t.Context(), tt.limits); err != nil {
+			if err := admin.New(c).Queues.Set(t.Context(), tt.limits); err != nil {
 				t.Fatal(err)
 			}
 			if tt.rateAt != "" {
@@ -334,7 +303,7 @@ func TestHealthOfKeys(t *testing.T) {
 			pool := dbtest.Pool(t, dbtest.Unchecked())
 			c := newClient(t, pool)
 			if tt.limit > 0 {
-				if err := admin.New(c).SetQueue(t.Context(),
+				if err := admin.New(c).Queues.Set(t.Context(),
 					admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: tt.limit}}); err != nil {
 					t.Fatal(err)
 				}
@@ -373,7 +342,7 @@ func TestHealthOfKeys(t *testing.T) {
 		flowRun{key: "b", ago: time.Minute}.insert(t, pool)
 		insertChange(t, pool, "default", "a")
 		insertChange(t, pool, "default", "b")
-		if err := admin.New(c).Pause(t.Context(), admin.Target{Queue: "default", Key: "a"}); err != nil {
+		if err := admin.New(c).Pauses.Set(t.Context(), admin.Target{Queue: "default", Key: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		wantHealth(t, examine(t, c), "queues", health.Degraded,
@@ -419,19 +388,19 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 		{Name: "stopped", HonorRetryAfter: true},
 		{Name: "unused", HonorRetryAfter: true},
 	} {
-		if err := admin.New(c).SetLimit(t.Context(), l); err != nil {
+		if err := admin.New(c).Limits.Set(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
 	dbtest.Exec(t, pool, `UPDATE kagzi.limits SET next_at = now() + interval '1 hour'
 		WHERE limit_name IN ('stopped', 'unused')`)
-	place := func(limit string, run flowRun, due, called time.Duration) uuid.UUID {
+	place := func(limit string, run flowRun, due time.Duration) uuid.UUID {
 		t.Helper()
 		id := run.insert(t, pool)
 		dbtest.Exec(t, pool, `
-			INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, place, due_at, called_at)
-			VALUES ($1, 'step', 'default', $2, 1, now() - NULLIF($3::interval, '0'),
-				now() - NULLIF($4::interval, '0'))`, id, limit, due, called)
+			INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, state, asked_at, due_at)
+			VALUES ($1, 'step', 'default', $2, 'CALLED', now() - interval '2 hours', now() - $3::interval)`, id, limit,
+			due)
 		return id
 	}
 	asleep := flowRun{status: "SLEEPING", ago: 10 * time.Minute}
@@ -441,18 +410,18 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 		{status: "SLEEPING", ago: time.Hour, typ: "bill"}, // paused
 		{status: "RUNNING", ago: -time.Minute},
 	} {
-		place("late", run, time.Hour, 0)
+		place("late", run, time.Hour)
 	}
-	if err := admin.New(c).Pause(t.Context(), admin.Target{Workflow: "bill"}); err != nil {
+	if err := admin.New(c).Pauses.Set(t.Context(), admin.Target{Workflow: "bill"}); err != nil {
 		t.Fatal(err)
 	}
-	place("stopped", flowRun{status: "SLEEPING", ago: -time.Hour}, -time.Hour, 0)
+	place("stopped", flowRun{status: "SLEEPING", ago: -time.Hour}, -time.Hour)
 	r := examine(t, c)
 	if got := details(r, "limits"); len(got) != 1 || !strings.Contains(got[0],
 		`degraded: Limit "stopped" lets no step begin before`) || !strings.Contains(got[0], "RetryAfter") {
 		t.Errorf("%q", got)
 	}
-	late, called := place("late", asleep, 10*time.Minute, 0), place("called", asleep, 0, 10*time.Minute)
+	late, called := place("late", asleep, 10*time.Minute), place("called", asleep, 10*time.Minute)
 	got := details(examine(t, c), "limits")
 	if len(got) != 3 {
 		t.Fatalf("%q", got)

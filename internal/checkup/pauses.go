@@ -25,9 +25,6 @@ func (e *examination) paused(ctx context.Context) {
 		if p.Reason != "" {
 			detail += ": " + p.Reason
 		}
-		if p.Percent > 0 {
-			detail += fmt.Sprintf(" (%d %% of the runs go on)", p.Percent)
-		}
 		e.add("pauses", health.Degraded, "%s: %s. An unpause ends it.", pausedTarget(p), detail)
 	}
 	if len(pauses) == most {

@@ -29,7 +29,7 @@ func (e *examination) standing(ctx context.Context) bool {
 		}
 		state := "is running"
 		if h.Status != store.Running {
-			state = "waits on " + text.Quote(h.WaitingOn)
+			state = "waits on " + text.Quote(h.WaitingOn.String())
 		}
 		e.add("keys", health.Degraded, "%s of queue %s has stood still for %s: %s behind run %s of workflow %s, "+
 			"which %s and keeps its slot. Find out what that run waits for, and let it go on, or cancel it.",

@@ -18,13 +18,13 @@ import (
 func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
 	c, wf := k.Client, kagzi.Define[int, int]("order")
-	if err := admin.New(c).SetQueue(k.Ctx,
+	if err := admin.New(c).Queues.Set(k.Ctx,
 		admin.QueueLimits{Queue: "tenants", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	holder := func(lease string, slot int, status, on string, opts ...kagzi.StartOption) {
 		t.Helper()
-		k.Exec(`UPDATE kagzi.workflow_runs SET slot = $2, status = $3, waiting_on = NULLIF($4, ''), lease = $5,
+		k.Exec(`UPDATE kagzi.workflow_runs SET slot = $2, status = $3, waiting_on = NULLIF($4, '')::jsonb, lease = $5,
 			locked_by = CASE WHEN $3 = 'RUNNING' THEN gen_random_uuid() END,
 			started_at = now() - interval '50 minutes', available_at = CASE WHEN $3 = 'RUNNING'
 				THEN now() + interval '5 minutes' ELSE 'infinity' END WHERE run_id = $1`,
@@ -41,7 +41,8 @@ func TestHealthNamesKeysThatStandStill(t *testing.T) {
 	if found := examine(t, c).Check("keys"); found.Status != health.Healthy {
 		t.Errorf("found %+v", found)
 	}
-	holder(later, 2, "SLEEPING", "signal approved", kagzi.Group("customer-7"), kagzi.ID("order-big2"))
+	holder(later, 2, "SLEEPING", `[{"kind": "signal", "name": "approved"}]`, kagzi.Group("customer-7"),
+		kagzi.ID("order-big2"))
 	waiting(3, time.Minute, kagzi.Group("customer-7"))
 	if found := examine(t, c).Check("keys"); found.Status != health.Healthy {
 		t.Errorf("found %+v", found)
@@ -70,7 +71,7 @@ func TestHealthNamesKeysThatStandStill(t *testing.T) {
 		t.Errorf("checks %q", keys)
 	}
 
-	if err := admin.New(c).Pause(k.Ctx, admin.Target{Group: "customer-7"}); err != nil {
+	if err := admin.New(c).Pauses.Set(k.Ctx, admin.Target{Group: "customer-7"}); err != nil {
 		t.Fatal(err)
 	}
 	wantHealth(t, examine(t, c), "keys", health.Degraded,

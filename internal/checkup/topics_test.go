@@ -96,7 +96,8 @@ func TestHealthOfConsumers(t *testing.T) {
 			dbtest.Exec(t, pool, `UPDATE kagzi.events SET published_at = now() - interval '4 minutes'`)
 		}, health.Healthy, nil},
 		{"Paused", func(t *testing.T, pool *pgxpool.Pool) {
-			if err := admin.New(newClient(t, pool)).Pause(t.Context(), admin.Target{Group: "consumer c"}); err != nil {
+			if err := admin.New(newClient(t, pool)).Pauses.Set(t.Context(),
+				admin.Target{Group: "consumer c"}); err != nil {
 				t.Fatal(err)
 			}
 		}, health.Healthy, nil},

@@ -45,6 +45,9 @@ type Client struct {
 	// InterceptStart calls next inside of the interceptors of starts, with the headers that they leave.
 	InterceptStart func(ctx context.Context, call StartCall, next func(context.Context, json.RawMessage) error) error
 
+	// InterceptSignal calls next inside of the interceptors of signals, with the headers that they leave.
+	InterceptSignal func(ctx context.Context, call SignalCall, next func(context.Context, json.RawMessage) error) error
+
 	// MaxLoadFailures is the number of failures to read a history at which its run is quarantined.
 	MaxLoadFailures int
 
@@ -83,7 +86,7 @@ type Worker interface {
 	Stuck() (silence time.Duration, stuck bool)
 }
 
-// New returns a client of the store's namespace, without its InterceptStart.
+// New returns a client of the store's namespace, without its interceptors.
 func New(s *store.Store, view *inspect.View, namespace string, coder payloads.Coder, log *slog.Logger) *Client {
 	c := &Client{
 		Namespace: namespace, Log: log, Store: s, Inspect: view, Payloads: coder, workers: map[Worker]struct{}{},

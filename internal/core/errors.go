@@ -29,8 +29,11 @@ var (
 )
 
 var errInboxFull = failure.Explain(fmt.Sprintf("the run has %d messages that it has not read, and takes no more "+
-	"before it reads some: admin.Client.Messages lists them; if a name is misspelt, send under the right one, and "+
-	"admin.Client.DropMessage removes the others", store.MostUnread), ErrInboxFull)
+	"before it reads some: admin.Messages.List lists them; if a name is misspelt, send under the right one, and "+
+	"admin.Messages.Drop removes the others", store.MostUnread), ErrInboxFull)
+
+var errRequestConflict = failure.Explain("the run has another message with this ID: give each request an ID of its "+
+	"own, and repeat one with the same payload", ErrIDConflict)
 
 // Each is an ErrNotFound whose text names the thing that was not found.
 var (
@@ -41,7 +44,7 @@ var (
 	ErrLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
 	ErrWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 	ErrConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
-	ErrMessageNotFound  = failure.Explain("the run has no message with that ID: admin.Client.Messages lists those "+
+	ErrMessageNotFound  = failure.Explain("the run has no message with that ID: admin.Messages.List lists those "+
 		"that it has", ErrNotFound)
 	ErrEventNotFound = failure.Explain("event not found: the topic has none with that ID, or none any more",
 		ErrNotFound)
@@ -67,6 +70,7 @@ func Public(err error) error {
 	}
 	for _, p := range []struct{ from, to error }{
 		{store.ErrInboxFull, errInboxFull},
+		{store.ErrRequestConflict, errRequestConflict},
 		{store.ErrRunNotFound, ErrRunNotFound},
 		{store.ErrRunFinished, ErrRunFinished},
 		{store.ErrIDConflict, ErrIDConflict},

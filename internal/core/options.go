@@ -97,11 +97,10 @@ const MostWhy = 1 << 10
 // ChangeConfig is the configuration that a change's options give. Of each kind the last one counts, but Forgets add up.
 type ChangeConfig struct {
 	Verb
-	Grace   time.Duration // zero: not given
-	Forget  []string
-	Percent int // zero: not given
-	Park    bool
-	Reject  bool // RejectActive
+	Grace  time.Duration // zero: not given
+	Forget []string
+	Park   bool
+	Reject bool // RejectActive
 }
 
 // RestartConfig is the configuration that the options of a restart give.

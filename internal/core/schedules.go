@@ -30,7 +30,7 @@ func (c *Client) EditSchedule(ctx context.Context, tx pgx.Tx, what, name string,
 	if err == nil {
 		err = c.CheckSchema(ctx, tx)
 	}
-	var fired []store.FiredRun
+	var fired []store.DueRun
 	if err == nil {
 		fired, err = c.Store.Schedules.Edit(ctx, tx, c.ScheduleID(name), edit)
 	}

@@ -159,14 +159,14 @@ var auditChecks = []check{
 				AND r.run_id = s.run_id AND r.txid = s.txid)
 			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs' AND r.run_id = s.run_id
 				AND r.change_id < s.change_id
-				AND r.new->>'waiting_on' = 'deletion') -- a run that cannot be resumed any more
+				AND r.new->>'waiting_on' = '[{"kind": "deletion"}]') -- a run that cannot be resumed any more
 		ORDER BY s.change_id`},
 
 	{"a run that is being deleted stays over", `
 		SELECT concat_ws(' ', 'change', change_id, 'at', at, 'run', run_id, old_status, '→', new_status)
 		FROM kagzi_audit.changes
-		WHERE relation = 'workflow_runs' AND operation = 'UPDATE' AND old->>'waiting_on' = 'deletion'
-			AND (new_status <> old_status OR new->>'waiting_on' IS DISTINCT FROM 'deletion')
+		WHERE relation = 'workflow_runs' AND operation = 'UPDATE' AND old->>'waiting_on' = '[{"kind": "deletion"}]'
+			AND (new_status <> old_status OR new->>'waiting_on' IS DISTINCT FROM '[{"kind": "deletion"}]')
 		ORDER BY change_id`},
 
 	{"a run is deleted after its parent", `

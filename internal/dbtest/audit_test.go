@@ -28,7 +28,7 @@ const (
 		finished_at = NULL, lease = NULL`
 	auditedPrune = `WITH r AS (DELETE FROM kagzi.workflow_runs RETURNING run_id)
 		DELETE FROM kagzi.step_runs USING r WHERE step_runs.run_id = r.run_id`
-	auditedMark  = `UPDATE kagzi.workflow_runs SET waiting_on = 'deletion'`
+	auditedMark  = `UPDATE kagzi.workflow_runs SET waiting_on = '[{"kind": "deletion"}]'`
 	auditedChild = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status,
 		finished_at, parent_run_id, error_kind)
 		VALUES ('00000000-0000-0000-0000-000000000002', 'ns', 'q', 'w', 'PENDING', NULL,

@@ -34,8 +34,12 @@ func violations(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 }, steady bool,
 ) (found []string, err error) {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	if OnCitus() {
+		options.AccessMode = pgx.ReadWrite // for the copy
+	}
 	// All checks use one snapshot, because another process may still write.
-	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+	err = pgx.BeginTxFunc(ctx, db, options,
 		func(tx pgx.Tx) error {
 			checks := slices.Clone(tableChecks)
 			if steady {
@@ -48,6 +52,11 @@ func violations(ctx context.Context, db interface {
 			}
 			if audited {
 				checks = append(checks, auditChecks...)
+			}
+			if OnCitus() {
+				if checks, err = onCopy(ctx, tx, checks); err != nil {
+					return err
+				}
 			}
 			found, err = runChecks(ctx, tx, checks)
 			return err
@@ -142,7 +151,7 @@ var tableChecks = []check{
 		) a LEFT JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE r.run_id IS NULL`},
 
-	{"a run that tells has published its start, and then its end", `
+	{"a run that publishes its events has one of its start, and then of its end", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'is', r.status, 'start', coalesce(b.position::text, 'NULL'), 'end',
 			coalesce(e.position::text, 'NULL'))
 		FROM kagzi.workflow_runs r
@@ -150,23 +159,24 @@ var tableChecks = []check{
 			AND b.event_id = r.run_id || '/started'
 		LEFT JOIN kagzi.events e ON e.topic = 'kagzi.runs' AND e.namespace_id = r.namespace_id
 			AND e.event_id = r.run_id || '/ended/' || (extract(epoch FROM r.finished_at) * 1000000)::bigint
-		WHERE r.tells AND (b.position IS NULL OR e.position < b.position
+		WHERE r.publishes AND (b.position IS NULL OR e.position < b.position
 			OR (r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')) <> (e.position IS NOT NULL))`},
 
-	{"a batch has items, without gaps, instead of an input", `
+	{"a batch has items, without gaps, instead of an input, unless it has continued", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'has', i.items, 'items up to', i.last)
 		FROM kagzi.workflow_runs r
 		CROSS JOIN LATERAL (
 			SELECT count(*) AS items, coalesce(max(i.place), -1) AS last FROM kagzi.start_items i
 				WHERE i.run_id = r.run_id AND i.namespace_id = r.namespace_id
 		) i
-		WHERE i.last <> i.items - 1 OR r.input IS NOT NULL AND i.items > 0`},
+		WHERE i.last <> i.items - 1 OR r.input IS NOT NULL AND i.items > 0 AND r.epoch = 0`},
 
 	{"a child has its parent's step", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'of parent', c.parent_run_id, 'step', c.parent_step_id)
 		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id
 			AND p.namespace_id = c.namespace_id
-		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM 'deletion'
+		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM '[{"kind": "deletion"}]'
+			AND (p.continued_at IS NULL OR c.created_at > p.continued_at)
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
 				AND s.step_id = c.parent_step_id AND (s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id
 					OR s.step_kind = 'COMPENSATION'))`},
@@ -180,25 +190,27 @@ var tableChecks = []check{
 		LEFT JOIN kagzi.workflow_runs c ON c.run_id = s.child_run_id AND c.namespace_id = s.namespace_id
 		WHERE s.step_kind = 'CHILD_WORKFLOW' AND s.status IN ('RUNNING', 'COMPLETED') AND r.origin_run_id IS NULL
 			AND (c.run_id IS NULL OR c.parent_run_id IS DISTINCT FROM s.run_id
-				OR c.parent_step_id IS DISTINCT FROM s.step_id)`},
+				OR c.parent_step_id IS DISTINCT FROM regexp_replace(s.step_id, E'^\x01[0-9]+/', ''))`},
 
-	{"a run that is over has no active children, unless they are detached or people must look at it", `
+	{"a run that is over has no active children, unless they are detached or end, or people must look at it", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'is', c.status, 'and its parent', p.run_id, p.status)
 		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id
 			AND p.namespace_id = c.namespace_id
 		WHERE c.parent_step_id IS NOT NULL AND NOT c.detached AND c.status IN ('PENDING', 'SLEEPING', 'RUNNING')
-			AND c.cancel_requested_at IS NULL AND p.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+			AND c.cancel_requested_at IS NULL AND NOT (c.status = 'SLEEPING' AND c.outcome IS NOT NULL)
+			AND p.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
 			AND NOT p.quarantined
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
 				AND s.child_run_id = c.run_id AND s.status <> 'RUNNING')`},
 
 	{"a message that was read is in the step that read it", `
 		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
-		FROM kagzi.signals g
-		WHERE g.consumed_by IS NOT NULL AND NOT EXISTS (
+		FROM kagzi.signals g JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
+		WHERE g.consumed_by <> '' AND (r.continued_at IS NULL OR g.consumed_at > r.continued_at) AND NOT EXISTS (
 			SELECT FROM kagzi.step_runs s
 			WHERE s.run_id = g.run_id AND s.namespace_id = g.namespace_id AND s.step_id = g.consumed_by
-				AND s.step_kind = 'SIGNAL' AND s.status = 'COMPLETED' AND s.sequence = g.sequence)`},
+				AND s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK') AND s.status = 'COMPLETED'
+				AND s.sequence = g.sequence)`},
 
 	{"a message that was set aside is unread, and says why", `
 		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
@@ -209,7 +221,8 @@ var tableChecks = []check{
 	{"a step that read a message has marked it", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'message', s.sequence)
 		FROM kagzi.step_runs s
-		WHERE s.step_kind = 'SIGNAL' AND s.sequence IS NOT NULL AND NOT EXISTS (
+		WHERE s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK') AND s.sequence IS NOT NULL AND s.step_id > E'\x02'
+			AND NOT EXISTS (
 			SELECT FROM kagzi.signals g
 			WHERE g.run_id = s.run_id AND g.namespace_id = s.namespace_id AND g.sequence = s.sequence
 				AND g.consumed_by IS NOT NULL)`},
@@ -217,8 +230,23 @@ var tableChecks = []check{
 	{"no two steps read one message", `
 		SELECT concat_ws(' ', 'run', run_id, 'message', sequence, 'steps', string_agg(step_id, ', ' ORDER BY step_id))
 		FROM kagzi.step_runs
-		WHERE step_kind = 'SIGNAL' AND sequence IS NOT NULL
+		WHERE step_kind IN ('SIGNAL', 'REQUEST', 'ASK') AND sequence IS NOT NULL AND step_id > E'\x02'
 		GROUP BY namespace_id, run_id, sequence HAVING count(*) > 1`},
+
+	{"only a request expires, once its time has come", `
+		SELECT concat_ws(' ', 'run', g.run_id, 'message', g.sequence)
+		FROM kagzi.signals g
+		WHERE g.consumed_by = ''
+			AND NOT coalesce(g.payload_hash IS NOT NULL AND g.consumed_at >= g.expires_at, false)`},
+
+	{"a reply answers a request that was read, once", `
+		SELECT concat_ws(' ', 'run', s.run_id, 'request', s.sequence, 'steps', string_agg(s.step_id, ', '
+			ORDER BY s.step_id))
+		FROM kagzi.step_runs s
+		LEFT JOIN kagzi.signals g ON g.run_id = s.run_id AND g.namespace_id = s.namespace_id AND g.sequence = s.sequence
+			AND g.payload_hash IS NOT NULL AND g.consumed_by <> ''
+		WHERE s.step_kind = 'REPLY'
+		GROUP BY s.namespace_id, s.run_id, s.sequence HAVING count(*) > 1 OR count(g.run_id) = 0`},
 
 	{"attempts are numbered from 1 without gaps", `
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', '

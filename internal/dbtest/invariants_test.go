@@ -30,7 +30,7 @@ const goodHistory = `
 			NULL, NULL, NULL, '2026-01-01 10:00', NULL, '2026-01-01 11:00', '00000000-0000-0000-0000-000000000005',
 				'2026-01-01 11:00');
 
-	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at,
+	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, timing, paused, cursor_at,
 		next_at, task_queue, workflow_type, priority)
 	VALUES ('00000000-0000-0000-0000-000000000005', 'ns', 'daily', '0 12 * * *', 0, '{}', false, '2026-01-01 12:00',
 		'2026-01-02 12:00', 'q', 'w', 3);
@@ -187,6 +187,17 @@ func TestTableChecks(t *testing.T) {
 				WHERE step_kind = 'SIGNAL'`,
 		},
 		{
+			"ReplyToNothing", "a reply answers a request that was read, once",
+			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
+				first_attempt, sequence)
+			SELECT run_id, namespace_id, 'approved#reply', 1, 'COMPLETED', 'REPLY', 1, 1, 1 FROM kagzi.step_runs
+				WHERE step_kind = 'SIGNAL'`,
+		},
+		{
+			"ExpiredSignal", "only a request expires, once its time has come",
+			`UPDATE kagzi.signals SET consumed_by = '', consumed_at = now() WHERE sequence = 2`,
+		},
+		{
 			"OrphanedEvent", "a run's rows go when it goes",
 			`UPDATE kagzi.run_events SET namespace_id = 'other'`,
 		},
@@ -200,13 +211,13 @@ func TestTableChecks(t *testing.T) {
 				'00000000-0000-0000-0000-000000000007')`,
 		},
 		{
-			"EndNotTold", "a run that tells has published its start, and then its end",
-			`UPDATE kagzi.workflow_runs SET tells = true WHERE run_id = '00000000-0000-0000-0000-000000000007';
+			"EndNotTold", "a run that publishes its events has one of its start, and then of its end",
+			`UPDATE kagzi.workflow_runs SET publishes = true WHERE run_id = '00000000-0000-0000-0000-000000000007';
 			INSERT INTO kagzi.events (topic, event_id, namespace_id, part, position, published_at)
 			VALUES ('kagzi.runs', '00000000-0000-0000-0000-000000000007/started', 'ns', 0, 1, now())`,
 		},
 		{
-			"BatchWithAGap", "a batch has items, without gaps, instead of an input",
+			"BatchWithAGap", "a batch has items, without gaps, instead of an input, unless it has continued",
 			`UPDATE kagzi.workflow_runs SET input = NULL WHERE run_id = '00000000-0000-0000-0000-000000000007';
 			INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)
 			SELECT '00000000-0000-0000-0000-000000000007', place, 'ns', gen_random_uuid(), ''
@@ -226,8 +237,8 @@ func TestTableChecks(t *testing.T) {
 				'00000000-0000-0000-0000-000000000007')`,
 		},
 		{
-			"OrphanedChild", "a run that is over has no active children, unless they are detached or people must " +
-				"look at it",
+			"OrphanedChild", "a run that is over has no active children, unless they are detached or end, or " +
+				"people must look at it",
 			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
 				parent_step_id = 'child'
 			WHERE run_id = '00000000-0000-0000-0000-000000000007'; INSERT INTO kagzi.step_runs (run_id, namespace_id,

@@ -24,6 +24,7 @@ const cleanupTimeout = 3 * time.Minute
 // A server has the databases of the test binary.
 type server struct {
 	dsn         string // of the database in which CREATE DATABASE is executed
+	nodes       []node // of a cluster, the coordinator first; nil if the server is none
 	stop        func() error
 	prefix      string // of the names of this binary's databases
 	template    string // name of the migrated database that the others are copies of
@@ -53,43 +54,62 @@ func stopSharedServer() error {
 }
 
 func startServer(ctx context.Context) (_ *server, err error) {
-	dsn, stop, err := localpg.Open(ctx)
+	s := &server{prefix: "kagzi_test_" + strings.ToLower(rand.Text())[:10] + "_"}
+	s.template = s.prefix + "template"
+	if url := os.Getenv(clusterVariable); url != "" {
+		err = s.openCluster(ctx, url)
+	} else {
+		s.dsn, s.stop, err = localpg.Open(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dsn: dsn, stop: stop, prefix: "kagzi_test_" + strings.ToLower(rand.Text())[:10] + "_"}
-	s.template = s.prefix + "template"
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.dropAll(ctx), stop())
+			err = errors.Join(err, s.dropAll(ctx), s.stop())
 		}
 	}()
-	if err := s.exec(ctx, "CREATE DATABASE "+s.template+" TEMPLATE template0"); err != nil {
+	if err := s.everywhere(ctx, "CREATE DATABASE "+s.template+" TEMPLATE template0"); err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.New(ctx, withDatabase(dsn, s.template))
+	if err := s.fillTemplate(ctx); err != nil || s.nodes == nil {
+		return s, err
+	}
+	return s, s.closeTemplate(ctx)
+}
+
+// fillTemplate migrates the template.
+func (s *server) fillTemplate(ctx context.Context) error {
+	if s.nodes != nil {
+		if err := s.joinNodes(ctx); err != nil {
+			return err
+		}
+	}
+	pool, err := pgxpool.New(ctx, withDatabase(s.dsn, s.template))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer pool.Close()
 	if err := migrations.Up(ctx, pool); err != nil {
-		return nil, err
+		return err
+	}
+	if s.nodes != nil {
+		if _, err := migrations.Distribute(ctx, pool); err != nil {
+			return err
+		}
 	}
 	if os.Getenv(rolesVariable) != "" {
 		if err := s.makeRoles(ctx, pool); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := pool.QueryRow(ctx, fingerprint).Scan(&s.fingerprint); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return pool.QueryRow(ctx, fingerprint).Scan(&s.fingerprint)
 }
 
-// exec executes statements on a new connection. Tests that search for leftover goroutines or sessions would find a
+// execOn executes statements on a new connection. Tests that search for leftover goroutines or sessions would find a
 // connection that is kept open.
-func (s *server) exec(ctx context.Context, statements ...string) (err error) {
-	conn, err := pgx.Connect(ctx, s.dsn)
+func execOn(ctx context.Context, dsn string, statements ...string) (err error) {
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return err
 	}
@@ -123,7 +143,7 @@ func (s *server) take(ctx context.Context, empty bool) (*database, error) {
 	if empty {
 		template = "template0"
 	}
-	return d, s.exec(ctx, "CREATE DATABASE "+d.name+" TEMPLATE "+template)
+	return d, s.everywhere(ctx, "CREATE DATABASE "+d.name+" TEMPLATE "+template)
 }
 
 // giveBack makes the database of a finished test ready for the next test. It drops the database if that is impossible,
@@ -149,7 +169,7 @@ func (s *server) drop(ctx context.Context, d *database) error {
 	d.close()
 	ctx, cancel := context.WithTimeout(ctx, dropPatience)
 	defer cancel()
-	err := s.exec(ctx, "DROP DATABASE IF EXISTS "+d.name+" WITH (FORCE)")
+	err := s.everywhere(ctx, "DROP DATABASE IF EXISTS "+d.name+" WITH (FORCE)")
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -188,6 +208,7 @@ const emptyDatabase = `
 	DO $$
 	DECLARE t regclass;
 	BEGIN
+		PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
 		IF to_regnamespace('kagzi_audit') IS NOT NULL THEN
 			DROP SCHEMA kagzi_audit CASCADE;
 		END IF;
@@ -214,7 +235,7 @@ const emptyDatabase = `
 const fingerprint = `
 	WITH things (thing) AS (
 		SELECT concat_ws(' ', 'relation', oid, relname, relkind, relowner, relpersistence, relrowsecurity, reloptions,
-			relacl)
+			relacl) AS thing
 		FROM pg_class WHERE oid >= 16384 AND relnamespace <> 'pg_toast'::regnamespace
 			AND relpersistence <> 't'
 		UNION ALL SELECT concat_ws(' ', 'schema', oid, xmin) FROM pg_namespace WHERE oid >= 16384 AND nspname !~ '^pg_'
@@ -263,7 +284,7 @@ func (s *server) dropAll(ctx context.Context) (err error) {
 		return err
 	}
 	for _, name := range names {
-		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		if err := s.everywhere(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,11 @@ import (
 // Exec executes a statement as the owner of the tables.
 func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	if _, err := Owner(t, pool).Exec(context.Background(), sql, args...); err != nil {
+	_, err := Owner(t, pool).Exec(context.Background(), sql, args...)
+	if err != nil {
+		err = ExecOnShards(context.Background(), Owner(t, pool), err, sql, args...)
+	}
+	if err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // Run returns sentences that say why the run is where it is, and what to do about it. steps and log are those of the
@@ -42,7 +43,7 @@ func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.
 // Deleted says when the run that ref names was deleted, by whom and why: as a clause without a full stop, "it was
 // deleted …". It is empty if no such deletion is recorded.
 func Deleted(ctx context.Context, c *kagzi.Client, ref kagzi.Ref, words Words) (string, error) {
-	log, err := admin.New(c).RunLog(ctx, ref)
+	log, err := admin.New(c).Runs.Log(ctx, ref)
 	if err != nil && !errors.Is(err, kagzi.ErrNotFound) {
 		return "", err
 	}
@@ -88,7 +89,7 @@ func (r *reasons) deed(d Deed) string {
 // ended says how the run ended, what makes it go on, and which code of it still executes.
 func (r *reasons) ended() {
 	run := r.run
-	deleting := run.WaitingOn == "deletion"
+	deleting := run.WaitingOn.Has(waits.Deletion)
 	switch run.Status {
 	case kagzi.StatusCompleted:
 		r.say("It completed %s after it was started.", r.Took(run.EndedAt.Sub(run.CreatedAt)))
@@ -98,6 +99,9 @@ func (r *reasons) ended() {
 		}
 	case kagzi.StatusCancelled:
 		r.cancelled()
+		if run.Compensated && !deleting {
+			r.compensated()
+		}
 	}
 	if deleting {
 		r.say("It is being deleted: a coordinator does the rest within about a minute.")
@@ -111,12 +115,22 @@ func (r *reasons) ended() {
 func (r *reasons) resume() {
 	resume := r.deed(Deed{Verb: Resume})
 	switch {
+	case r.run.Compensated:
+		r.compensated()
 	case r.run.Quarantined && resume == "":
 		r.say("It is quarantined: somebody has to mend the cause.")
 	case r.run.Quarantined:
 		r.say("It is quarantined: mend the cause first, then %s.", resume)
 	case resume != "":
 		r.say("%s tries what failed again, and keeps the results of the other steps.", resume)
+	}
+}
+
+// compensated says what to do about a run whose compensations have run.
+func (r *reasons) compensated() {
+	r.say("Its compensations have run.")
+	if restart := r.deed(Deed{Verb: Restart}); restart != "" {
+		r.say("%s starts another run with its input.", restart)
 	}
 }
 
@@ -148,7 +162,7 @@ func (r *reasons) running(ctx context.Context) error {
 		r.say("It is being executed.")
 		return nil
 	}
-	worker, err := admin.New(r.c).Worker(ctx, run.Worker)
+	worker, err := admin.New(r.c).Workers.Get(ctx, run.Worker)
 	switch {
 	case errors.Is(err, kagzi.ErrNotFound):
 		r.say("It is not being executed: its worker %s is gone. %s", r.Worker(run.Worker), r.takeover())
@@ -172,7 +186,7 @@ func (r *reasons) running(ctx context.Context) error {
 	r.suspected()
 	if !run.CancelRequestedAt.IsZero() {
 		r.say("It was cancelled %s%s, and ends once its code has returned: it waits on %s.",
-			r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn))
+			r.Moment(run.CancelRequestedAt), r.by("CANCELLED"), r.Text(run.WaitingOn.String()))
 	}
 	if !run.PausedAt.IsZero() {
 		r.say("It was paused %s%s, and stops at its next step, sleep, wait or child%s.", r.Moment(run.PausedAt),

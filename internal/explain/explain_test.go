@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -50,8 +51,17 @@ func (s situation) says(k *kit.Kit, w explain.Words) string {
 	return strings.Join(text, "\n")
 }
 
-// waits is a run that sleeps.
-func waits(on string, steps ...kagzi.StepAttempt) situation {
+// sleeping is a run that sleeps. The first of the waits ends at a time.
+func sleeping(on string, steps ...kagzi.StepAttempt) situation {
+	var all waits.List
+	for text := range strings.SplitSeq(on, "; ") {
+		all = append(all, waits.Parse(text))
+	}
+	all[0].Until = later
+	return sleepingOn(all, steps...)
+}
+
+func sleepingOn(on waits.List, steps ...kagzi.StepAttempt) situation {
 	return situation{run: kagzi.RunInfo{
 		ID: "01987654-0000-7000-8000-000000000000", Workflow: "checkout", Queue: "default",
 		Status: kagzi.StatusSleeping, WaitingOn: on, AvailableAt: later,
@@ -61,7 +71,6 @@ func waits(on string, steps ...kagzi.StepAttempt) situation {
 
 func TestWaits(t *testing.T) {
 	k := kit.New(t)
-	sleep := kagzi.StepAttempt{Step: "b/nap", Type: "SLEEP", Status: kagzi.StatusRunning, WakeAt: later.Add(time.Hour)}
 	failed := kagzi.StepAttempt{
 		Step: "a/charge", Type: "FUNCTION", Attempt: 4, Status: kagzi.StatusFailed,
 		Kind: "unavailable", Error: "card\nservice",
@@ -70,62 +79,71 @@ func TestWaits(t *testing.T) {
 		s    situation
 		want string
 	}{
-		"timer": {waits("timer cooling-off"), `It sleeps in "cooling-off" until 2026-10-01T10:00:00Z.`},
-		"two timers": {waits("timer x; timer nap", sleep), "It sleeps in \"x\" until 2026-10-01T10:00:00Z.\nIt " +
+		"timer": {sleeping("timer cooling-off"), `It sleeps in "cooling-off" until 2026-10-01T10:00:00Z.`},
+		"two timers": {sleepingOn(waits.List{
+			{Kind: waits.Timer, Name: "x", Until: later}, {Kind: waits.Timer, Name: "nap", Until: later.Add(time.Hour)},
+		}), "It sleeps in \"x\" until 2026-10-01T10:00:00Z.\nIt " +
 			"sleeps in \"nap\" until 2026-10-01T11:00:00Z."},
-		"no time": {waits("timer x; timer nap"), "It sleeps in \"x\" until 2026-10-01T10:00:00Z.\nIt sleeps in " +
+		"no time": {sleeping("timer x; timer nap"), "It sleeps in \"x\" until 2026-10-01T10:00:00Z.\nIt sleeps in " +
 			"\"nap\"."},
 		"timeout": {
-			waits("timeout ship"),
+			sleeping("timeout ship"),
 			`The timeout of its branches "ship" comes 2026-10-01T10:00:00Z, unless they end before.`,
 		},
-		"compensation": {waits("compensation flight"), "It has failed or was cancelled, and its compensation flight " +
-			"is under way."},
+		"compensation": {sleeping("compensation flight"), "It has failed or was cancelled, and its compensation " +
+			"flight is under way."},
 		"refused start": {
-			waits("compensation flight; its start is "+
-				"refused", kagzi.StepAttempt{
+			sleepingOn(waits.List{{Kind: waits.Compensation, Name: "flight", Refused: "start"}}, kagzi.StepAttempt{
 				Step: "flight#compensation", Type: "COMPENSATION",
 				Error: "poison\nP0001",
 			}),
 			"its compensation flight does not go on.\nThe database refuses its start: poison; P0001. It is tried " +
 				"again 2026-10-01T10:00:00Z: remove the cause.",
 		},
-		"refused end": {waits("its end is refused"), "The database refuses its end. It is tried again " +
+		"refused end": {sleepingOn(waits.List{{Kind: waits.Compensation, Refused: "end"}}), "The " +
+			"database refuses its end. It is tried again " +
 			"2026-10-01T10:00:00Z: remove the cause."},
-		"children": {waits("children"), "waits for its children to end before its compensations run."},
+		"children": {sleeping("children"), "waits for its children to end before its compensations run."},
 		"retry step": {
-			waits("retry charge", failed),
+			sleeping("retry charge", failed),
 			`Attempt 4 of step "charge" failed with unavailable: card; service. The next one is due ` +
 				`2026-10-01T10:00:00Z.`,
 		},
-		"retry lost": {waits("retry charge"), `Step "charge" failed. Its next attempt is due 2026-10-01T10:00:00Z.`},
-		"retry run": {waits("retry"), "Its attempt 2 failed with unavailable: no answer; again. The next one is " +
+		"retry lost": {sleeping("retry charge"), `Step "charge" failed. Its next attempt is due 2026-10-01T10:00:00Z.`},
+		"retry run": {sleeping("retry"), "Its attempt 2 failed with unavailable: no answer; again. The next one is " +
 			"due 2026-10-01T10:00:00Z."},
-		"previous": {waits("previous run"), "It waits until the previous run of its schedule daily has ended: " +
+		"previous": {sleeping("previous run"), "It waits until the previous run of its schedule daily has ended: " +
 			"<previous daily>."},
-		"key": {waits("key tenant-7 (2 of 2 running)"), "It is due, and waits for a slot: key tenant-7 (2 of " +
+		"key": {sleepingOn(waits.List{{Kind: waits.Key, Name: "tenant-7", Count: 2, Limit: 2}}), "It " +
+			"is due, and waits for a slot: key tenant-7 (2 of " +
 			"2 running). <limits> show the limits."},
-		"group": {waits("group mail (1 of 1 running)"), "waits for a slot: group mail (1 of 1 running)."},
-		"queue": {waits("queue shop (50 of 50 running)"), "waits for a slot: queue shop (50 of 50 running)."},
-		"rate": {waits("rate of queue shop"), "It is due, and the rate of queue shop lets no further run " +
+		"group": {sleepingOn(waits.List{{Kind: waits.Group, Name: "mail", Count: 1, Limit: 1}}), "waits " +
+			"for a slot: group mail (1 of 1 running)."},
+		"queue": {sleepingOn(waits.List{{Kind: waits.Queue, Name: "shop", Count: 50, Limit: 50}}), "waits " +
+			"for a slot: queue shop (50 of 50 running)."},
+		"rate": {sleepingOn(waits.List{{Kind: waits.QueueRate, Name: "shop"}}), "It is due, and " +
+			"the rate of queue shop lets no further run " +
 			"start now. <limits> show the limits."},
-		"worker": {waits("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due " +
+		"worker": {sleeping("worker"), "Its worker drained or lost the database, and gave it back.\nIt is due " +
 			"2026-10-01T10:00:00Z.\nNo worker of queue default is live: start one."},
-		"recovery": {waits("recovery"), "It was under way when 3 workers died, so it may be what kills them: it " +
+		"recovery": {sleeping("recovery"), "It was under way when 3 workers died, so it may be what kills them: it " +
 			"is tried after growing pauses, beside few others like it, and quarantined in the end.\nIts next try " +
 			"comes 2026-10-01T10:00:00Z."},
-		"history": {waits("history"), "Its history could not be read. A worker tries again 2026-10-01T10:00:00Z."},
-		"more":    {waits("timer x; signal y; 4 more"), "It waits for 4 more."},
-		"newer":   {waits("moon full"), "It waits for moon full."},
+		"history": {sleeping("history"), "Its history could not be read. A worker tries again 2026-10-01T10:00:00Z."},
+		"more": {
+			sleepingOn(waits.List{waits.Parse("timer x"), waits.Parse("signal y"), {Kind: waits.More, Count: 4}}),
+			"It waits for 4 more.",
+		},
+		"newer": {sleeping("moon full"), "It waits for moon full."},
 		"child gone": {
-			waits("child ship and 2 more"),
+			sleepingOn(waits.List{{Kind: waits.Child, Name: "ship", Count: 3}}),
 			`It waits for its child "ship": <children> lists the children.`,
 		},
-		"limit unset": {waits("limit openai"), "A step of it waits for the limit \"openai\".\nNobody has set that " +
+		"limit unset": {sleeping("limit openai"), "A step of it waits for the limit \"openai\".\nNobody has set that " +
 			"limit: <set-limit openai> sets it."},
-		"stranded": {waits("timer nap"), "until 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start " +
+		"stranded": {sleeping("timer nap"), "until 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start " +
 			"one. It does not go on without."},
-		"delay": {waits(""), "It is due 2026-10-01T10:00:00Z."},
+		"delay": {sleepingOn(nil), "It is due 2026-10-01T10:00:00Z."},
 	} {
 		t.Run(on, func(t *testing.T) {
 			if on == "more" { // its signal is asked for the run's messages
@@ -146,7 +164,7 @@ func TestWaitsForASignal(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, checkout, "x", kagzi.ID("one"))
 	k.Signal(run.ID(), kagzi.DefineSignal[bool]("aproved").With(true))
-	s := waits("signal approved")
+	s := sleeping("signal approved")
 	s.run.ID = run.ID()
 	text := s.says(k, words)
 	for _, want := range []string{
@@ -162,7 +180,7 @@ func TestWaitsForASignal(t *testing.T) {
 func TestWaitsForAChild(t *testing.T) {
 	k := kit.New(t)
 	child := kit.Begin(k, checkout, "x")
-	s := waits("child ship", kagzi.StepAttempt{Step: "a/ship", Type: "CHILD_WORKFLOW", Child: child.ID()})
+	s := sleeping("child ship", kagzi.StepAttempt{Step: "a/ship", Type: "CHILD_WORKFLOW", Child: child.ID()})
 	want := `It waits for its child "ship", run ` + string(child.ID()) + " of checkout, which is PENDING: <child " +
 		string(child.ID()) + "> says more."
 	if text := s.says(k, words); !strings.Contains(text, want) {
@@ -176,14 +194,14 @@ func TestWaitsForAChild(t *testing.T) {
 
 func TestWaitsForALimit(t *testing.T) {
 	k := kit.New(t)
-	if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{
+	if err := admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{
 		Name: "openai", MaxRunning: 3,
 		Rate: admin.Rate{Starts: 50, Per: time.Second, Burst: 5},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if text := waits("limit openai").says(k, words); !strings.Contains(text, "Waiting for it: 0 steps. Under way: 0. "+
-		"It allows 50/s burst 5, at most 3 at once.") {
+	if text := sleeping("limit openai").says(k, words); !strings.Contains(text, "Waiting for it: 0 steps. Under way: "+
+		"0. It allows 50/s burst 5, at most 3 at once.") {
 		t.Error(text)
 	}
 }
@@ -197,12 +215,12 @@ func TestPaused(t *testing.T) {
 		{Queue: "default", Key: "k"},
 		{Group: "g"},
 	} {
-		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.Actor("mira"),
+		if err := admin.New(k.Client).Pauses.Set(k.Ctx, target, kagzi.Actor("mira"),
 			kagzi.Reason("the provider is down")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text := waits("pause of queue default").says(k, words)
+	text := sleepingOn(waits.List{{Kind: waits.PauseOfQueue, Name: "default"}}).says(k, words)
 	for _, want := range []string{
 		"It is held up by the pause of queue default.", "Paused: queue default, 20",
 		` by mira ("the provider is down"): <unpause default> ends that.`, "Paused: workflow checkout",
@@ -214,7 +232,7 @@ func TestPaused(t *testing.T) {
 	if strings.Contains(text, "queue other") || strings.Contains(text, "key k") || strings.Contains(text, "group g") {
 		t.Errorf("%s\nnames pauses of other runs", text)
 	}
-	own := waits("pause")
+	own := sleeping("pause")
 	own.run.PausedAt, own.log = earlier, []admin.LogEntry{
 		{Event: "PAUSED", Actor: "ada", Reason: "old"},
 		{Event: "PAUSED", Actor: "mira", Reason: "audit"},
@@ -223,7 +241,7 @@ func TestPaused(t *testing.T) {
 		`It was paused 2026-10-01T07:00:00Z by mira ("audit"): <unpause-run> lets it go on.`) {
 		t.Error(text)
 	}
-	own.run.WaitingOn = "timer nap"
+	own.run.WaitingOn = sleeping("timer nap").run.WaitingOn
 	const without = "No worker of queue default is live: start one. It does not go on without."
 	if text, want := own.says(k, words), "It sleeps in \"nap\" until 2026-10-01T10:00:00Z.\nIt is also paused since "+
 		"2026-10-01T07:00:00Z by mira (\"audit\"): it does not go on before <unpause-run>."; !strings.HasPrefix(text,
@@ -238,7 +256,7 @@ func TestPaused(t *testing.T) {
 
 func TestUnclaimed(t *testing.T) {
 	k := kit.New(t)
-	due := waits("")
+	due := sleepingOn(nil)
 	due.run.Status, due.run.AvailableAt, due.run.DeadlineAt = kagzi.StatusPending, earlier, later
 	has := func(want string) {
 		t.Helper()
@@ -255,14 +273,14 @@ func TestUnclaimed(t *testing.T) {
 	due.run.Workflow, due.run.Version = "other", 7
 	has("No live worker of queue default has a handler for version 7 of other: start one with it, or <workers " +
 		"default> shows what they have.")
-	due.run.WaitingOn = "timer nap"
-	has("It sleeps in \"nap\" until 2026-10-01T07:00:00Z.\nNo live worker of queue default has a handler for version " +
+	due.run.WaitingOn = sleeping("timer nap").run.WaitingOn
+	has("It sleeps in \"nap\" until 2026-10-01T10:00:00Z.\nNo live worker of queue default has a handler for version " +
 		"7 of other: start one with it, or <workers default> shows what they have. It does not go on without.")
 	due.run.Version = 2
 	if text := due.says(k, words); strings.Contains(text, "worker") {
 		t.Errorf("the run has a worker, and it says %s", text)
 	}
-	due.run.WaitingOn = ""
+	due.run.WaitingOn = nil
 	k.Exec(`UPDATE kagzi.workers SET active_count = max_concurrent`)
 	has("All workers that have its code are busy")
 	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
@@ -276,7 +294,7 @@ func TestRunning(t *testing.T) {
 	t.Cleanup(func() { close(gate) })
 	s := situation{run: k.WaitStatus(kit.Begin(k, checkout, "x"), kagzi.StatusRunning)}
 	worker := s.run.Worker
-	s.run.CancelRequestedAt, s.run.WaitingOn = earlier, "cancel (step charge under way)"
+	s.run.CancelRequestedAt, s.run.WaitingOn = earlier, waits.List{{Kind: waits.Cancel, Name: "charge"}}
 	s.run.Hung = []kagzi.HungCode{
 		{Step: "charge", Cause: "step timed out after 30s", Since: earlier, Worker: worker},
 		{Branch: "b", Since: earlier, Worker: worker},
@@ -343,8 +361,14 @@ func TestEnded(t *testing.T) {
 		"It is quarantined: mend the cause first, then <resume>.": func(s *situation) {
 			s.run.Status, s.run.Quarantined = kagzi.StatusFailed, true
 		},
+		"Its compensations have run.\n<restart> starts another run with its input.": func(s *situation) {
+			s.run.Status, s.run.Compensated = kagzi.StatusFailed, true
+		},
+		"It was cancelled by somebody.\nIts compensations have run.\n<restart> starts": func(s *situation) {
+			s.run.Status, s.run.Compensated = kagzi.StatusCancelled, true
+		},
 		"It is being deleted: a coordinator does the rest within about a minute.": func(s *situation) {
-			s.run.Status, s.run.Kind, s.run.WaitingOn = kagzi.StatusFailed, "panic", "deletion"
+			s.run.Status, s.run.Kind, s.run.WaitingOn = kagzi.StatusFailed, "panic", waits.List{{Kind: waits.Deletion}}
 		},
 		`Its step "charge" still executes in worker w although the run is over: it has hung since ` +
 			`2026-10-01T07:00:00Z, and can still have effects. The worker's log has its stack. If it does not ` +
@@ -380,8 +404,8 @@ func TestTextsAreEscaped(t *testing.T) {
 	k := kit.New(t)
 	w := explain.Words{Now: words.Now}
 	w.Text = func(s string) string { return strings.ReplaceAll(s, "<b>", "&") }
-	s := waits("timer <b>; timeout <b>; compensation <b>; retry <b>; previous; limit <b>; key <b>; rate of <b>; " +
-		"child <b>; <b>")
+	s := sleeping("timer <b>; timeout <b>; compensation <b>; retry <b>; previous run; limit <b>; key <b>; " +
+		"rate of <b>; child <b>; <b>")
 	s.run.Schedule = "<b>"
 	if text := s.says(k, w); strings.Contains(text, "<b>") {
 		t.Errorf("%s\nis not escaped", text)

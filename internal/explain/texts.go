@@ -11,6 +11,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // Detail says in a few words what the status of a run does not: what it waits for, or how it failed.
@@ -22,12 +23,12 @@ func Detail(run kagzi.RunInfo) string {
 		return ""
 	case !run.SilentSince.IsZero():
 		return "its worker is silent"
-	case !run.PausedAt.IsZero() && run.WaitingOn != "" && run.WaitingOn != "pause":
-		return "paused; " + run.WaitingOn
+	case !run.PausedAt.IsZero() && run.WaitingOn != nil && !run.WaitingOn.Has(waits.Pause):
+		return "paused; " + run.WaitingOn.String()
 	case !run.PausedAt.IsZero():
 		return "paused"
-	case run.WaitingOn != "":
-		return run.WaitingOn
+	case run.WaitingOn != nil:
+		return run.WaitingOn.String()
 	case run.Progress != nil:
 		return run.Progress.Text
 	}

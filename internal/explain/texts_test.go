@@ -9,6 +9,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func TestDeleted(t *testing.T) {
@@ -31,7 +32,8 @@ func TestDeleted(t *testing.T) {
 			t.Errorf("%v is not deleted, and it says %s", ref, text)
 		}
 	}
-	if err := admin.New(k.Client).Delete(k.Ctx, run, kagzi.Actor("mira"), kagzi.Reason("asked to forget")); err != nil {
+	if err := admin.New(k.Client).Runs.Delete(k.Ctx, run, kagzi.Actor("mira"),
+		kagzi.Reason("asked to forget")); err != nil {
 		t.Fatal(err)
 	}
 	if text := says(kagzi.ID("order-1"), words); !strings.HasPrefix(text, "it was deleted 20") ||
@@ -45,13 +47,15 @@ func TestDeleted(t *testing.T) {
 
 func TestDetail(t *testing.T) {
 	for want, run := range map[string]kagzi.RunInfo{
-		"panic: broken; again":    {Status: kagzi.StatusFailed, Kind: "panic", Error: "kagzi: broken\n\n again"},
-		"cancelled":               {Status: kagzi.StatusCancelled, Kind: "cancelled"},
-		"":                        {Status: kagzi.StatusCompleted, WaitingOn: "deletion"},
-		"paused; signal approved": {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: "signal approved"},
-		"paused":                  {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: "pause"},
+		"panic: broken; again": {Status: kagzi.StatusFailed, Kind: "panic", Error: "kagzi: broken\n\n again"},
+		"cancelled":            {Status: kagzi.StatusCancelled, Kind: "cancelled"},
+		"":                     {Status: kagzi.StatusCompleted, WaitingOn: waits.List{{Kind: waits.Deletion}}},
+		"paused; signal approved": {
+			Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: waits.List{waits.Parse("signal approved")},
+		},
+		"paused": {Status: kagzi.StatusSleeping, PausedAt: earlier, WaitingOn: waits.List{{Kind: waits.Pause}}},
 		"signal approved": {
-			Status: kagzi.StatusSleeping, WaitingOn: "signal approved",
+			Status: kagzi.StatusSleeping, WaitingOn: waits.List{waits.Parse("signal approved")},
 			Progress: &kagzi.Progress{Text: "half"},
 		},
 		"its worker is silent": {

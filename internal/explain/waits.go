@@ -7,99 +7,110 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
-// waiting says what a pending or sleeping run waits for. If several branches wait, RunInfo.WaitingOn names several
-// things, and the first one has the run's time.
+// waiting says what a pending or sleeping run waits for.
 func (r *reasons) waiting(ctx context.Context) error {
-	for i, on := range strings.Split(r.run.WaitingOn, "; ") {
-		if err := r.waitingFor(ctx, on, i == 0); err != nil {
+	on := r.run.WaitingOn
+	if on == nil {
+		on = waits.List{{}}
+	}
+	for _, w := range on {
+		if err := r.waitingFor(ctx, w); err != nil {
 			return err
 		}
 	}
 	if err := r.stranded(ctx); err != nil {
 		return err
 	}
-	if run := r.run; !run.PausedAt.IsZero() && !strings.HasPrefix(run.WaitingOn, "pause") {
+	if run := r.run; !run.PausedAt.IsZero() && !slices.ContainsFunc(on, waits.Wait.IsPause) {
 		r.say("It is also paused since %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"),
 			after(": it does not go on before ", r.deed(Deed{Verb: UnpauseRun})))
 	}
 	return nil
 }
 
-func (r *reasons) waitingFor(ctx context.Context, on string, first bool) error {
-	run := r.run
-	what, name, _ := strings.Cut(on, " ")
-	if strings.HasPrefix(name, "message") && strings.HasSuffix(name, " not decode") &&
-		strings.Trim(what, "0123456789") == "" {
-		return nil // "1 message that does not decode": told with the signal that it waits for
-	}
-	switch what {
-	case "timer":
-		r.say("It sleeps in %s%s.", r.quote(name), r.until(name, first))
-	case "timeout":
-		r.say("The timeout of its branches %s comes%s, unless they end before.", r.quote(name),
-			strings.Replace(r.until(name, first), " until", "", 1))
-	case "signal":
-		return r.signal(ctx, name, r.until(name, first))
-	case "child":
-		return r.child(ctx, name)
-	case "compensation":
-		state := "is under way"
-		if strings.HasSuffix(run.WaitingOn, "is refused") {
-			state = "does not go on"
-		}
-		r.say("It has failed or was cancelled, and its compensation %s %s.", r.Text(name), state)
-	case "its": // "its start is refused": of the compensation that comes before it, or "its end is refused"
-		r.refused(on)
-	case "children":
-		r.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
-	case "retry":
-		r.retry(name)
-	case "previous":
-		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(run.Schedule),
-			after(": ", r.deed(Deed{Verb: Previous, Name: run.Schedule})))
-	case "limit":
-		return r.limit(ctx, name)
-	case "pause":
-		return r.paused(ctx)
-	case "key", "group", "queue":
-		r.say("It is due, and waits for a slot: %s.%s", r.Text(on), r.limitsShow())
-	case "rate":
-		r.say("It is due, and the %s lets no further run start now.%s", r.Text(on), r.limitsShow())
-	case "worker":
+// waitingFor says one thing that the run waits for.
+func (r *reasons) waitingFor(ctx context.Context, w waits.Wait) error {
+	switch w.Kind {
+	case waits.Signal:
+		return r.signal(ctx, w.Name, r.until(w))
+	case waits.Child:
+		return r.child(ctx, w.Name)
+	case waits.Limit:
+		return r.limit(ctx, w.Name)
+	case waits.Worker:
 		r.say("Its worker drained or lost the database, and gave it back.")
 		return r.unclaimed(ctx)
-	case "recovery":
+	case waits.Recovery:
 		r.say("It was under way when %s, so it may be what kills them: it is tried after growing pauses, beside few "+
-			"others like it, and quarantined in the end.", workersDied(run.Recoveries))
+			"others like it, and quarantined in the end.", workersDied(r.run.Recoveries))
 		return r.unclaimed(ctx)
-	case "history":
-		r.say("Its history could not be read. A worker tries again %s.", r.Moment(run.AvailableAt))
 	case "":
 		return r.unclaimed(ctx)
-	default: // "2 more", or what a newer library says
-		r.say("It waits for %s.", r.Text(on))
 	}
+	if w.IsPause() {
+		return r.paused(ctx)
+	}
+	r.waitsFor(w)
 	return nil
 }
 
-// refused says that the database refuses the next step of the run's compensations.
-func (r *reasons) refused(on string) {
+// waitsFor is waitingFor without a look-up.
+func (r *reasons) waitsFor(w waits.Wait) {
+	switch w.Kind {
+	case waits.Undecoded: // told with the signal that it waits for
+	case waits.Timer:
+		r.say("It sleeps in %s%s.", r.quote(w.Name), r.until(w))
+	case waits.Timeout:
+		r.say("The timeout of its branches %s comes%s, unless they end before.", r.quote(w.Name),
+			strings.Replace(r.until(w), " until", "", 1))
+	case waits.Compensation:
+		r.compensation(w)
+	case waits.Children:
+		r.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
+	case waits.Retry:
+		r.retry(w.Name)
+	case waits.PreviousRun:
+		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(r.run.Schedule),
+			after(": ", r.deed(Deed{Verb: Previous, Name: r.run.Schedule})))
+	case waits.Key, waits.Group, waits.Queue:
+		r.say("It is due, and waits for a slot: %s.%s", r.Text(w.String()), r.limitsShow())
+	case waits.KeyRate, waits.GroupRate, waits.QueueRate:
+		r.say("It is due, and the %s lets no further run start now.%s", r.Text(w.String()), r.limitsShow())
+	case waits.History:
+		r.say("Its history could not be read. A worker tries again %s.", r.Moment(r.run.AvailableAt))
+	default: // "2 more", or what a newer library says
+		r.say("It waits for %s.", r.Text(w.String()))
+	}
+}
+
+// compensation says how it is with the compensation that the run waits for.
+func (r *reasons) compensation(w waits.Wait) {
+	if w.Name != "" {
+		state := "is under way"
+		if w.Refused != "" {
+			state = "does not go on"
+		}
+		r.say("It has failed or was cancelled, and its compensation %s %s.", r.Text(w.Name), state)
+	}
+	if w.Refused == "" {
+		return
+	}
 	why := ""
 	for _, s := range r.steps {
 		if s.Type == "COMPENSATION" && s.Child == "" {
 			why = cmp.Or(why, s.Error)
 		}
 	}
-	r.say("The database refuses %s%s. It is tried again %s: remove the cause.",
-		r.Text(strings.TrimSuffix(on, " is refused")), after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
+	r.say("The database refuses its %s%s. It is tried again %s: remove the cause.", r.Text(w.Refused),
+		after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
 }
 
 // after returns text with what comes before it, and nothing if there is no text.
@@ -118,22 +129,12 @@ func (r *reasons) limitsShow() string {
 	return ""
 }
 
-// until returns until when the run waits for the sleep or signal of that name. first says whether the run's time is
-// that of this wait.
-func (r *reasons) until(name string, first bool) string {
-	at := r.run.AvailableAt
-	if !first {
-		at = time.Time{}
-		for _, s := range r.steps {
-			if s.Status == kagzi.StatusRunning && named(s, name) {
-				at = s.WakeAt
-			}
-		}
-	}
-	if at.IsZero() {
+// until returns until when the run waits.
+func (r *reasons) until(w waits.Wait) string {
+	if w.Until.IsZero() {
 		return ""
 	}
-	return " until " + r.Moment(at)
+	return " until " + r.Moment(w.Until)
 }
 
 // mostWorkers is how many workers of a queue are looked at.
@@ -147,7 +148,7 @@ func (r *reasons) unclaimed(ctx context.Context) error {
 		if err := r.pauses(ctx); err != nil {
 			return err
 		}
-	} else if run.WaitingOn == "recovery" {
+	} else if run.WaitingOn.Has(waits.Recovery) {
 		r.say("Its next try comes %s.", r.Moment(run.AvailableAt))
 	} else {
 		r.say("It is due %s.", r.Moment(run.AvailableAt))
@@ -194,7 +195,7 @@ func (r *reasons) stranded(ctx context.Context) error {
 func (r *reasons) workers(ctx context.Context) (live, able []admin.WorkerInfo, err error) {
 	r.lookedForWorkers = true
 	run := r.run
-	live, _, err = admin.New(r.c).Workers(ctx, admin.WorkerFilter{
+	live, _, err = admin.New(r.c).Workers.List(ctx, admin.WorkerFilter{
 		Status: []string{"ONLINE"}, Queue: run.Queue,
 		Limit: mostWorkers,
 	})
@@ -232,7 +233,7 @@ func (r *reasons) signal(ctx context.Context, name, until string) error {
 		return err
 	}
 	r.say("It waits for a message of the signal %s%s%s.", r.quote(name), until, sends)
-	own, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{
+	own, err := admin.New(r.c).Messages.List(ctx, r.run.ID, admin.MessageFilter{
 		Signal: name, Unread: true,
 		Limit: shownMessages,
 	})
@@ -267,7 +268,7 @@ const shownMessages = 10
 
 // otherSignals says which unread messages the run has of other names than the one that it waits for.
 func (r *reasons) otherSignals(ctx context.Context, name string) error {
-	unread, err := admin.New(r.c).Messages(ctx, r.run.ID, admin.MessageFilter{Unread: true, Limit: 100})
+	unread, err := admin.New(r.c).Messages.List(ctx, r.run.ID, admin.MessageFilter{Unread: true, Limit: 100})
 	if err != nil {
 		return err
 	}
@@ -318,7 +319,6 @@ func (r *reasons) wayOut(m admin.MessageInfo) string {
 
 // child says how it is with the child that the run waits for.
 func (r *reasons) child(ctx context.Context, name string) error {
-	name, _, _ = strings.Cut(name, " and ") // "ship and 2 more"
 	for _, s := range slices.Backward(r.steps) {
 		if s.Child == "" || !named(s, name) {
 			continue
@@ -391,7 +391,7 @@ const limitsPage = 500
 func (r *reasons) findLimit(ctx context.Context, name string) (admin.LimitInfo, bool, error) {
 	after := ""
 	for {
-		page, err := admin.New(r.c).Limits(ctx, after, limitsPage)
+		page, err := admin.New(r.c).Limits.List(ctx, after, limitsPage)
 		if err != nil {
 			return admin.LimitInfo{}, false, err
 		}
@@ -435,37 +435,26 @@ func (r *reasons) paused(ctx context.Context) error {
 		r.say("It was paused %s%s%s.", r.Moment(run.PausedAt), r.by("PAUSED"), r.goesOn())
 		return nil
 	}
-	r.say("It is held up by the %s.", r.Text(run.WaitingOn))
+	r.say("It is held up by the %s.", r.Text(run.WaitingOn.String()))
 	return r.pauses(ctx)
 }
 
 // pauses names the pauses that the run is subject to.
 func (r *reasons) pauses(ctx context.Context) error {
-	pauses, err := admin.New(r.c).Pauses(ctx)
+	pauses, err := admin.New(r.c).Pauses.List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, p := range pauses {
-		if !Holds(p, r.run) || r.exempt(p) {
+		if !Holds(p, r.run) {
 			continue
 		}
 		ends := ""
 		if deed := r.deed(Deed{Verb: Unpause, Target: p.Target}); deed != "" {
 			ends = ": " + deed + " ends that"
 		}
-		some := ""
-		if p.Percent > 0 {
-			some = fmt.Sprintf(", but for %d %% of its runs", p.Percent)
-		}
-		r.say("Paused: %s%s, %s%s%s.", r.Text(Target(p.Target)), some, r.Moment(p.Since),
+		r.say("Paused: %s, %s%s%s.", r.Text(Target(p.Target)), r.Moment(p.Since),
 			r.byText(p.Actor, p.Reason), ends)
 	}
 	return nil
-}
-
-// exempt reports whether an operator has exempted the run from a pause. That is possible unless the pause is of its key
-// or group.
-func (r *reasons) exempt(p admin.Pause) bool {
-	return p.Key == "" && p.Group == "" &&
-		slices.ContainsFunc(r.log, func(e admin.LogEntry) bool { return e.Event == "UNPAUSED" && e.At.After(p.Since) })
 }

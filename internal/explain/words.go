@@ -43,6 +43,7 @@ type Verb string
 // The verbs. Those that change something are named as those of the command line; the others show something.
 const (
 	Resume     Verb = "resume"
+	Restart    Verb = "restart"
 	Signal     Verb = "signal"
 	UnpauseRun Verb = "unpause-run"
 	Unpause    Verb = "unpause"
@@ -60,7 +61,7 @@ const (
 	DropMessage      Verb = "drop-message"      // any message without a Name
 )
 
-// complete returns the words with plain texts in place of what is missing.
+// complete returns the words, with plain texts in place of missing ones.
 func (w Words) complete() Words {
 	if w.Now == nil {
 		w.Now = time.Now

@@ -1,4 +1,4 @@
-// Package failure has the errors that Kagzi makes of what happens to runs: of a kind, permanent, or so that their run
+// Package failure has the errors that Kagzi makes for runs: of a kind, permanent, or so that their run
 // is quarantined.
 package failure
 

@@ -9,13 +9,13 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// An operation says what was tried when err came up, with one prefix for both.
+// An operation is the attempt in which err came up, with one prefix for both.
 type operation struct {
 	op  string
 	err error
 }
 
-// Wrap is err with what was tried.
+// Wrap is err with the operation that failed.
 func Wrap(err error, format string, args ...any) error {
 	return &operation{fmt.Sprintf(format, cleaned(args)...), err}
 }
@@ -40,7 +40,7 @@ type quoted string
 // Format writes q as it is.
 func (q quoted) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, string(q)) }
 
-// Error is in one line, with several mistakes too, and names what was tried once.
+// Error is in one line, with several mistakes too, and names the operation once.
 func (e *operation) Error() string {
 	message := strings.ReplaceAll(trimPrefix(e.err.Error()), "\nkagzi: ", "; ")
 	if strings.HasPrefix(message, e.op+" ") {

@@ -2,6 +2,9 @@ package hints
 
 import (
 	"context"
+	"errors"
+	"math"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -135,23 +138,14 @@ func (h *Hints) Ended(ctx context.Context, ids []uuid.UUID) {
 }
 
 // Fired announces runs that schedules have started, to workers.
-func (h *Hints) Fired(ctx context.Context, runs []store.FiredRun) {
-	_ = h.Due(ctx, nil, dueRuns(runs)...) // fails only in a transaction
-}
-
-func dueRuns(runs []store.FiredRun) []store.DueRun {
-	due := make([]store.DueRun, len(runs))
-	for i, r := range runs {
-		due[i] = store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version}
-	}
-	return due
+func (h *Hints) Fired(ctx context.Context, runs []store.DueRun) {
+	_ = h.Due(ctx, nil, runs...) // fails only in a transaction
 }
 
 // Schedules announces to coordinators that schedules have changed, and to workers the runs that the change started.
-func (h *Hints) Schedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun) error {
-	due := dueRuns(fired)
+func (h *Hints) Schedules(ctx context.Context, tx pgx.Tx, fired []store.DueRun) error {
 	if tx != nil {
-		return h.Due(ctx, tx, append(due, store.DueRun{Queue: coordinators})...)
+		return h.Due(ctx, tx, append(slices.Clip(fired), store.DueRun{Queue: coordinators})...)
 	}
 	h.mu.Lock()
 	for k := range h.coordinators {
@@ -159,8 +153,73 @@ func (h *Hints) Schedules(ctx context.Context, tx pgx.Tx, fired []store.FiredRun
 	}
 	h.mu.Unlock()
 	h.Queue(ctx, coordinators)
-	return h.Due(ctx, nil, due...)
+	return h.Due(ctx, nil, fired...)
 }
 
-// Flush returns once all notifications are sent, including those that are announced while it waits.
-func (h *Hints) Flush() { h.publisher.Wait() }
+// Flush returns once all notifications and replies are sent, including those that are announced while it waits.
+func (h *Hints) Flush() {
+	h.replies.Wait()
+	h.publisher.Wait()
+}
+
+// Replied announces answers that this process has written, to those who wait for them. An answer whose request's ID is
+// not known is read from the table. A run that has asked gets its answer as a message, which is on its way when Replied
+// returns: if it is lost, the run looks for the answer after a while.
+func (h *Hints) Replied(ctx context.Context, answers []store.Answer) {
+	var runs, unknown []uuid.UUID
+	for _, a := range answers {
+		runs = append(runs, a.RunID)
+		if a.ID == "" {
+			unknown = append(unknown, a.RunID)
+		} else {
+			// an answer is the same for every waiter
+			h.results.deliver(ending{of: awaited{run: a.RunID, request: a.ID}, answer: a}, math.MaxUint64)
+		}
+		if a.ID == "" || a.Asked.ReplyTo != "" {
+			h.replies.Add(a)
+		}
+	}
+	h.results.refreshWhileOn(unknown)
+	h.publisher.Run(ctx, h.store.Namespace(), runs...)
+}
+
+// Left sends the runs that have asked, and wait for these open requests, the ends of the asked runs.
+func (h *Hints) Left(open []store.Answer) {
+	for _, a := range open {
+		if a.ID == "" || a.Asked.ReplyTo != "" {
+			h.replies.Add(a)
+		}
+	}
+}
+
+// Valued announces values that this process has written, to those who wait for them.
+func (h *Hints) Valued(ctx context.Context, runs []uuid.UUID) {
+	h.results.refreshWhileOn(runs)
+	h.publisher.Run(ctx, h.store.Namespace(), runs...)
+}
+
+// sendReplies sends answers to the runs that have asked.
+func (h *Hints) sendReplies(answers []store.Answer) {
+	ctx := context.Background()
+	messages, err := h.store.Messages.Replies(ctx, answers)
+	if err != nil {
+		h.log.Warn("kagzi: runs that have asked get their answers later", "error", err)
+	}
+	for _, m := range messages {
+		if err := h.SendReply(ctx, m); err != nil {
+			h.log.Warn("kagzi: a run that has asked gets its answer later", "run_id", m.RunID, "error", err)
+		}
+	}
+}
+
+// SendReply sends a message with an answer, unless its run has one already or is over.
+func (h *Hints) SendReply(ctx context.Context, m store.Message) error {
+	found, err := h.store.Messages.Send(ctx, nil, m)
+	switch {
+	case err == nil:
+		return h.Signalled(ctx, nil, found)
+	case errors.Is(err, store.ErrRunFinished), errors.Is(err, store.ErrRunNotFound):
+		return nil
+	}
+	return err
+}

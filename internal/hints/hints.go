@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/internal/batch"
 	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
@@ -54,6 +55,7 @@ type Hints struct {
 	publisher *notify.Publisher
 	listener  listener
 	results   *results
+	replies   *batch.Batcher[store.Answer] // to runs
 
 	// OnEnd is called for each run that this process has ended, once that is committed. The client sets it before it
 	// calls anything else. Nil: no call. It is not called for an end in a transaction of the application.
@@ -77,6 +79,7 @@ func New(s *store.Store, log *slog.Logger, ready func(context.Context) error) *H
 		workers: map[Worker]struct{}{}, coordinators: map[Coordinator]struct{}{},
 	}
 	h.listener.hints = h
+	h.replies = batch.New(batch.Config[store.Answer]{Flush: h.sendReplies})
 	h.results = &results{hints: h, ready: ready, listening: waitingListener{hints: h}}
 	return h
 }

@@ -2,8 +2,8 @@ package hints
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,40 +16,61 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// results lets any number of callers wait for the ends of runs. Runs that are queried about the same time share a
-// query. Its goroutine runs while there are waiters.
+// results lets any number of callers wait for the ends of runs, for the answers to requests, and for values. Those that
+// are queried about the same time share a query. Its goroutine runs while there are waiters.
 type results struct {
 	hints *Hints
 	ready func(context.Context) error // returns an error if this program does not work with the schema
 
 	mu         sync.Mutex // guards the fields below
-	waiting    map[uuid.UUID]*awaitedRun
-	urgent     []uuid.UUID // of waiting: to query at once, because of a new waiter, or of a hint
-	next       time.Time   // when the first of the others is queried if no hint comes
-	lastNumber uint64      // the number of the last waiter
-	// of capacity one: tells the goroutine that urgent has runs, or that waiting is empty; nil while there is none
+	waiting    map[awaited]*awaiting
+	whileOn    map[uuid.UUID]map[awaited]bool // those of waiting that need no end of the run, by the run
+	urgent     []awaited                      // of waiting: to query at once, because of a new waiter, or of a hint
+	next       time.Time                      // when the first of the others is queried if no hint comes
+	lastNumber uint64                         // the number of the last waiter
+	// of capacity one: tells the goroutine that urgent is not empty, or that waiting is empty; nil while there is none
 	wake chan struct{}
 
 	listening waitingListener
 }
 
-// An awaitedRun is a run with waiters.
-type awaitedRun struct {
+// An awaited is what a waiter waits for: the end of a run, the answer to a request, or another version of a value.
+type awaited struct {
+	run     uuid.UUID
+	request string // the ID of its message; empty: none
+	value   string // its name; empty: none
+	known   int64  // the version of the value that the waiter knows
+}
+
+// isEnd reports whether it is the end of a run.
+func (a awaited) isEnd() bool { return a.request == "" && a.value == "" }
+
+func compareAwaited(a, b awaited) int {
+	return cmp.Or(bytes.Compare(a.run[:], b.run[:]), cmp.Compare(a.request, b.request), cmp.Compare(a.value, b.value),
+		cmp.Compare(a.known, b.known))
+}
+
+// An awaiting has the waiters for an awaited.
+type awaiting struct {
 	waiters []waiter
 	pause   time.Duration // the last pause between two queries for it
 	next    time.Time     // when it is queried next if no hint comes
 }
 
-// A waiter is one call of Result. It does not get a result that was read before it came, because the run may have been
-// resumed since.
+// A waiter is one call of Result, Answer or Value. It does not get a result that was read before it came, because the
+// run may have been resumed since.
 type waiter struct {
 	number uint64 // in the order in which waiters came
 	ch     chan ending
 }
 
+// An ending is what waiters get.
 type ending struct {
-	store.Ended
-	err error
+	of     awaited
+	end    store.Ended  // of the run
+	answer store.Answer // to the request
+	value  store.Value
+	err    error
 }
 
 // The pauses between two queries for a run while no hint comes: they triple, from short ones for short runs to the
@@ -70,7 +91,30 @@ const (
 // such run, the error of ctx if that ends first, and the database's error if it refuses the queries for longer than
 // refusalTolerance.
 func (h *Hints) Result(ctx context.Context, id uuid.UUID) (store.Ended, error) {
-	return h.results.wait(ctx, id)
+	pause := time.Duration(0)
+	if h.Listening() {
+		pause = youth(id, time.Now())
+	}
+	e, err := h.results.wait(ctx, awaited{run: id}, pause)
+	return e.end, err
+}
+
+// Answer waits until the request is open no longer, whichever process executes its run. fresh says that it was just
+// sent. Otherwise Answer returns the errors of Result.
+func (h *Hints) Answer(ctx context.Context, k store.RequestKey, fresh bool) (store.Answer, error) {
+	pause := time.Duration(0)
+	if fresh && h.Listening() {
+		pause = youngest
+	}
+	e, err := h.results.wait(ctx, awaited{run: k.RunID, request: k.ID}, pause)
+	return e.answer, err
+}
+
+// Value waits until the value has another version than is known, or will have none, whichever process executes its run.
+// It returns the errors of Result.
+func (h *Hints) Value(ctx context.Context, k store.ValueKey) (store.Value, error) {
+	e, err := h.results.wait(ctx, awaited{run: k.RunID, value: k.Name, known: k.Known}, 0)
+	return e.value, err
 }
 
 // LastWaiter returns the number of the last waiter for a result so far, for Deliver.
@@ -79,24 +123,22 @@ func (h *Hints) LastWaiter() uint64 { return h.results.last() }
 // Deliver passes the end of a run to those in this process who wait for it, up to the waiter numbered last. Those who
 // came after this end was written may wait for a later one, of a run that was resumed.
 func (h *Hints) Deliver(end store.Ended, last uint64) {
-	h.results.deliver(ending{Ended: end}, last)
+	h.results.deliver(ending{of: awaited{run: end.RunID}, end: end}, last)
+	h.results.refreshWhileOn([]uuid.UUID{end.RunID})
 }
 
-func (r *results) wait(ctx context.Context, id uuid.UUID) (store.Ended, error) {
+// wait waits for an ending, which is queried first after the pause.
+func (r *results) wait(ctx context.Context, of awaited, pause time.Duration) (ending, error) {
 	if err := r.awaitReady(ctx); err != nil {
-		return store.Ended{}, err
+		return ending{}, err
 	}
-	var pause time.Duration
-	if r.hints.Listening() {
-		pause = youth(id, time.Now())
-	}
-	ch := r.join(id, pause)
+	ch := r.join(of, pause)
 	select {
 	case e := <-ch:
-		return e.Ended, e.err
+		return e, e.err
 	case <-ctx.Done():
-		r.leave(id, ch)
-		return store.Ended{}, ctx.Err()
+		r.leave(of, ch)
+		return ending{}, ctx.Err()
 	}
 }
 
@@ -115,19 +157,20 @@ func (r *results) awaitReady(ctx context.Context) error {
 	}
 }
 
-// join adds a waiter for the run, and has the run queried after the pause, or at once if others wait for it: the answer
+// join adds a waiter, and has what it waits for queried after the pause, or at once if others wait for it: the answer
 // of a query that is under way is not for this waiter.
-func (r *results) join(id uuid.UUID, pause time.Duration) <-chan ending {
+func (r *results) join(of awaited, pause time.Duration) <-chan ending {
 	ch := make(chan ending, 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting == nil {
-		r.waiting = map[uuid.UUID]*awaitedRun{}
+		r.waiting, r.whileOn = map[awaited]*awaiting{}, map[uuid.UUID]map[awaited]bool{}
 	}
-	a := r.waiting[id]
+	a := r.waiting[of]
 	if a == nil {
-		a = &awaitedRun{}
-		r.waiting[id] = a
+		a = &awaiting{}
+		r.waiting[of] = a
+		r.addWhileOn(of)
 	} else {
 		pause = 0
 	}
@@ -139,7 +182,7 @@ func (r *results) join(id uuid.UUID, pause time.Duration) <-chan ending {
 		go r.run(r.wake)
 	}
 	if pause == 0 {
-		r.queryNow(id)
+		r.queryNow(of)
 		return ch
 	}
 	a.next = time.Now().Add(pause)
@@ -161,27 +204,47 @@ func youth(id uuid.UUID, now time.Time) time.Duration {
 	return youngest - age
 }
 
-// queryNow makes the goroutine query for the run at once. Its caller holds mu.
-func (r *results) queryNow(id uuid.UUID) {
-	r.urgent = append(r.urgent, id)
+// addWhileOn adds of to whileOn, unless it is an end. Its caller holds mu.
+func (r *results) addWhileOn(of awaited) {
+	if of.isEnd() {
+		return
+	}
+	if r.whileOn[of.run] == nil {
+		r.whileOn[of.run] = map[awaited]bool{}
+	}
+	r.whileOn[of.run][of] = true
+}
+
+// removeWhileOn is the inverse of addWhileOn.
+func (r *results) removeWhileOn(of awaited) {
+	delete(r.whileOn[of.run], of)
+	if len(r.whileOn[of.run]) == 0 {
+		delete(r.whileOn, of.run)
+	}
+}
+
+// queryNow makes the goroutine query for it at once. Its caller holds mu.
+func (r *results) queryNow(of awaited) {
+	r.urgent = append(r.urgent, of)
 	goroutine.Signal(r.wake)
 }
 
-func (r *results) leave(id uuid.UUID, ch <-chan ending) {
+func (r *results) leave(of awaited, ch <-chan ending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a := r.waiting[id]; a != nil {
-		r.keep(id, slices.DeleteFunc(a.waiters, func(w waiter) bool { return w.ch == ch }))
+	if a := r.waiting[of]; a != nil {
+		r.keep(of, slices.DeleteFunc(a.waiters, func(w waiter) bool { return w.ch == ch }))
 	}
 }
 
-// keep replaces the waiters for the run. If no run has a waiter, it tells the goroutine to end. Its caller holds mu.
-func (r *results) keep(id uuid.UUID, waiters []waiter) {
+// keep replaces the waiters. If there are none for anything, it tells the goroutine to end. Its caller holds mu.
+func (r *results) keep(of awaited, waiters []waiter) {
 	if len(waiters) > 0 {
-		r.waiting[id].waiters = waiters
+		r.waiting[of].waiters = waiters
 		return
 	}
-	delete(r.waiting, id)
+	delete(r.waiting, of)
+	r.removeWhileOn(of)
 	if len(r.waiting) == 0 && r.wake != nil {
 		goroutine.Signal(r.wake)
 	}
@@ -194,12 +257,12 @@ func (r *results) last() uint64 {
 	return r.lastNumber
 }
 
-// deliver passes e to those who wait for its run, up to the waiter numbered last: the last one when the query for e
+// deliver passes e to those who wait for it, up to the waiter numbered last: the last one when the query for e
 // began.
 func (r *results) deliver(e ending, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := r.waiting[e.RunID]
+	a := r.waiting[e.of]
 	if a == nil {
 		return
 	}
@@ -211,26 +274,46 @@ func (r *results) deliver(e ending, last uint64) {
 			later = append(later, w)
 		}
 	}
-	r.keep(e.RunID, later)
+	r.keep(e.of, later)
 }
 
-// refresh makes the goroutine query at once for those of ids that have waiters; nil means all runs.
-func (r *results) refresh(ids []uuid.UUID) {
+// refresh makes the goroutine query at once for the ends of the runs, their requests and their values, as far as they
+// have waiters; nil means all runs.
+func (r *results) refresh(runs []uuid.UUID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if ids == nil {
-		ids = slices.Collect(maps.Keys(r.waiting))
-	}
-	for _, id := range ids {
-		if r.waiting[id] != nil {
-			r.queryNow(id)
+	if runs == nil {
+		for of := range r.waiting {
+			r.queryNow(of)
 		}
+	}
+	for _, run := range runs {
+		if of := (awaited{run: run}); r.waiting[of] != nil {
+			r.queryNow(of)
+		}
+		r.queryWhileOnNow(run)
 	}
 }
 
-// due returns the runs to query now: the urgent ones and, when the time has come, all whose pause is almost over. If
-// more is false, there are no waiters, and its caller, which is the goroutine, must end.
-func (r *results) due(now time.Time) (ids []uuid.UUID, more bool) {
+// refreshWhileOn is refresh without the ends of the runs.
+func (r *results) refreshWhileOn(runs []uuid.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, run := range runs {
+		r.queryWhileOnNow(run)
+	}
+}
+
+// queryWhileOnNow is queryNow for the requests and values of the run that have waiters.
+func (r *results) queryWhileOnNow(run uuid.UUID) {
+	for of := range r.whileOn[run] {
+		r.queryNow(of)
+	}
+}
+
+// due returns what to query now: the urgent ones and, when the time has come, all whose pause is almost over. If more
+// is false, there are no waiters, and its caller, which is the goroutine, must end.
+func (r *results) due(now time.Time) (all []awaited, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiting) == 0 {
@@ -238,24 +321,24 @@ func (r *results) due(now time.Time) (ids []uuid.UUID, more bool) {
 		r.listening.end()
 		return nil, false
 	}
-	ids, r.urgent = r.urgent, nil
+	all, r.urgent = r.urgent, nil
 	if !now.Before(r.next) {
 		r.next = now.Add(longestPauseListening)
-		for id, a := range r.waiting {
+		for of, a := range r.waiting {
 			if now.Before(a.next.Add(-a.pause / 4)) {
 				r.next = earlier(r.next, a.next)
 			} else {
-				ids = append(ids, id)
+				all = append(all, of)
 			}
 		}
 	}
-	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return slices.Compact(ids), true
+	slices.SortFunc(all, compareAwaited)
+	return slices.Compact(all), true
 }
 
-// queried decides when those of ids that have not ended are queried again, after a query that took so long, and returns
-// when the next run is.
-func (r *results) queried(ids []uuid.UUID, took time.Duration) time.Time {
+// queried decides when those of all that have not ended are queried again, after a query that took so long, and returns
+// when the next one is.
+func (r *results) queried(all []awaited, took time.Duration) time.Time {
 	first, longest := firstPause, longestPause
 	if r.hints.Listening() {
 		first, longest = firstPauseListening, longestPauseListening
@@ -263,8 +346,8 @@ func (r *results) queried(ids []uuid.UUID, took time.Duration) time.Time {
 	longest = max(longest, 10*took) // slow queries are sent less often
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for now := time.Now(); len(ids) > 0; ids = ids[1:] {
-		if a := r.waiting[ids[0]]; a != nil {
+	for now := time.Now(); len(all) > 0; all = all[1:] {
+		if a := r.waiting[all[0]]; a != nil {
 			a.pause = min(max(3*a.pause, first, took), longest)
 			a.next = now.Add(a.pause)
 			r.next = earlier(r.next, a.next)
@@ -280,20 +363,20 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// run queries for the ends of runs until there are no waiters.
+// run queries for what is awaited until there are no waiters.
 func (r *results) run(wake <-chan struct{}) {
 	q := newQuery(r)
 	defer q.batcher.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		ids, more := r.due(time.Now())
+		all, more := r.due(time.Now())
 		if !more {
 			return
 		}
-		q.fetchAll(ids)
+		q.fetchAll(all)
 		r.listening.waited()
-		timer.Reset(time.Until(r.queried(ids, q.took)))
+		timer.Reset(time.Until(r.queried(all, q.took)))
 		select {
 		case <-wake:
 		case <-timer.C:

@@ -14,9 +14,9 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &results{hints: &Hints{}, wake: make(chan struct{}, 1)}
-		old, young := uuid.New(), uuid.New()
+		old, young := awaited{run: uuid.New()}, awaited{run: uuid.New()}
 		var next time.Time
-		query := func(what string, want ...uuid.UUID) {
+		query := func(what string, want ...awaited) {
 			t.Helper()
 			ids, _ := r.due(time.Now())
 			if len(ids) != len(want) || len(ids) == 1 && ids[0] != want[0] {
@@ -39,7 +39,7 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 			time.Sleep(time.Until(next))
 			query("its pause is over", young)
 		}
-		r.refresh([]uuid.UUID{old, uuid.New()})
+		r.refresh([]uuid.UUID{old.run, uuid.New()})
 		query("a hint", old)
 		r.refresh(nil)
 		query("a hint for any run", old, young)
@@ -47,6 +47,13 @@ func TestRunsAreQueriedByTheirOwnPauses(t *testing.T) {
 		query("both pauses are over", old, young)
 		time.Sleep(time.Until(next) - time.Millisecond)
 		query("nothing")
+		request := awaited{run: old.run, request: "request"}
+		r.join(request, time.Hour)
+		query("still nothing")
+		r.refresh([]uuid.UUID{old.run})
+		query("a hint for the run of a request", old, request)
+		r.refreshWhileOn([]uuid.UUID{old.run})
+		query("the run has answered", request)
 	})
 }
 
@@ -63,7 +70,7 @@ func TestAYoungRunIsQueriedLater(t *testing.T) {
 		}
 		run := madeAt(time.Now())
 		time.Sleep(2 * time.Millisecond)
-		r.join(run, youth(run, time.Now()))
+		r.join(awaited{run: run}, youth(run, time.Now()))
 		if queried() {
 			t.Error("it was queried at once")
 		}
@@ -76,8 +83,8 @@ func TestAYoungRunIsQueriedLater(t *testing.T) {
 		}
 
 		run = madeAt(time.Now())
-		r.join(run, youth(run, time.Now()))
-		r.join(run, youth(run, time.Now()))
+		r.join(awaited{run: run}, youth(run, time.Now()))
+		r.join(awaited{run: run}, youth(run, time.Now()))
 		if !queried() {
 			t.Error("it was not queried when somebody else came")
 		}

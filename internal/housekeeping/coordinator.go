@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,12 +30,7 @@ type Config struct {
 	Grace      time.Duration // a worker is dead after this time without its connection
 	NoGrace    bool          // ignore connections; zero: check them
 
-	Retention   store.Retention
-	KeepForever bool          // delete no run, and no entry of the audit log; zero: delete runs as Retention says
-	KeepAudit   time.Duration // how old the entries of the audit log become, unless KeepForever is set
-	KeepEvents  time.Duration // how old the events of topics become at least
-
-	KeepPendingEvents time.Duration // the same for events that a consumer has not consumed
+	Keep Keep
 
 	// Intercept wraps the ticks of a schedule with code of the application, which gives next the headers of the runs.
 	// nil: nothing wraps them.
@@ -52,6 +46,16 @@ type Config struct {
 	Hosted bool
 }
 
+// Keep says for how long things are kept.
+type Keep struct {
+	Runs    store.Retention
+	Forever bool          // delete no run, and no entry of the audit log; zero: delete runs as Runs says
+	Audit   time.Duration // how old the entries of the audit log become, unless Forever is set
+	Events  time.Duration // how old the events of topics become at least
+
+	PendingEvents time.Duration // the same for events that a consumer has not consumed
+}
+
 // A Coordinator does the housekeeping of one namespace. It is made by New.
 type Coordinator struct {
 	cfg       Config
@@ -63,12 +67,10 @@ type Coordinator struct {
 	queued    queuedRuns
 
 	leadership *leadership
-	// the last check of the connections told the others that this coordinator works; that loop sets it
-	leading atomic.Bool
+	retention
 	// Each of these belongs to one loop and needs no lock. Run resets them.
 	heartbeats  failureDetector
 	connections failureDetector
-	scan        scan
 	nextSearch  time.Time       // when the leader looks for busy queues again
 	keys        store.KeyCursor // how far idle keys were looked for. Only KeepKeys uses it.
 	overdue     *store.Overdue  // how far the deadlines were read; nil: start with the first
@@ -95,6 +97,7 @@ func New(cfg Config) *Coordinator {
 		},
 	}
 	k.leadership = newLeadership(&k.cfg)
+	k.retention = retention{cfg: &k.cfg, leadership: k.leadership}
 	return k
 }
 

@@ -18,7 +18,7 @@ func TestFinishDeletions(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Pool(t)
 	logged := &testlog.Buffer{}
-	k := newCoordinator(t, pool, func(cfg *Config) { cfg.KeepForever, cfg.Log = true, logged.Logger() })
+	k := newCoordinator(t, pool, func(cfg *Config) { cfg.Keep.Forever, cfg.Log = true, logged.Logger() })
 	addOld(t, pool, "long", "FAILED", 0, 2)
 	addOld(t, pool, "other", "FAILED", 1000, 1)
 	addSteps(t, pool, "long", deleteRows)

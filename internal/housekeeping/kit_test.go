@@ -27,7 +27,7 @@ func newCoordinator(t testing.TB, pool *pgxpool.Pool, change ...func(*Config)) *
 	cfg := Config{
 		Store: store.New(pool, "default"), Log: testlog.New(t),
 		Interval: 5 * time.Second, Batch: 100, MaxRuns: 1000, StaleAfter: 30 * time.Second, Grace: 3 * time.Second,
-		Retention: store.Retention{Completed: week, Failed: month},
+		Keep: Keep{Runs: store.Retention{Completed: week, Failed: month}},
 	}
 	for _, f := range change {
 		f(&cfg)

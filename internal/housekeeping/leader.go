@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,14 +22,14 @@ const (
 	leaderSilence = 1500 * time.Millisecond
 	leaderSpread  = 500 * time.Millisecond
 
-	// longestLead bounds the sending of one notification. It says what was so when it was sent, and after leaderSilence
-	// the others work anyway.
+	// longestLead bounds the sending of one notification. It shows the state at that time, and after
+	// leaderSilence the others work anyway.
 	longestLead = leaderSilence
 
 	// passSlack is how late a pass of the leader's loops may be before the others begin to work.
 	passSlack = 2 * time.Second
 
-	// busyWithin is how soon a run is due in a queue that the leader calls busy. See worker.Session.hearLead.
+	// busyWithin is how soon a run is due in a queue that the leader calls busy. See hearLead in internal/worker.
 	busyWithin = 10 * time.Second
 
 	// searchEvery is how often the leader looks for busy queues. A worker polls if it has not heard of its queue for
@@ -50,6 +51,8 @@ const (
 type leadership struct {
 	cfg     *Config
 	changed chan struct{} // of capacity one: until has changed
+	// the last check of the connections told the others that this coordinator works; that loop sets it
+	leading atomic.Bool
 
 	mu     sync.Mutex // guards the fields below
 	id     uuid.UUID  // of this Run of the coordinator

@@ -188,7 +188,7 @@ func TestLeaderDeletes(t *testing.T) {
 	pool, k := retaining(t)
 	leader := newLeadership(&Config{
 		Interval: k.cfg.Interval, StaleAfter: k.cfg.StaleAfter, Grace: k.cfg.Grace,
-		Retention: k.cfg.Retention,
+		Keep: k.cfg.Keep,
 	})
 	leader.id = uuid.Nil // the oldest
 	heard := func(change func(*leadership)) {
@@ -201,8 +201,8 @@ func TestLeaderDeletes(t *testing.T) {
 		scanOnce(t, k)
 	}
 	for name, change := range map[string]func(*leadership){
-		"it has other rules":   func(l *leadership) { l.cfg.Retention.Completed = time.Hour },
-		"it keeps everything":  func(l *leadership) { l.cfg.KeepForever = true },
+		"it has other rules":   func(l *leadership) { l.cfg.Keep.Runs.Completed = time.Hour },
+		"it keeps everything":  func(l *leadership) { l.cfg.Keep.Forever = true },
 		"its deletion is late": func(l *leadership) { l.failed(deleteOld) },
 	} {
 		addOld(t, pool, "old", "COMPLETED", 40, 1)
@@ -231,7 +231,7 @@ func TestLeaderScansAlone(t *testing.T) {
 	if got := k.scanners(); got != 50 {
 		t.Errorf("%d scan while nobody leads", got)
 	}
-	k.leading.Store(true)
+	k.leadership.leading.Store(true)
 	if got := k.scanners(); got != 1 {
 		t.Errorf("%d scan for the leader", got)
 	}

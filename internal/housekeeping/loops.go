@@ -15,7 +15,7 @@ import (
 func (k *Coordinator) Run(ctx context.Context) error {
 	k.heartbeats, k.connections, k.scan, k.overdue = failureDetector{}, failureDetector{}, scan{}, nil
 	k.leadership.begin()
-	k.leading.Store(false)
+	k.leadership.leading.Store(false)
 	release := k.cfg.Hints.Listen()
 	defer release()
 	defer k.cfg.Hints.OnSchedules(k.WakeSchedules)()
@@ -118,7 +118,7 @@ func (k *Coordinator) repeat(ctx context.Context, stop context.CancelCauseFunc, 
 
 // resign tells the others that this coordinator stops, so that one of them works at once.
 func (k *Coordinator) resign(ctx context.Context) {
-	if !k.leading.Load() {
+	if !k.leadership.leading.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

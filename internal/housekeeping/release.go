@@ -81,7 +81,7 @@ func (k *Coordinator) CheckConnections(ctx context.Context) (time.Duration, erro
 	}
 	d.checked = now
 	if now.Before(d.holdOff) {
-		k.leading.Store(false) // the others may know more
+		k.leadership.leading.Store(false) // the others may know more
 		return k.connectionsPause(fleet.Watched), nil
 	}
 	dead, next := d.dead(fleet.Disconnected, now, k.cfg.Grace)
@@ -106,7 +106,7 @@ func (k *Coordinator) connectionsGap() time.Duration {
 // worker comes back in time.
 func (k *Coordinator) connectionsPause(workers int) time.Duration {
 	pause := min(checkConnectionsEvery, k.cfg.Grace)
-	if k.leading.Load() {
+	if k.leadership.leading.Load() {
 		return pause
 	}
 	if k.cfg.Hosted {
@@ -140,7 +140,7 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 	leading := needsLeader(fleet) && k.cfg.Hints.Listening() &&
 		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, releaseRuns)
-	k.leading.Store(leading)
+	k.leadership.leading.Store(leading)
 	if !leading {
 		return nil
 	}

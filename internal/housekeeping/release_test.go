@@ -232,7 +232,7 @@ func TestReleaseLogsTheRunItCannotRelease(t *testing.T) {
 	id := dbtest.QueryOne[uuid.UUID](t, pool, `SELECT worker_id FROM kagzi.workers`)
 	var runs []store.NewRun
 	for range 2 {
-		runs = append(runs, store.NewRun{RunID: NewRunID(), Queue: "default", Type: "w", Priority: 2})
+		runs = append(runs, store.NewRun{RunID: NewRunID(), Spec: store.Spec{Queue: "default", Type: "w", Priority: 2}})
 	}
 	if _, err := k.cfg.Store.Starts.Start(t.Context(), nil, runs); err != nil {
 		t.Fatal(err)

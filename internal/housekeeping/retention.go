@@ -33,60 +33,67 @@ const (
 	maxSmaller = 16 // the most powers of two by which transactions shrink
 )
 
+// A retention deletes old rows. It belongs to one loop of a Coordinator.
+type retention struct {
+	cfg        *Config
+	leadership *leadership
+	scan       scan
+}
+
 // DeleteOld deletes a batch of the runs past their retention, or searches for some. It returns no pause while it finds
 // more. It does not search while the leader deletes by the same rules.
-func (k *Coordinator) DeleteOld(ctx context.Context) (time.Duration, error) {
-	s := &k.scan
+func (r *retention) DeleteOld(ctx context.Context) (time.Duration, error) {
+	s := &r.scan
 	switch {
 	case len(s.old) > 0:
-		return k.deleteFound(ctx)
-	case k.leadership.leavesDeletion():
+		return r.deleteFound(ctx)
+	case r.leadership.leavesDeletion():
 		s.ranges = nil
 		return scanRest/2 + rand.N(scanRest), nil
 	case len(s.ranges) > 0:
-		return k.findOld(ctx)
-	case k.cfg.KeepForever:
-		return k.scanRest(), k.deleteRegistered(ctx)
+		return r.findOld(ctx)
+	case r.cfg.Keep.Forever:
+		return r.scanRest(), r.deleteRegistered(ctx)
 	}
-	s.logDeleted(k.cfg.Log)
-	if err := k.deleteRegistered(ctx); err != nil {
+	s.logDeleted(r.cfg.Log)
+	if err := r.deleteRegistered(ctx); err != nil {
 		return 0, err
 	}
-	return 0, k.beginScan(ctx)
+	return 0, r.beginScan(ctx)
 }
 
 // retentionID identifies the rules of the retention.
 func (c *Config) retentionID() string {
-	if c.KeepForever {
+	if c.Keep.Forever {
 		return "forever"
 	}
-	rules, _ := json.Marshal(c.Retention) // with the workflows in order; durations always encode
+	rules, _ := json.Marshal(c.Keep.Runs) // with the workflows in order; durations always encode
 	sum := sha256.Sum256(rules)
 	return hex.EncodeToString(sum[:8])
 }
 
 // deleteRegistered deletes the rows of workers that ended more than a week ago, of windows that closed some time ago,
 // and of changes that were made long ago.
-func (k *Coordinator) deleteRegistered(ctx context.Context) error {
+func (r *retention) deleteRegistered(ctx context.Context) error {
 	return errors.Join(
-		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.Workers.Prune(ctx, keepWorkers, deleteRuns) }),
-		deleteAll(ctx, func() (int64, error) { return k.cfg.Store.Starts.PruneWindows(ctx, keepWindows, deleteRuns) }),
-		k.deleteRecords(ctx),
+		deleteAll(ctx, func() (int64, error) { return r.cfg.Store.Workers.Prune(ctx, keepWorkers, deleteRuns) }),
+		deleteAll(ctx, func() (int64, error) { return r.cfg.Store.Starts.PruneWindows(ctx, keepWindows, deleteRuns) }),
+		r.deleteRecords(ctx),
 	)
 }
 
 // deleteRecords deletes the events that say who deleted a run, once they are as old as failed runs get, and old entries
 // of the audit log.
-func (k *Coordinator) deleteRecords(ctx context.Context) error {
-	if k.cfg.KeepForever {
+func (r *retention) deleteRecords(ctx context.Context) error {
+	if r.cfg.Keep.Forever {
 		return nil
 	}
 	return errors.Join(
 		deleteAll(ctx, func() (int64, error) {
-			return k.cfg.Store.Deletions.PruneEvents(ctx, k.cfg.Retention.Failed, deleteRuns)
+			return r.cfg.Store.Deletions.PruneEvents(ctx, r.cfg.Keep.Runs.Failed, deleteRuns)
 		}),
 		deleteAll(ctx,
-			func() (int64, error) { return k.cfg.Store.Deletions.PruneAudit(ctx, k.cfg.KeepAudit, deleteRuns) }),
+			func() (int64, error) { return r.cfg.Store.Deletions.PruneAudit(ctx, r.cfg.Keep.Audit, deleteRuns) }),
 	)
 }
 
@@ -102,9 +109,9 @@ func deleteAll(ctx context.Context, del func() (int64, error)) error {
 }
 
 // beginScan begins a scan over all runs.
-func (k *Coordinator) beginScan(ctx context.Context) error {
-	s := &k.scan
-	share, bounds, err := k.cfg.Store.Deletions.KeyStatistics(ctx)
+func (r *retention) beginScan(ctx context.Context) error {
+	s := &r.scan
+	share, bounds, err := r.cfg.Store.Deletions.KeyStatistics(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,8 +119,8 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 	if len(s.cuts) == 0 {
 		s.cuts = bounds
 	}
-	s.ranges, s.workers, err = k.cfg.Store.Deletions.RetentionRanges(ctx, k.cfg.Retention.Shortest())
-	if !k.cfg.Hosted { // it knows of no other coordinator
+	s.ranges, s.workers, err = r.cfg.Store.Deletions.RetentionRanges(ctx, r.cfg.Keep.Runs.Shortest())
+	if !r.cfg.Hosted { // it knows of no other coordinator
 		s.workers = 1
 	}
 	return err
@@ -121,23 +128,23 @@ func (k *Coordinator) beginScan(ctx context.Context) error {
 
 // findOld makes the next query of the scan. If it finds nothing, the pause is a multiple of the query's duration, so
 // that a million sleeping runs, which every scan reads again, do not load the database.
-func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
-	s := &k.scan
+func (r *retention) findOld(ctx context.Context) (time.Duration, error) {
+	s := &r.scan
 	began, part := time.Now(), s.next()
-	old, left, err := k.cfg.Store.Deletions.Expired(ctx, k.cfg.Retention, part, readRuns, cmp.Or(s.longest, maxQuery))
+	old, left, err := r.cfg.Store.Deletions.Expired(ctx, r.cfg.Keep.Runs, part, readRuns, cmp.Or(s.longest, maxQuery))
 	switch {
 	case pg.Locked(err): // by a migration
-		return k.cfg.Interval, nil
-	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && k.canRead(ctx):
+		return r.cfg.Interval, nil
+	case errors.Is(err, store.ErrTooLong), store.MayBeRowError(err) && r.canRead(ctx):
 		// a row of this part cannot be read
 		if !s.cut(part) { // it cannot be divided: skip it, the next scan tries again
 			s.passed(part.End)
 			if store.MayBeRowError(err) {
-				s.logSkipped(k.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after",
+				s.logSkipped(r.cfg.Log, "kagzi: a run cannot be read to see whether it is past its retention", "after",
 					part.After, "up_to", part.End, "error", err)
 			}
 		}
-		return k.foundNothing(began), nil
+		return r.foundNothing(began), nil
 	case err != nil:
 		return 0, err
 	}
@@ -153,36 +160,36 @@ func (k *Coordinator) findOld(ctx context.Context) (time.Duration, error) {
 	case len(old) > 0:
 		return 0, nil
 	case len(s.ranges) == 0:
-		return k.scanRest(), nil
+		return r.scanRest(), nil
 	default:
-		return k.foundNothing(began), nil
+		return r.foundNothing(began), nil
 	}
 }
 
 // canRead reports whether a query that reads no rows succeeds.
-func (k *Coordinator) canRead(ctx context.Context) bool {
-	_, _, err := k.cfg.Store.Deletions.Expired(ctx, k.cfg.Retention, store.Range{}, 1, cmp.Or(k.scan.longest, maxQuery))
+func (r *retention) canRead(ctx context.Context) bool {
+	_, _, err := r.cfg.Store.Deletions.Expired(ctx, r.cfg.Keep.Runs, store.Range{}, 1, cmp.Or(r.scan.longest, maxQuery))
 	return err == nil
 }
 
 // foundNothing returns the pause after a query that began at began and found nothing.
-func (k *Coordinator) foundNothing(began time.Time) time.Duration {
-	return time.Since(began) * time.Duration(scanShare*k.scanners()*max(1, k.scan.shared))
+func (r *retention) foundNothing(began time.Time) time.Duration {
+	return time.Since(began) * time.Duration(scanShare*r.scanners()*max(1, r.scan.shared))
 }
 
 // scanners returns how many coordinators probably scan: all of the fleet, unless this one leads.
-func (k *Coordinator) scanners() int {
-	if k.leading.Load() {
+func (r *retention) scanners() int {
+	if r.leadership.leading.Load() {
 		return 1
 	}
-	return max(1, k.scan.workers)
+	return max(1, r.scan.workers)
 }
 
 // deleteFound deletes the first of the runs that were found.
-func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
-	s, began := &k.scan, time.Now()
+func (r *retention) deleteFound(ctx context.Context) (time.Duration, error) {
+	s, began := &r.scan, time.Now()
 	n := min(len(s.old), max(1, deleteRuns>>s.smaller))
-	pruned, late, err := k.delete(ctx, s.old[:n], max(1, deleteRows>>s.smaller))
+	pruned, late, err := r.delete(ctx, s.old[:n], max(1, deleteRows>>s.smaller))
 	switch {
 	case late: // the payloads are large: delete fewer at once
 		s.smaller = min(s.smaller+2, maxSmaller)
@@ -193,19 +200,19 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 	case pg.Locked(err), pruned.Elsewhere:
 		// a migration has the table, or another coordinator deletes: leave it to that one
 		s.ranges, s.old = nil, nil
-		return k.scanRest(), nil
+		return r.scanRest(), nil
 	case err != nil:
 		return 0, err
 	}
 	s.deleted += pruned.Deleted
-	s.logDeleted(k.cfg.Log)
+	s.logDeleted(r.cfg.Log)
 	again := append(pruned.Long, pruned.Left...)
 	s.old = append(again, s.old[n:]...)
 	switch {
 	case len(s.old) == 0 && len(s.ranges) == 0:
-		return k.scanRest(), nil
+		return r.scanRest(), nil
 	case pruned.Deleted == 0 && len(again) == 0: // children whose parents still exist, or locked runs
-		return k.foundNothing(began), nil
+		return r.foundNothing(began), nil
 	default:
 		return 0, nil
 	}
@@ -214,17 +221,17 @@ func (k *Coordinator) deleteFound(ctx context.Context) (time.Duration, error) {
 // delete deletes runs with at most rows rows in a transaction. Of a run that has more rows it deletes the steps first,
 // and returns the run in all.Long. It skips a run that cannot be deleted; the next scan tries again. late says that a
 // transaction took too long.
-func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
+func (r *retention) delete(ctx context.Context, ids []uuid.UUID, rows int) (all store.Pruned, late bool, err error) {
 	skip := func(id uuid.UUID, err error) {
-		if pg.Classify(err) == pg.ClassLate && k.scan.smaller < maxSmaller {
+		if pg.Classify(err) == pg.ClassLate && r.scan.smaller < maxSmaller {
 			all.Left = append(all.Left, id)
 			return
 		}
-		k.scan.logSkipped(k.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id,
+		r.scan.logSkipped(r.cfg.Log, "kagzi: a run past its retention cannot be deleted; others are", "run", id,
 			"error", err)
 	}
 	err = store.Isolate(ids, func(ids []uuid.UUID) error {
-		pruned, err := k.cfg.Store.Deletions.Prune(ctx, k.cfg.Retention, ids, rows)
+		pruned, err := r.cfg.Store.Deletions.Prune(ctx, r.cfg.Keep.Runs, ids, rows)
 		late = late || pg.Classify(err) == pg.ClassLate
 		if err == nil {
 			all.Elsewhere = all.Elsewhere || pruned.Elsewhere
@@ -236,7 +243,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 	all.Long = slices.DeleteFunc(all.Long, func(id uuid.UUID) bool {
 		var failure error
 		for more := 1; more > 0 && err == nil && failure == nil && ctx.Err() == nil; {
-			more, failure = k.cfg.Store.Deletions.PruneSteps(ctx, id, rows)
+			more, failure = r.cfg.Store.Deletions.PruneSteps(ctx, id, rows)
 		}
 		late = late || pg.Classify(failure) == pg.ClassLate
 		switch {
@@ -256,7 +263,7 @@ func (k *Coordinator) delete(ctx context.Context, ids []uuid.UUID, rows int) (al
 
 // scanRest returns the pause between two scans of this coordinator. The coordinators of a fleet do not all scan at
 // once, and together scan no more often than one would alone.
-func (k *Coordinator) scanRest() time.Duration {
-	rest := scanRest * time.Duration(k.scanners())
+func (r *retention) scanRest() time.Duration {
+	rest := scanRest * time.Duration(r.scanners())
 	return rest/2 + rand.N(rest)
 }

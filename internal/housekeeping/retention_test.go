@@ -102,7 +102,7 @@ func TestRetention(t *testing.T) {
 
 	t.Run("Configured", func(t *testing.T) {
 		pool, k := retaining(t, func(cfg *Config) {
-			cfg.Retention = store.Retention{
+			cfg.Keep.Runs = store.Retention{
 				Completed: 48 * time.Hour, Failed: 72 * time.Hour,
 				Workflows: map[string]time.Duration{"brief": time.Hour},
 			}
@@ -117,7 +117,7 @@ func TestRetention(t *testing.T) {
 	})
 
 	t.Run("KeepForever", func(t *testing.T) {
-		pool, k := retaining(t, func(cfg *Config) { cfg.KeepForever = true })
+		pool, k := retaining(t, func(cfg *Config) { cfg.Keep.Forever = true })
 		addOld(t, pool, "a", "COMPLETED", 1000, 1)
 		if pause, err := k.DeleteOld(t.Context()); err != nil || pause < time.Second || left(t, pool) != "a 1" {
 			t.Errorf("pause %v, error %v, left %s", pause, err, left(t, pool))
@@ -447,7 +447,7 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 	if n, err := st.Deletions.PruneSteps(ctx, long[0], 50); err != nil || n != 50 {
 		t.Fatal(n, err)
 	}
-	scanOnce(t, newCoordinator(t, pool, func(cfg *Config) { cfg.Retention.Failed = 3 * month }))
+	scanOnce(t, newCoordinator(t, pool, func(cfg *Config) { cfg.Keep.Runs.Failed = 3 * month }))
 	wantLeft(t, pool, "kept 1")
 	if n := dbtest.QueryOne[int](t, pool, `SELECT count(*) FROM kagzi.step_runs`); n != 0 {
 		t.Errorf("%d steps left", n)
@@ -458,7 +458,7 @@ func TestHalfDeletedRunIsDeletedUnderALongerRetention(t *testing.T) {
 func TestClosedWindowsAreDeleted(t *testing.T) {
 	for _, forever := range []bool{false, true} {
 		t.Run(fmt.Sprint(forever), func(t *testing.T) {
-			pool, k := retaining(t, func(c *Config) { c.KeepForever = forever })
+			pool, k := retaining(t, func(c *Config) { c.Keep.Forever = forever })
 			dbtest.Exec(t, pool, `
 				INSERT INTO kagzi.start_windows (window_id, namespace_id, policy, workflow_type, start_key, closes_at)
 				SELECT gen_random_uuid(), 'default', 'batch', 'type', g::text, now() - interval '11 minutes'
@@ -481,7 +481,7 @@ func TestClosedWindowsAreDeleted(t *testing.T) {
 func TestRecordsOfDeletions(t *testing.T) {
 	for keeps, want := range map[bool]int{false: 1, true: 2} {
 		t.Run(fmt.Sprint("KeepForever=", keeps), func(t *testing.T) {
-			pool, k := retaining(t, func(c *Config) { c.KeepForever, c.KeepAudit = keeps, 20*24*time.Hour })
+			pool, k := retaining(t, func(c *Config) { c.Keep.Forever, c.Keep.Audit = keeps, 20*24*time.Hour })
 			for _, days := range []int{19, 21} {
 				dbtest.Exec(t, pool, `INSERT INTO kagzi.audit_log (entry_id, namespace_id, action, kind, name,
 					occurred_at)

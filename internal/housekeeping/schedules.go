@@ -307,7 +307,7 @@ func problemOf(err error) string { return text.Sanitize(text.OfError(err), text.
 // Schedule returns the part of a template that decides when it fires.
 func Schedule(t *store.Template) *timetable.Schedule {
 	return &timetable.Schedule{
-		ID: t.ID, Cron: t.Cron, TimeZone: t.TimeZone, CatchUp: t.CatchUp, Overlap: t.Overlap, Spec: t.Spec,
+		ID: t.ID, Cron: t.Cron, TimeZone: t.TimeZone, CatchUp: t.CatchUp, Overlap: t.Overlap, Spec: t.Timing,
 		Paused: t.Paused, Cursor: t.Cursor, Next: t.Next, Active: t.Active, Queued: t.Queued, Cancelled: t.Cancelled,
 	}
 }

@@ -20,7 +20,7 @@ func TestDecisionIsBoundedInBytes(t *testing.T) {
 	now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
 	for size, want := range map[int]int{0: 10, 1 << 20: 10, 16 << 20: 4, 33 << 20: 1, 100 << 20: 1} {
 		tm := &store.Template{
-			Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"), Size: size,
+			Cron: "@hourly", CatchUp: 100, Timing: []byte("{}"), Size: size,
 			Cursor: now.Add(-10 * time.Hour),
 		}
 		if n := len(k.decideAlone(tm, now).Runs); n != want {
@@ -37,7 +37,7 @@ func TestBatch(t *testing.T) {
 	now := time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
 	missed := func(name string, hours int, change func(*store.Template)) *store.Template {
 		tm := &store.Template{
-			ID: uuid.New(), Name: name, Cron: "@hourly", CatchUp: 100, Spec: []byte("{}"),
+			ID: uuid.New(), Name: name, Cron: "@hourly", CatchUp: 100, Timing: []byte("{}"),
 			Cursor: now.Add(time.Duration(-hours) * time.Hour), Next: now,
 		}
 		change(tm)
@@ -75,8 +75,9 @@ func saveSchedule(t *testing.T, k *Coordinator) (id uuid.UUID) {
 	_, err := k.cfg.Store.Schedules.Edit(t.Context(), nil, id,
 		func(now time.Time, _ *store.Template) (*store.Edit, error) {
 			return &store.Edit{Save: &store.Template{
-				ID: id, Name: "s", Queue: "default", Type: "w", Priority: 2, Cron: "@hourly", CatchUp: 100,
-				Overlap: timetable.OverlapQueueOne, Spec: []byte("{}"),
+				ID: id, Name: "s", Spec: store.Spec{Queue: "default", Type: "w", Priority: 2},
+				Cron: "@hourly", CatchUp: 100,
+				Overlap: timetable.OverlapQueueOne, Timing: []byte("{}"),
 				Cursor: now.Add(-3 * time.Hour), Next: now,
 			}}, nil
 		})
@@ -126,7 +127,7 @@ func TestQueuedRunDoesNotWaitForTheInterval(t *testing.T) {
 			t.Errorf("%d runs of ticks with %s, want 1", n, condition)
 		}
 	}
-	wantTicks(`waiting_on = 'previous run'`)
+	wantTicks(`waiting_on = '[{"kind": "previous run"}]'`)
 	wantAwake := func(want bool, when string, ids ...uuid.UUID) {
 		t.Helper()
 		k.Refresh(ids)

@@ -13,11 +13,11 @@ const eventsRest = time.Minute
 
 // RotateEvents removes the oldest events of topics once they are too old, and opens another partition for new ones.
 func (k *Coordinator) RotateEvents(ctx context.Context) (time.Duration, error) {
-	err := k.cfg.Store.Topics.RotateEvents(ctx, k.cfg.KeepEvents, k.cfg.KeepPendingEvents)
+	err := k.cfg.Store.Topics.RotateEvents(ctx, k.cfg.Keep.Events, k.cfg.Keep.PendingEvents)
 	if pg.Locked(err) { // an application publishes in a transaction of its own: the rotation has time
 		err = nil
 	}
-	return min(eventsRest, k.cfg.KeepEvents/60), err
+	return min(eventsRest, k.cfg.Keep.Events/60), err
 }
 
 // consumersRest is the pause between two searches for consumers that were told of no event.

@@ -132,7 +132,8 @@ func (k *Kit) WaitStatus(ref kagzi.Ref, status kagzi.Status, on ...string) kagzi
 		if info.Status.Ended() && info.Status != status {
 			k.T.Fatalf("run is %s: %s; want %s", info.Status, info.Error, status)
 		}
-		return info.Status == status && (len(on) == 0 || strings.Contains("; "+info.WaitingOn+"; ", "; "+on[0]+"; "))
+		return info.Status == status && (len(on) == 0 || strings.Contains("; "+info.WaitingOn.String()+"; ",
+			"; "+on[0]+"; "))
 	})
 	return info
 }
@@ -371,7 +372,7 @@ func (k *Kit) Cancel(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 // Resume resumes a run.
 func (k *Kit) Resume(ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	k.T.Helper()
-	if err := admin.New(k.Client).Resume(k.Ctx, ref, opts...); err != nil {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, ref, opts...); err != nil {
 		k.T.Fatal(err)
 	}
 }

@@ -115,7 +115,8 @@ func LoseRun(t *testing.T, pool *pgxpool.Pool, id kagzi.RunID, n int) {
 // Suspect makes the run wait for its next try, in ten minutes, after n workers that executed it have died.
 func Suspect(k *Kit, id kagzi.RunID, n int) {
 	k.T.Helper()
-	k.Exec(`UPDATE kagzi.workflow_runs SET recoveries = $2, recoveries_since = now(), waiting_on = 'recovery',
+	k.Exec(`UPDATE kagzi.workflow_runs SET recoveries = $2, recoveries_since = now(),
+		waiting_on = '[{"kind": "recovery"}]',
 		available_at = now() + interval '10 minutes' WHERE run_id = $1`, string(id), n)
 }
 

@@ -49,7 +49,7 @@ func (k *Kit) Pass(co *kagzi.Coordinator) {
 // Info returns a schedule as it is now.
 func (k *Kit) Info(name string) admin.ScheduleInfo {
 	k.T.Helper()
-	info, err := admin.New(k.Client).GetSchedule(k.Ctx, name)
+	info, err := admin.New(k.Client).Schedules.Get(k.Ctx, name)
 	if err != nil {
 		k.T.Fatal(err)
 	}

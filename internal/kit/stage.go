@@ -61,7 +61,7 @@ func (s *Stage) Teardown() {
 // UntilOnline returns when n workers are online.
 func UntilOnline(ctx context.Context, client *kagzi.Client, n int) {
 	for ctx.Err() == nil {
-		_, total, err := admin.New(client).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
+		_, total, err := admin.New(client).Workers.List(ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
 		if err == nil && total == n {
 			return
 		}
@@ -71,16 +71,16 @@ func UntilOnline(ctx context.Context, client *kagzi.Client, n int) {
 // UntilWaitingOn returns when the run waits for on.
 func UntilWaitingOn(ctx context.Context, client *kagzi.Client, run kagzi.Ref, on string) {
 	for ctx.Err() == nil {
-		if info, err := client.Get(ctx, run); err == nil && info.WaitingOn == on {
+		if info, err := client.Get(ctx, run); err == nil && info.WaitingOn.String() == on {
 			return
 		}
 	}
 }
 
-// UntilAsleep returns when the run has left memory.
+// UntilAsleep returns when the run has left memory. It may have slept unseen: then it has ended.
 func UntilAsleep(ctx context.Context, run *kagzi.Run[string]) {
 	for ctx.Err() == nil {
-		if info, err := run.Info(ctx); err == nil && info.Status == kagzi.StatusSleeping {
+		if info, err := run.Info(ctx); err == nil && (info.Status == kagzi.StatusSleeping || info.Status.Ended()) {
 			return
 		}
 	}

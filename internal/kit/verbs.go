@@ -1,17 +1,40 @@
 package kit
 
 import (
+	"iter"
 	"reflect"
 	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/topic"
 )
+
+// Methods returns every method that a program can call with a client: "Get" of c itself, "Publish" of its topic.Client,
+// "Health" of its admin.Client, and "Runs.Resume" of a noun of that.
+func Methods(c *kagzi.Client) iter.Seq2[string, reflect.Value] {
+	prefixes := []string{"", "", ""}
+	of := []reflect.Value{reflect.ValueOf(c), reflect.ValueOf(topic.New(c)), reflect.ValueOf(admin.New(c))}
+	for field, noun := range of[2].Elem().Fields() {
+		if field.IsExported() {
+			prefixes, of = append(prefixes, field.Name+"."), append(of, noun)
+		}
+	}
+	return func(yield func(string, reflect.Value) bool) {
+		for i, v := range of {
+			for m, call := range v.Methods() {
+				if !yield(prefixes[i]+m.Name, call) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // WantEvents compares a run's events, without their times.
 func (k *Kit) WantEvents(ref kagzi.Ref, want ...admin.LogEntry) {
 	k.T.Helper()
-	got, err := admin.New(k.Client).RunLog(k.Ctx, ref)
+	got, err := admin.New(k.Client).Runs.Log(k.Ctx, ref)
 	if err != nil {
 		k.T.Fatal(err)
 	}

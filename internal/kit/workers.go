@@ -18,7 +18,7 @@ func RunWorker(t *testing.T, w *kagzi.Worker) <-chan error {
 // Only returns the worker that f selects, and fails the test if f selects none or several.
 func Only(t *testing.T, c *kagzi.Client, f admin.WorkerFilter) admin.WorkerInfo {
 	t.Helper()
-	page, total, err := admin.New(c).Workers(t.Context(), f)
+	page, total, err := admin.New(c).Workers.List(t.Context(), f)
 	if err != nil || total != 1 || len(page) != 1 {
 		t.Fatalf("workers %+v, %d in all, %v; want one", page, total, err)
 	}

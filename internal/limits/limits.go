@@ -71,10 +71,10 @@ type task struct {
 	ask    *Permit
 	leave  *store.Place
 	yield  *store.Place
-	paused time.Duration // with leave: its error asks for this pause
+	paused time.Duration // with leave or yield: its error asks for this pause
 }
 
-// A State says what became of a permit.
+// A State is the state of a permit.
 type State int
 
 const (
@@ -99,6 +99,7 @@ type Permit struct {
 	missing bool          // with Refused: there is no such limit
 	failed  error         // with Refused: the server refuses the step's place
 	late    time.Duration // with Granted: how late the step may begin; zero: at any time
+	pauses  bool          // with Granted: an error of the step may pause the limit
 }
 
 // NewPermit returns a permit that was not asked for yet. tell is called when an answer has come.
@@ -109,6 +110,9 @@ func (p *Permit) At() time.Time { return p.at }
 
 // IsLate reports whether a granted permit has a token that is too old by now.
 func (p *Permit) IsLate(now time.Time) bool { return p.late > 0 && now.Sub(p.at) > p.late }
+
+// Pauses reports, of a granted permit, whether an error of its step may pause the limit.
+func (p *Permit) Pauses() bool { return p.pauses }
 
 // Refusal returns why a permit was refused: there is no such limit, or the server refuses the step's place with that
 // error. If neither is so, the lease is lost.
@@ -135,10 +139,10 @@ func (l *Line) Leave(p *Permit, paused time.Duration) {
 	}
 }
 
-// Yield gives up the permit. The step keeps its place in the line.
-func (l *Line) Yield(p *Permit) {
-	if state, kept := l.drop(p, true); kept && state == Granted {
-		l.add(task{yield: &p.place})
+// Yield gives up the permit. The step keeps its place in the line. paused is the pause that its error asks for.
+func (l *Line) Yield(p *Permit, paused time.Duration) {
+	if state, kept := l.drop(p, true); kept && state == Granted || paused > 0 {
+		l.add(task{yield: &p.place, paused: paused})
 	}
 }
 
@@ -178,7 +182,7 @@ func (l *Line) Look(p *Permit) (state State, at time.Time) {
 
 // serve sends the tasks, in one transaction as a rule, and passes on the answers. While the database is away it repeats
 // that, as store.ServeLimit allows. A task that the server refuses holds up no other. When the session ends, serve
-// tries once: others take back what is left.
+// tries once: others take back the rest.
 func (l *Line) serve(tasks []task) {
 	if slices.ContainsFunc(tasks, func(t task) bool { return t.ask == nil }) { // a slot may be free
 		tasks = slices.Concat(l.first(), tasks)
@@ -215,10 +219,11 @@ func (l *Line) serveSome(tasks []task) error {
 		case t.ask != nil:
 			asks, req.Asks = append(asks, t.ask), append(req.Asks, t.ask.place)
 		case t.leave != nil:
-			req.Leaves, req.Pause = append(req.Leaves, *t.leave), max(req.Pause, t.paused)
+			req.Leaves = append(req.Leaves, *t.leave)
 		case t.yield != nil:
 			req.Yields = append(req.Yields, *t.yield)
 		}
+		req.Pause = max(req.Pause, t.paused)
 	}
 	out, err := l.worker.Store.Limits.Serve(context.Background(), l.name, req)
 	if err != nil {
@@ -280,43 +285,49 @@ func (l *Line) first() (first []task) {
 	return first
 }
 
-// answer passes the i-th answer on to its permit. A permit whose branch has given it up meanwhile gives back what it
-// got.
+// answer passes the i-th answer on to its permit.
 func (l *Line) answer(p *Permit, out store.LimitResult, i int) {
 	a := store.LimitAnswer{Lost: true}
 	if !out.Missing {
 		a = out.Answers[i]
 	}
 	l.mu.Lock()
+	asking := p.state == Asking
 	p.at, p.kept, p.missing, p.late = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing, out.Late
-	tells := p.state == Asking || !a.At.IsZero()
-	var back task
+	p.pauses = out.RetryAfter
+	back := p.answered(a)
+	if p.state != Waiting || !a.At.IsZero() {
+		l.forgetLocked(p)
+	} else if !slices.Contains(l.waiting, p) {
+		l.waiting = append(l.waiting, p)
+	}
+	changed := p.state != gone && (asking || p.state != Waiting || !a.At.IsZero())
+	l.mu.Unlock()
+	if back != (task{}) {
+		l.add(back)
+	}
+	if changed {
+		p.tell()
+	}
+}
+
+// answered moves the permit to its next state. If its branch has given it up meanwhile, answered returns what the
+// permit gives back. The caller holds the lock of the line.
+func (p *Permit) answered(a store.LimitAnswer) (back task) {
 	switch {
 	case p.state == gone && p.kept && !p.yields:
 		back.leave = &p.place
 	case p.state == gone && p.kept && a.Granted:
 		back.yield = &p.place
 	case p.state == gone:
-		tells = false
 	case a.Lost:
-		p.state, tells = Refused, true
+		p.state = Refused
 	case a.Granted:
-		p.state, tells = Granted, true
+		p.state = Granted
 	default:
 		p.state = Waiting
 	}
-	if p.state != Waiting || !a.At.IsZero() {
-		l.forgetLocked(p)
-	} else if !slices.Contains(l.waiting, p) {
-		l.waiting = append(l.waiting, p)
-	}
-	l.mu.Unlock()
-	if back != (task{}) {
-		l.add(back)
-	}
-	if tells {
-		p.tell()
-	}
+	return back
 }
 
 // served notes how many slots the limit has, and serves it again after a pause if some runs could not be called. The

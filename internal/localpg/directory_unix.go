@@ -66,7 +66,24 @@ func diskDirs() []string { return []string{os.TempDir(), "/tmp", "/var/tmp"} }
 
 // newDirectory makes a directory for a server that runs as owner: in the directory in, or if that is empty, anywhere;
 // then on a disk if durable.
-func newDirectory(owner *syscall.Credential, durable bool, in string) (_ *directory, err error) {
+func newDirectory(owner *syscall.Credential, durable bool, in string) (*directory, error) {
+	base, err := baseFor(owner, durable, in)
+	if err != nil {
+		return nil, err
+	}
+	path, err := os.MkdirTemp(base, directoryPrefix)
+	if err != nil {
+		return nil, err
+	}
+	d := &directory{path: path, owner: owner}
+	if err := d.fill(); err != nil {
+		return nil, errors.Join(err, d.remove())
+	}
+	return d, nil
+}
+
+// baseFor returns the directory in which newDirectory makes one.
+func baseFor(owner *syscall.Credential, durable bool, in string) (string, error) {
 	bases := diskDirs()
 	if !durable && memoryFree(memoryDir) >= memoryNeeded {
 		bases = append([]string{memoryDir}, bases...)
@@ -74,53 +91,43 @@ func newDirectory(owner *syscall.Credential, durable bool, in string) (_ *direct
 	if in != "" {
 		bases = []string{in}
 	}
-	var base string
 	for _, b := range bases {
 		longest := filepath.Join(b, directoryPrefix+"1234567890", "socket", ".s.PGSQL.65535.lock")
 		if len(longest) <= maxSocketPath && (owner == nil || searchable(b)) && !missing(b) {
-			base = b
-			break
+			return b, nil
 		}
 	}
-	if base == "" {
-		return nil, fmt.Errorf("no temporary directory has a short path that the server's user can reach; tried %s",
-			strings.Join(bases, ", "))
-	}
-	path, err := os.MkdirTemp(base, directoryPrefix)
-	if err != nil {
-		return nil, err
-	}
-	d := &directory{path: path, owner: owner}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.remove())
-		}
-	}()
+	return "", fmt.Errorf("no temporary directory has a short path that the server's user can reach; tried %s",
+		strings.Join(bases, ", "))
+}
+
+// fill makes the lock, the log and the folders of a directory that is empty.
+func (d *directory) fill() (err error) {
 	// The file gets its name after it is locked: a sweep must not find it unlocked.
-	if d.lock, err = lockFile(path+"/lock.new", os.O_CREATE|os.O_EXCL); err != nil {
-		return nil, err
+	if d.lock, err = lockFile(d.path+"/lock.new", os.O_CREATE|os.O_EXCL); err != nil {
+		return err
 	}
-	if err := os.Rename(path+"/lock.new", path+"/lock"); err != nil {
-		return nil, err
+	if err := os.Rename(d.path+"/lock.new", d.path+"/lock"); err != nil {
+		return err
 	}
 	if d.log, err = os.OpenFile(d.logFile(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-		return nil, err
+		return err
 	}
-	if owner != nil {
-		if err := os.Chmod(path, 0o711); err != nil {
-			return nil, err
+	if d.owner != nil {
+		if err := os.Chmod(d.path, 0o711); err != nil {
+			return err
 		}
 	}
 	// initdb makes the data directory, and may do so only in a directory of its own.
 	for _, sub := range []string{"socket", "pg"} {
-		if err := os.Mkdir(filepath.Join(path, sub), 0o700); err != nil {
-			return nil, err
+		if err := os.Mkdir(filepath.Join(d.path, sub), 0o700); err != nil {
+			return err
 		}
-		if err := d.give(filepath.Join(path, sub)); err != nil {
-			return nil, err
+		if err := d.give(filepath.Join(d.path, sub)); err != nil {
+			return err
 		}
 	}
-	return d, nil
+	return nil
 }
 
 // another makes a directory beside d for another server.

@@ -3,7 +3,9 @@ package payloads
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"reflect"
 
 	"github.com/kagzi/kagzi/internal/plainjson"
 )
@@ -21,7 +23,7 @@ type Sealer interface {
 	HashKey() []byte
 }
 
-// ErrTooLarge says that what is to be stored is larger than the client's MaxPayload.
+// ErrTooLarge says that a value to be stored is larger than the client's MaxPayload.
 var ErrTooLarge = errors.New("kagzi: payload too large")
 
 // A Coder encodes values, seals the bytes, and does the reverse.
@@ -34,10 +36,40 @@ type Coder struct {
 // JSON is the default Codec.
 type JSON struct{}
 
-// Encode returns v as JSON.
+// Encode returns v as JSON. It refuses a struct that would arrive empty, whatever it holds.
 func (JSON) Encode(v any) ([]byte, error) {
 	data, err := plainjson.Marshal(v)
+	if string(data) == "{}" && hidesAll(v) {
+		return nil, errors.New("no field of it is encoded, so its content would be lost: export them, or give it a " +
+			"MarshalJSON")
+	}
 	return data, plainjson.WithoutValues(err)
+}
+
+// hidesAll reports whether v, which is encoded as an empty object, is a struct that has fields, and none that is ever
+// encoded.
+func hidesAll(v any) bool {
+	if _, ok := v.(json.Marshaler); ok {
+		return false
+	}
+	t := reflect.TypeOf(v)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	hidden := false
+	for _, f := range reflect.VisibleFields(t) {
+		switch {
+		case f.Name == "_", f.Anonymous: // the fields of an embedded struct follow
+		case f.IsExported() && f.Tag.Get("json") != "-":
+			return false
+		default:
+			hidden = true
+		}
+	}
+	return hidden
 }
 
 // Decode decodes JSON into v.

@@ -92,17 +92,22 @@ func (e *SealError) Unwrap() error { return e.err }
 // Unstorable returns the failure of a step or run whose result cannot be stored. Only an error of a Sealer may be
 // transient.
 func Unstorable(err error) error {
-	if _, ok := errors.AsType[*SealError](err); ok {
+	if IsSealing(err) {
 		return err
 	}
 	return failure.Permanent(kind.Validation, err)
 }
 
+// IsSealing reports whether err is an error of a Sealer.
+func IsSealing(err error) bool {
+	_, ok := errors.AsType[*SealError](err)
+	return ok
+}
+
 // IsRefused reports whether a value could not be stored for a reason that is no mistake of the code that gave it: the
 // same call may succeed in a program with another limit, or later.
 func IsRefused(err error) bool {
-	_, sealing := errors.AsType[*SealError](err)
-	return sealing || errors.Is(err, ErrTooLarge)
+	return IsSealing(err) || errors.Is(err, ErrTooLarge)
 }
 
 func (c *Coder) fits(what Subject, data []byte) error {

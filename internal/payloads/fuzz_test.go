@@ -86,7 +86,7 @@ func scalar[T any](t *testing.T, v T) {
 	}
 }
 
-// stable decodes what was encoded, and fails the test unless that encodes to the same bytes.
+// stable decodes an encoded value, and fails the test unless that encodes to the same bytes.
 func stable(t *testing.T, encoded []byte, into any) {
 	t.Helper()
 	if err := (JSON{}).Decode(encoded, into); err != nil {

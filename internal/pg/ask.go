@@ -50,7 +50,7 @@ func Changed(ctx context.Context, db DB, sql string, args ...any) (did bool, err
 	return did, err
 }
 
-// planForArguments undoes what applySettings sets in a caller's transaction for other statements. restoreSettings
+// planForArguments undoes the settings of applySettings for other statements of a caller's transaction. restoreSettings
 // follows.
 const planForArguments = `
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true),

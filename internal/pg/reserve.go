@@ -7,7 +7,7 @@ import (
 )
 
 // reserve makes room for the statements of b in conn's buffer of outgoing messages. pgx gives the buffer up after every
-// large flush, and lets it grow by a quarter at a time: that would allocate five times what is sent.
+// large flush, and lets it grow by a quarter at a time: that would allocate five times the bytes sent.
 func reserve(conn *pgx.Conn, b *pgx.Batch) {
 	if conn.IsClosed() { // pgx may still be sending its farewell, from a goroutine of its own
 		return

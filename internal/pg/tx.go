@@ -40,19 +40,18 @@ var (
 // can be repeated later.
 const BriefLockWait = 100 * time.Millisecond
 
-// Every transaction of ours begins with beginTx and prologue. They override the defaults of the role, the database and
-// the pool, which are meant for other programs. A statement that reads after locking must see the commits of others,
-// which stricter isolation levels do not show. The timeouts let the server end a transaction without a caller: a
-// process that is frozen between two statements keeps its locks for five seconds.
-//
-// While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole index,
-// and keeps that plan after the table has grown, until it is analyzed. So prologue makes large reads of an index
-// expensive. If a table was vacuumed while it was almost empty, the planner knows that any plan will do, so prologue
-// lets the server keep none until the table has grown. Before the first vacuum the planner assumes ten pages, which is
-// enough for the right plan. Costs that high would trigger jit, so prologue switches it off. A generic plan cannot name
-// a shard, so statements on distributed tables get custom plans.
+// Every transaction of ours begins with beginTx and Prologue. They override the defaults of the role, the database and
+// the pool, which are meant for other programs.
 const (
-	beginTx  = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	// A statement that reads after locking must see the commits of others, which stricter isolation levels do not show.
+	beginTx = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+	// The timeouts let the server end a transaction without a caller: a process that is frozen between two statements
+	// keeps its locks for five seconds.
+	//
+	// While a table is small, or has no statistics, the planner chooses a plan that reads the whole table or a whole
+	// index, and keeps that plan after the table has grown, until it is analyzed. So Prologue makes large reads of an
+	// index expensive, and chooses the planMode. Costs that high would trigger jit, so Prologue switches it off.
 	Prologue = `
 SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
 	set_config('idle_in_transaction_session_timeout', '5s', true),
@@ -125,6 +124,9 @@ func HasCitus(ctx context.Context, conn *pgx.Conn) (yes bool, err error) {
 const formats = `set_config('DateStyle', 'ISO', true), set_config('bytea_output', 'hex', true),
 	set_config('array_nulls', 'on', true), set_config('client_encoding', 'UTF8', true)`
 
+// planMode lets the server keep no plan until the table has grown: if it was vacuumed while it was almost empty, the
+// planner knows that any plan will do. Before the first vacuum the planner assumes ten pages, which is enough for the
+// right plan. A generic plan cannot name a shard, so statements on distributed tables get custom plans, too.
 const planMode = `CASE
 			WHEN pg_relation_size('kagzi.workflow_runs'::regclass) < 65536
 				AND (SELECT c.reltuples >= 0 FROM pg_class c WHERE c.oid = 'kagzi.workflow_runs'::regclass)
@@ -425,8 +427,7 @@ func AcquireWithin(ctx context.Context, pool *pgxpool.Pool, wait time.Duration) 
 	if err != nil && waiting.Err() != nil {
 		stat := pool.Stat()
 		err = &NoConnection{
-			InUse: stat.AcquiredConns(), Opening: stat.ConstructingConns(),
-			Most: stat.MaxConns(), Err: err,
+			Open: stat.TotalConns() - stat.ConstructingConns(), Most: stat.MaxConns(), Err: err,
 		}
 	}
 	return conn, err
@@ -434,13 +435,13 @@ func AcquireWithin(ctx context.Context, pool *pgxpool.Pool, wait time.Duration) 
 
 // A NoConnection reports that the pool returned no connection in time. Nothing was sent.
 type NoConnection struct {
-	InUse, Opening, Most int32 // of the pool's connections when the wait ended; Most is its MaxConns
-	Err                  error
+	Open, Most int32 // connections of the pool when the wait ended; Most is its MaxConns
+	Err        error
 }
 
 // busy reports whether all connections were in use, even if one was released since. If not, the server did not answer
 // attempts to open one.
-func (e *NoConnection) busy() bool { return e.InUse >= e.Most || e.Opening == 0 }
+func (e *NoConnection) busy() bool { return e.Open >= e.Most }
 
 func (e *NoConnection) Error() string {
 	if !e.busy() {

@@ -112,6 +112,7 @@ listen_port = %d
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
+server_login_retry = 1
 default_pool_size = 6
 max_client_conn = 200
 ignore_startup_parameters = extra_float_digits

@@ -38,6 +38,9 @@ const (
 	ofPromptness      // the request is late
 )
 
+// loses reports whether there is a drop, of this kind.
+func (d *Drop) loses(what loss) bool { return d != nil && d.what == what }
+
 // Done returns a channel that is closed once the loss has happened and the connection is closed.
 func (d *Drop) Done() <-chan struct{} { return d.done }
 

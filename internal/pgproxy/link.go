@@ -76,7 +76,7 @@ func (l *link) serve() {
 		defer l.cut()
 		_ = l.passAnswers() // its error is that the connection has ended
 	})
-	_ = l.passRequests(requests)
+	l.passRequests(requests)
 	l.cut()
 	answering.Wait()
 }
@@ -172,80 +172,103 @@ func (l *link) inspect(m message, p *pipeline) {
 	}
 }
 
-// passRequests forwards the client's messages. It holds a pipeline back until it is complete, so that the server
-// receives all of it or nothing.
-func (l *link) passRequests(client *bufio.Reader) error {
-	var (
-		held       []byte                // of the pipeline that is being received
-		executed   []string              // its statements
-		statements = map[string]string{} // prepared ones, by name
-	)
+// requests are the messages of a client that the proxy holds back, because their pipeline is not complete.
+type requests struct {
+	held       []byte
+	executed   []string          // the statements of the pipeline
+	statements map[string]string // prepared ones, by name
+}
+
+// add holds a message back. It reports whether the server may wait for those that are held back, and whether a pipeline
+// ends here.
+func (r *requests) add(m message) (due, ends bool) {
+	r.held = append(r.held, m.raw...)
+	switch m.kind {
+	case 'P': // Parse
+		name, rest := cutString(m.body())
+		r.statements[name], _ = cutString(rest)
+	case 'B': // Bind
+		_, rest := cutString(m.body()) // the portal
+		name, _ := cutString(rest)
+		r.executed = append(r.executed, r.statements[name])
+	case 'C', 'D', 'E': // Close, Describe, Execute
+	case 'Q': // Query
+		sql, _ := cutString(m.body())
+		r.executed = append(r.executed, sql)
+		return true, true
+	case 'S', 'F': // Sync, FunctionCall
+		return true, true
+	default: // Flush, Terminate, copied data, passwords: no pipeline ends here
+		return true, false
+	}
+	return false, false
+}
+
+// passRequests forwards the client's messages until the link ends. It holds a pipeline back until it is complete, so
+// that the server receives all of it or nothing.
+func (l *link) passRequests(client *bufio.Reader) {
+	r := requests{statements: map[string]string{}}
 	for {
 		m, err := readMessage(client)
 		if err != nil {
-			return errors.Join(err, l.thawed()) // a frozen proxy does not forward the end of a connection either
+			_ = l.thawed() // a frozen proxy does not forward the end of a connection either
+			return
 		}
-		held = append(held, m.raw...)
+		due, ends := r.add(m)
+		if !due {
+			continue
+		}
 		var dropped *Drop
-		ends := true // the server may wait for the messages that are held back
-		switch m.kind {
-		case 'P': // Parse
-			name, rest := cutString(m.body())
-			statements[name], _ = cutString(rest)
-			continue
-		case 'B': // Bind
-			_, rest := cutString(m.body()) // the portal
-			name, _ := cutString(rest)
-			executed = append(executed, statements[name])
-			continue
-		case 'C', 'D', 'E': // Close, Describe, Execute
-			continue
-		case 'Q': // Query
-			sql, _ := cutString(m.body())
-			executed = append(executed, sql)
-		case 'S', 'F': // Sync, FunctionCall
-		default: // Flush, Terminate, copied data, passwords: no pipeline ends here
-			ends = false
-		}
 		if ends {
-			l.note(executed)
-			next := &pipeline{drop: l.proxy.take(l.number, executed)}
-			executed = nil
-			if dropped = next.drop; dropped != nil && dropped.what == ofRequest {
-				l.cut()
-				l.proxy.happened(dropped)
-				return nil
+			l.note(r.executed)
+			dropped, r.executed = l.proxy.take(l.number, r.executed), nil
+			if dropped.loses(ofRequest) {
+				l.lose(dropped)
+				return
 			}
-			l.expect(next) // before the server can answer
+			l.expect(&pipeline{drop: dropped}) // before the server can answer
 		}
-		if err := l.thawed(); err != nil {
-			return err
+		if !l.send(r.held, dropped) {
+			return
 		}
-		late := dropped != nil && dropped.what == ofPromptness
-		if late {
-			l.hold(dropped)
-			if dropped.discarded.Load() {
-				l.cut()
-				l.proxy.happened(dropped)
-				return nil
-			}
-		}
-		if _, err := (paced{l, l.server}).Write(held); err != nil {
-			return err
-		}
-		if dropped != nil && dropped.what == ofConnection {
-			l.cut()
-			l.proxy.happened(dropped)
-			return nil
-		}
-		if late { // the end of the client's connection must not end that to the server before the request is executed
-			select {
-			case <-dropped.done:
-			case <-l.ended:
-			}
-		}
-		held = held[:0]
+		r.held = r.held[:0]
 	}
+}
+
+// send sends messages to the server. They end with the pipeline that is dropped, if there is one. send reports whether
+// the link goes on.
+func (l *link) send(held []byte, dropped *Drop) bool {
+	if l.thawed() != nil {
+		return false
+	}
+	late := dropped.loses(ofPromptness)
+	if late {
+		l.hold(dropped)
+		if dropped.discarded.Load() {
+			l.lose(dropped)
+			return false
+		}
+	}
+	if _, err := (paced{l, l.server}).Write(held); err != nil {
+		return false
+	}
+	if dropped.loses(ofConnection) {
+		l.lose(dropped)
+		return false
+	}
+	if late { // the end of the client's connection must not end that to the server before the request is executed
+		select {
+		case <-dropped.done:
+		case <-l.ended:
+		}
+	}
+	return true
+}
+
+// lose cuts the link because of a drop, which has happened then.
+func (l *link) lose(dropped *Drop) {
+	l.cut()
+	l.proxy.happened(dropped)
 }
 
 // passAnswers forwards the server's messages, except the answers that a Drop loses.
@@ -275,8 +298,7 @@ func (l *link) passAnswers() error {
 			l.answered()
 			if lost {
 				err := client.Flush() // earlier answers are not lost
-				l.cut()
-				l.proxy.happened(p.drop)
+				l.lose(p.drop)
 				return err
 			}
 		}
@@ -288,7 +310,7 @@ func (l *link) passAnswers() error {
 	}
 }
 
-// A message is a message of the protocol: its kind, the length of what follows, the body.
+// A message is a message of the protocol: its kind, the length of the rest, the body.
 type message struct {
 	kind byte
 	raw  []byte // all of it

@@ -54,7 +54,7 @@ func (p *Proxy) Impose(t Trouble) *Imposed {
 	return i
 }
 
-// Lift ends the Trouble. What was kept back is forwarded.
+// Lift ends the Trouble. Data kept back is forwarded.
 func (i *Imposed) Lift() {
 	i.once.Do(func() {
 		i.proxy.mu.Lock()

@@ -43,43 +43,47 @@ func Unmarshal(data []byte, v any) error {
 func unmarshalPlain(data []byte, v any) bool {
 	switch v := v.(type) {
 	case *bool:
-		yes, no := string(data) == "true", string(data) == "false"
-		if v != nil && (yes || no) {
-			*v = yes
-			return true
-		}
+		yes := string(data) == "true"
+		return put(v, yes, yes || string(data) == "false")
 	case *int:
-		if n, ok := parseInt(data); ok && v != nil && int64(int(n)) == n {
-			*v = int(n)
-			return true
-		}
+		n, ok := parseInt(data)
+		return put(v, int(n), ok && int64(int(n)) == n)
 	case *int64:
-		if n, ok := parseInt(data); ok && v != nil {
-			*v = n
-			return true
-		}
+		n, ok := parseInt(data)
+		return put(v, n, ok)
 	case *string:
-		if n := len(data); v != nil && n >= 2 && data[0] == '"' && data[n-1] == '"' && isPlain(data[1:n-1], "\"\\") {
-			*v = string(data[1 : n-1])
-			return true
-		}
+		s, ok := parseString(data)
+		return put(v, s, ok)
 	case *any:
-		if v != nil && string(data) == "null" {
-			*v = nil
-			return true
-		}
+		return put(v, nil, string(data) == "null")
 	case *struct{}:
 		return v != nil && string(data) == "{}"
 	case *map[string]string:
 		if v == nil || *v != nil { // encoding/json adds to a map that is there
-			break
+			return false
 		}
-		if m := parseStrings(data); m != nil {
-			*v = m
-			return true
-		}
+		m := parseStrings(data)
+		return put(v, m, m != nil)
 	}
 	return false
+}
+
+// put stores the value if it is ok and v is not nil. It reports whether it has.
+func put[T any](v *T, value T, ok bool) bool {
+	if v == nil || !ok {
+		return false
+	}
+	*v = value
+	return true
+}
+
+// parseString parses a plain string.
+func parseString(data []byte) (s string, ok bool) {
+	n := len(data)
+	if n < 2 || data[0] != '"' || data[n-1] != '"' || !isPlain(data[1:n-1], "\"\\") {
+		return "", false
+	}
+	return string(data[1 : n-1]), true
 }
 
 // parseStrings parses an object of plain strings, as encoding/json and Postgres write it. It returns nil for any other
@@ -104,8 +108,8 @@ func parseStrings(data []byte) map[string]string {
 	return m
 }
 
-// cutString cuts a plain string from the front of data, and what follows it: the separator, with or without a space, or
-// the end.
+// cutString cuts a plain string from the front of data, and the bytes after it: the separator, with or without a space,
+// or the end.
 func cutString(data []byte, separator byte) (s string, rest []byte, ok bool) {
 	if len(data) == 0 || data[0] != '"' {
 		return "", nil, false

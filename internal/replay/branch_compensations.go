@@ -21,16 +21,15 @@ func (b *Branch) Compensate(name string, register func() (*Registration, error))
 	if b.ctx.Err() != nil { // the branch's next step returns the cause
 		return
 	}
-	id := store.CompensationID(b.prefix + name)
 	what, err := register()
 	if err = cmp.Or(err, checkPath(b.prefix+name)); err != nil {
 		b.e.fail(failure.BadRequest(failure.Wrap(err, "compensation %q", name)))
 		runtime.Goexit()
 	}
-	c := &compensation{id, what.Call, what.Hash}
-	switch r := b.registrations(id); {
+	c := what.of(b.prefix + name)
+	switch r := b.registrations(c.id); {
 	case r.attempt == 0 && b.leavesToSource(r, c, b.prefix+name):
-	case !r.passes(c.hash):
+	case !r.passes(c):
 		b.register(r, c)
 	}
 	b.e.exitIfStopped()
@@ -52,7 +51,7 @@ func (b *Branch) begins() error {
 // beginsBranch is registerLeftovers for a branch or group, if the fork is about to execute all of it.
 func (b *Branch) beginsBranch(id string) error {
 	about := func(l leftover) bool { return l.pending || l.c.id == store.CompensationID(id) }
-	if !slices.ContainsFunc(b.leftovers, about) || b.e.hasCopied(id) || !b.e.beginsNew() {
+	if !slices.ContainsFunc(b.leftovers, about) || b.hasCopied(id) || !b.e.beginsNew() {
 		return nil
 	}
 	if err := b.begins(); err != nil {
@@ -63,17 +62,17 @@ func (b *Branch) beginsBranch(id string) error {
 
 // registerLeftovers registers the leftovers that the fork needs before it executes id: all that are pending, and the
 // one named like id. See store/doc_verbs.go.
-func (b *Branch) registerLeftovers(id string) error {
-	for i := 0; i < len(b.leftovers); {
-		l := b.leftovers[i]
+func (u *undoing) registerLeftovers(id string) error {
+	for i := 0; i < len(u.leftovers); {
+		l := u.leftovers[i]
 		if !l.pending && l.c.id != store.CompensationID(id) {
 			i++
 			continue
 		}
-		r := b.registrations(l.c.id)
+		r := u.registrations(l.c.id)
 		r.left = r.left[:max(0, len(r.left)-HashSize)] // its hash is the last one
-		b.register(r, l.c)
-		if err := b.mayBegin(); err != nil {
+		u.register(r, l.c)
+		if err := u.by.mayBegin(); err != nil {
 			return err
 		}
 	}
@@ -81,17 +80,17 @@ func (b *Branch) registerLeftovers(id string) error {
 }
 
 // registrations returns the registrations under id.
-func (b *Branch) registrations(id string) *registrations {
-	r := b.registered[id]
+func (u *undoing) registrations(id string) *registrations {
+	r := u.registered[id]
 	if r == nil {
 		r = &registrations{}
-		if row := b.e.recordOf(id); row != nil {
+		if row := u.by.recordOf(id); row != nil {
 			r.attempt, r.hashes = row.Attempt, row.Output
 		}
-		if b.registered == nil {
-			b.registered = map[string]*registrations{}
+		if u.registered == nil {
+			u.registered = map[string]*registrations{}
 		}
-		b.registered[id] = r
+		u.registered[id] = r
 	}
 	return r
 }
@@ -99,56 +98,54 @@ func (b *Branch) registrations(id string) *registrations {
 // leavesToSource reports whether c, which this run has not registered, stays with the run that this one was forked
 // from. It does if its step was copied, that is id, or if the function has yet to reach a copied operation of the
 // branch; then it is a pending leftover.
-func (b *Branch) leavesToSource(r *registrations, c *compensation, id string) bool {
+func (u *undoing) leavesToSource(r *registrations, c *compensation, id string) bool {
 	switch {
-	case !b.e.isCopy():
+	case !u.by.isCopy():
 		return false
-	case b.e.hasCopied(id):
-	case b.recorded(id) || b.reachedCopied >= b.e.copiedUnder(b.prefix):
+	case u.by.hasCopied(id):
+	case u.by.hasRecorded(id) || u.by.reachedCopied >= u.by.copiedUnder(u.by.prefix):
 		return false
 	default:
-		b.dropLeftover(c.id)
-		b.leftovers = append(b.leftovers, leftover{c, true})
+		u.dropLeftover(c.id)
+		u.leftovers = append(u.leftovers, leftover{c, true})
 	}
 	r.left = append(r.left, c.hash...)
 	return true
 }
 
 // dropLeftover removes the leftover under id: another registration takes its place.
-func (b *Branch) dropLeftover(id string) {
-	b.leftovers = slices.DeleteFunc(b.leftovers, func(l leftover) bool { return l.c.id == id })
+func (u *undoing) dropLeftover(id string) {
+	u.leftovers = slices.DeleteFunc(u.leftovers, func(l leftover) bool { return l.c.id == id })
 }
 
 // nextRegistration prepares the next record under id: it registers c, or announces, if c is nil, that a step may
 // register one.
-func (b *Branch) nextRegistration(r *registrations, id string, c *compensation) *store.Record {
-	attempt := r.attempt
-	if len(r.hashes) > 0 || attempt == 0 { // otherwise the record replaces the announcement
+func (r *recorder) nextRegistration(known *registrations, id string, c *compensation) *store.Record {
+	attempt := known.attempt
+	if len(known.hashes) > 0 || attempt == 0 { // otherwise the record replaces the announcement
 		attempt++
 	}
-	rec := b.e.newRecord(id, store.KindCompensation, store.Running, attempt, attempt)
-	rec.Output = slices.Concat(r.hashes, r.left) // a replay passes the leftovers, too
+	rec := r.newRecord(id, store.KindCompensation, store.Running, attempt, attempt)
+	rec.Output = slices.Concat(known.hashes, known.left) // a replay passes the leftovers, too
 	if c != nil {
 		rec.Output, rec.Compensation = append(rec.Output, c.hash...), c.call
 	}
-	b.e.Lock()
-	b.e.registerLocked()
-	b.e.Unlock()
+	r.ending.register()
 	return rec
 }
 
 // register records c and waits until that is written: from then on, a cancel of the run finds it.
-func (b *Branch) register(r *registrations, c *compensation) {
-	b.lastLookup = historyLookup{id: c.id, kind: store.KindCompensation}
-	if b.mayBegin() != nil { // the branch's next step returns the error
+func (u *undoing) register(r *registrations, c *compensation) {
+	u.by.lastLookup = historyLookup{id: c.id, kind: store.KindCompensation}
+	if u.by.mayBegin() != nil { // the branch's next step returns the error
 		return
 	}
-	b.dropLeftover(c.id)
-	rec := b.nextRegistration(r, c.id, c)
-	b.record(rec)
+	u.dropLeftover(c.id)
+	rec := u.by.nextRegistration(r, c.id, c)
+	u.by.record(rec)
 	// the branch has lost a race, and is about to be cancelled: its next step returns the cause
 	if rec.Outcome == store.Undecided {
-		<-b.ctx.Done()
+		<-u.by.ctx.Done()
 		return
 	}
 	r.recorded(rec)

@@ -5,13 +5,13 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
-// cancelBelow is called before b ends with err. Unless b succeeds, it cancels the branches below b, and the children of
-// b and of those.
-func (b *Branch) cancelBelow(err error) {
+// ends is called when the goroutine of b ends, with err. Unless b succeeds, it cancels the branches below b, and the
+// children of b and of those.
+func (b *Branch) ends(err error) {
+	b.goid.Store(0)
 	e := b.e
 	var r *store.Record
 	// methods of the application's errors must not be called under the mutex
@@ -33,15 +33,32 @@ func (b *Branch) cancelBelow(err error) {
 	}
 	e.Unlock()
 	if b.hasEnded() {
-		e.cancelChildrenBelow(b, b)
+		e.cancelChildrenBelow(&b.node, &b.node)
 	}
+}
+
+// endLocked notes how the branch has ended, and wakes those that wait for that. It returns false for a branch that has
+// reached, in mode verify, an unrecorded operation: waiters keep waiting.
+func (b *Branch) endLocked(err error) bool {
+	if b.discarded {
+		return false
+	}
+	b.result.err, b.result.now = err, b.now
+	if err == nil && b.parent != nil && !b.started {
+		b.cancel(nil)
+	}
+	b.e.fireLocked(&b.result.done)
+	b.e.fireLocked(&b.result.past)
+	if g := b.result.group; g != nil {
+		b.e.fireLocked(g.addLocked(b.result.index))
+	}
+	return true
 }
 
 // newFailure prepares the record of the branch's failure. The output lists the IDs of the failures in err's chain.
 func (b *Branch) newFailure(err error) *store.Record {
-	r := b.e.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
-	class := b.e.errors().Classify(err)
-	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
+	r := b.newRecord(b.result.name, store.KindBranch, store.Failed, b.attempt+1, b.attempt+1)
+	describe(r, b.e.errors().Classify(err), err)
 	var failed []*branchResult // a copy: methods of err must not be called under the mutex
 	b.e.Lock()
 	_, branches := b.e.knownLocked()
@@ -74,13 +91,13 @@ func (b *Branch) failLocked(r *store.Record) {
 	}
 	_, branches := b.e.knownLocked()
 	for _, other := range branches { // branches below it may end later than the estimate of the clock, which lags
-		if other.done.fired > 0 && other.now.After(r.EndedAt) {
+		if other.done.hasFiredLocked() && other.now.After(r.EndedAt) {
 			r.EndedAt = other.now
 		}
 	}
-	by := b.root()
 	if b.mayLose() {
-		by = b
+		b.deferLocked(r, nil)
+	} else {
+		b.deferForRunLocked(r)
 	}
-	by.deferLocked(r, nil)
 }

@@ -1,46 +1,35 @@
 package replay
 
 // fails notes that the branch is given the failure recorded under id.
-func (b *Branch) fails(id string) *knownFailure {
-	b.e.Lock()
-	defer b.e.Unlock()
-	return b.failsLocked(id)
+func (k *knowing) fails(id string) *knownFailure {
+	k.by.mu.Lock()
+	defer k.by.mu.Unlock()
+	return k.failsLocked(id)
 }
 
-func (b *Branch) failsLocked(id string) *knownFailure {
-	f := &knownFailure{id: id, by: b}
-	b.e.giveFailureLocked(f)
-	b.unfollowed = append(b.unfollowed, f)
+func (k *knowing) failsLocked(id string) *knownFailure {
+	f := &knownFailure{id: id, by: &k.by.node}
+	k.by.e.giveFailureLocked(f)
+	k.unfollowed = append(k.unfollowed, f)
 	return f
 }
 
+// knowsFailure notes that the branch is given a failure that another branch was given before.
+func (k *knowing) knowsFailure(f *knownFailure) { k.unfollowed = append(k.unfollowed, f) }
+
 // follow notes that the branch begins something: it has dealt with the failures that it knew of.
-func (b *Branch) follow() {
-	for _, f := range b.unfollowed {
+func (k *knowing) follow() {
+	for _, f := range k.unfollowed {
 		f.followed.Store(true)
 	}
-	b.unfollowed = nil
+	k.unfollowed = nil
 }
 
-// learn gives b, which has waited for another branch, the failures that nothing has followed there, and the changes of
-// metadata.
-func (b *Branch) learn(from *Branch) {
+// learn is called when the branch has waited for another one: it learns of the failures that nothing has followed
+// there, and of the changes of metadata.
+func (k *knowing) learn(from *Branch) {
 	if from != nil {
-		b.unfollowed = append(b.unfollowed, from.unfollowed...)
-		b.knowMetadata(from.metadata...)
+		k.unfollowed = append(k.unfollowed, from.unfollowed...)
+		k.knowMetadata(from.metadata...)
 	}
-}
-
-// stands reports whether the function has dealt with the failure: something was begun after it, or after the end of a
-// branch that contains it.
-func (f *knownFailure) stands() bool {
-	if f.followed.Load() {
-		return true
-	}
-	for b := f.by; b != nil; b = b.parent {
-		if b.end != nil && b.end.followed.Load() {
-			return true
-		}
-	}
-	return false
 }

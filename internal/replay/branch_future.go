@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A Future is the result of a branch. See doc_groups.go.
 type Future struct {
 	value  any // of the function. The execution's mutex guards it, and the result.
 	result *branchResult
+	branch *Branch // nil if it was never started
 	// the branch that started it has counted it as passed in its history. Only that branch's goroutine uses it.
 	passed bool
 }
@@ -27,7 +30,7 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 	}
 	f := &Future{}
 	if err != nil {
-		// A cancelled branch counts as asked for: what cancelled it does not wait for it. So does one with a wrong
+		// A cancelled branch counts as asked for: its canceller does not wait for it. So does one with a wrong
 		// name, which the run fails for anyway, and which nothing else may have.
 		if badName != nil {
 			name = ""
@@ -48,7 +51,7 @@ func (b *Branch) Go(name string, badName error, fn func(*Branch) (any, error)) *
 // start runs fn on child, a new branch, in a new goroutine.
 func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 	e := child.e
-	f.result = child.result
+	f.result, f.branch = child.result, child
 	child.parent.started = true
 	e.Lock()
 	if !e.underWayLocked() {
@@ -78,8 +81,8 @@ func (f *Future) Await(b *Branch) (any, error) {
 	}
 	value, now, err := f.take(b)
 	b.advance(now)
-	b.learn(f.result.of)
-	if of := f.result.of; of != nil && of.parent == b && !f.passed {
+	b.learn(f.branch)
+	if of := f.result.of; of != nil && of.parent == &b.node && !f.passed {
 		f.passed = true
 		b.passedBranch(f.result.name)
 	}
@@ -89,11 +92,10 @@ func (f *Future) Await(b *Branch) (any, error) {
 // wait waits until the branch has ended. A closed b does not see an end that came after its own. If b waits for a
 // branch that has passed its history, b passes its history, too.
 func (f *Future) wait(b *Branch) error {
-	why := "branch " + f.result.name
 	if b.closed || !b.pastHistory.Load() {
-		err := b.wait(time.Time{}, why, &f.result.past, 0)
+		err := b.wait(time.Time{}, waits.Wait{}, firstOf(&f.result.past))
 		if err != nil && b.behind() {
-			b.waitAnyway(why, &f.result.past, 0)
+			b.waitAnyway(firstOf(&f.result.past))
 			if f.doneFor(b) {
 				return nil
 			}
@@ -104,16 +106,16 @@ func (f *Future) wait(b *Branch) error {
 		if b.closed {
 			return errBranchCancelled
 		}
-		b.passHistory()
+		b.passHistory(b.e.fire)
 	}
-	return b.wait(time.Time{}, why, &f.result.done, 0)
+	return b.wait(time.Time{}, waits.Wait{}, firstOf(&f.result.done))
 }
 
 // doneFor reports whether the branch has ended and, if b is closed, had ended before b did.
 func (f *Future) doneFor(b *Branch) bool {
 	b.e.Lock()
 	defer b.e.Unlock()
-	return f.result.done.fired > 0 && !b.outlived(f.result.now)
+	return f.result.done.hasFiredLocked() && !b.outlived(f.result.now)
 }
 
 // take returns the value and the error of the branch, which has ended, and its Now.
@@ -124,15 +126,7 @@ func (f *Future) take(b *Branch) (any, time.Time, error) {
 	return f.value, f.result.now, f.result.err
 }
 
-// gaveBack reports whether the branch, or one above it, has failed or lost a Race: what it had reserved goes back. It
-// is the same in a replay.
-func (b *Branch) gaveBack() bool {
-	b.e.Lock()
-	defer b.e.Unlock()
-	for ; b != nil; b = b.parent {
-		if b.outrun || b.result != nil && b.result.err != nil {
-			return true
-		}
-	}
-	return false
+// failureOf describes the failure of a branch of a group, under its name there, and those that came with it.
+func (f *Future) failureOf(name string, err error, others []BranchFailure) BranchFailure {
+	return BranchFailure{Name: name, Index: f.result.index, ID: f.result.name, Err: err, Others: others}
 }

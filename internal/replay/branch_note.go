@@ -34,11 +34,11 @@ func (b *Branch) Note(spec NoteSpec) ([]byte, error) {
 		if err := b.begins(); err != nil {
 			return nil, err
 		}
-		output, err := b.read(spec.Read)
+		output, err := readNote(b, spec.Read)
 		if err != nil {
 			return nil, err
 		}
-		r := b.e.newRecord(id, spec.Kind, store.Completed, 1, 1)
+		r := b.newRecord(id, spec.Kind, store.Completed, 1, 1)
 		r.Output = output
 		row = b.record(r)
 	}
@@ -46,8 +46,8 @@ func (b *Branch) Note(spec NoteSpec) ([]byte, error) {
 	return row.Output, nil
 }
 
-// read calls f until it succeeds, or the branch is cancelled.
-func (b *Branch) read(f func(context.Context) ([]byte, error)) ([]byte, error) {
+// readNote calls f until it succeeds, or the branch is cancelled.
+func readNote(b *Branch, f func(context.Context) ([]byte, error)) ([]byte, error) {
 	for failures := 0; ; failures++ {
 		output, err := f(b.ctx)
 		if err == nil {
@@ -61,11 +61,3 @@ func (b *Branch) read(f func(context.Context) ([]byte, error)) ([]byte, error) {
 		b.e.exitIfStopped()
 	}
 }
-
-// Consume makes the run one of a consumer, before its function begins.
-func (b *Branch) Consume(consumer string, topics []string) {
-	b.e.consumption = newConsumption(consumer, topics)
-}
-
-// Consumption returns that of the run; nil if it is no consumer's.
-func (b *Branch) Consumption() *Consumption { return b.e.consumption }

@@ -40,7 +40,7 @@ func (b *Branch) Patched(change string, badName error) bool {
 
 // decidePatch returns the recorded answer, or decides and records it.
 func (b *Branch) decidePatch(id string) (answer bool) {
-	if row := b.e.recordOf(id); row != nil {
+	if row := b.recordOf(id); row != nil {
 		if err := json.Unmarshal(row.Output, &answer); err != nil || row.Kind != store.KindMarker {
 			b.e.nondeterministic(id, "the record of Patched %q is unreadable: %s %.60q", id, row.Kind, row.Output)
 		}
@@ -53,7 +53,7 @@ func (b *Branch) decidePatch(id string) (answer bool) {
 	if b.ctx.Err() != nil || b.hasLost() || b.closed {
 		return answer
 	}
-	r := b.e.newRecord(id, store.KindMarker, store.Completed, 1, 1)
+	r := b.newRecord(id, store.KindMarker, store.Completed, 1, 1)
 	r.Output = strconv.AppendBool(nil, answer)
 	if !answer {
 		r.EndedAt = b.now // so that a fork from a later step copies it

@@ -11,23 +11,26 @@ import (
 
 // asRecorded returns err, the error of the branch's function. If err is only a cancellation, and the history has a
 // failure of the branch, it returns that failure with its recorded causes.
-func (b *Branch) asRecorded(err error) error {
-	if err == nil || b.row == nil || !b.e.errors().Classify(err).Cancelled || failure.Text(err) == b.row.Error {
+func (f *failedBefore) asRecorded(e *Run, err error) error {
+	if err == nil || f.row == nil || !e.errors().Classify(err).Cancelled || failure.Text(err) == f.row.Error {
 		return err
 	}
 	var causes []error
 	var ids []string
-	_ = json.Unmarshal(b.row.Output, &ids) // written by newFailure
+	_ = json.Unmarshal(f.row.Output, &ids) // written by newFailure
 	for _, id := range ids {
-		row := b.e.recordOf(id)
+		row := e.recordOf(id)
 		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild ||
 			isRefusal(row)) {
 			// the record of a child does not name its workflow
-			causes = append(causes, b.e.errors().Recorded(row, ""))
+			causes = append(causes, e.errors().Recorded(row, ""))
 		}
 	}
-	return b.e.errors().RecordedBranch(b.row, causes)
+	return e.errors().RecordedBranch(f.row, causes)
 }
+
+// failedName returns the name of a branch of which the history has a failure.
+func (b *Branch) failedName() (name string, failed bool) { return b.result.name, b.row != nil }
 
 // isRefusal reports whether row records a refusal.
 func isRefusal(row *store.StepRow) bool {

@@ -3,7 +3,6 @@ package replay
 import (
 	"strconv"
 
-	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -20,8 +19,8 @@ func (b *Branch) refuse(id, kind string, attempt int, err error) error {
 		return errBranchCancelled
 	}
 	class := b.e.errors().Classify(err)
-	r := b.e.newRecord(id, kind, store.Failed, attempt, attempt)
-	r.ErrorKind, r.Error, r.Permanent = string(class.Kind), failure.Text(err), class.Permanent
+	r := b.newRecord(id, kind, store.Failed, attempt, attempt)
+	describe(r, class, err)
 	r.Output = strconv.AppendQuote(nil, class.Cause)
 	row := b.record(r)
 	b.e.exitIfStopped()

@@ -12,6 +12,14 @@ type Registration struct {
 	Hash []byte // of the workflow and its input: HashSize bytes
 }
 
+// of returns the compensation of the step with that ID, or under that name; nil if r is nil.
+func (r *Registration) of(id string) *compensation {
+	if r == nil {
+		return nil
+	}
+	return &compensation{store.CompensationID(id), r.Call, r.Hash}
+}
+
 // HashSize is the size in bytes of a registration's hash.
 const HashSize = 8
 
@@ -34,7 +42,8 @@ type registrations struct {
 // passes reports whether a registration is recorded: as the next one that the function has not passed, as the last one
 // that it has, or as a later one if the code of those between was removed. If it is the next or a later one, it counts
 // as passed.
-func (r *registrations) passes(hash []byte) bool {
+func (r *registrations) passes(c *compensation) bool {
+	hash := c.hash
 	if !bytes.HasPrefix(r.hashes[r.passed:], hash) && bytes.HasSuffix(r.hashes[:r.passed], hash) && r.passed > 0 {
 		return true
 	}
@@ -46,6 +55,20 @@ func (r *registrations) passes(hash []byte) bool {
 	}
 	return false
 }
+
+// areKnown reports whether one is recorded, or announced.
+func (r *registrations) areKnown() bool { return r.attempt > 0 }
+
+// isNext reports whether c is recorded as the next one that the function has not passed.
+func (r *registrations) isNext(c *compensation) bool {
+	return bytes.HasPrefix(r.hashes[r.passed:], c.hash)
+}
+
+// areAllPassed reports whether the function has passed all recorded ones, and there is one.
+func (r *registrations) areAllPassed() bool { return r.passed > 0 && r.passed == len(r.hashes) }
+
+// passNext counts the next recorded one as passed.
+func (r *registrations) passNext() { r.passed = min(r.passed+HashSize, len(r.hashes)) }
 
 // recorded updates r with rec, which is written or deferred.
 func (r *registrations) recorded(rec *store.Record) {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -10,6 +11,7 @@ import (
 
 // A Child is a run that this run has started.
 type Child struct {
+	e        *Run
 	by       *Branch // the branch that started it
 	step     string  // the ID of its record
 	workflow string
@@ -30,3 +32,13 @@ var errOtherRun = errors.New("kagzi: the child was started by another execution:
 
 // ID returns the child's run.
 func (c *Child) ID() uuid.UUID { return c.id }
+
+// stopBelowLocked notes that the run cancels the child, if it was started on one of the branches, or on one below them,
+// and has not been cancelled. It reports whether it has to be.
+func (c *Child) stopBelowLocked(branches []*node) bool {
+	if c.row.Status != store.Running || c.stopped || c.detached || !slices.ContainsFunc(branches, c.by.under) {
+		return false
+	}
+	c.stopped = true
+	return true
+}

@@ -1,14 +1,8 @@
 package replay
 
 import (
-	"context"
-	"errors"
 	"strconv"
 
-	"github.com/google/uuid"
-
-	"github.com/kagzi/kagzi/internal/outage"
-	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -16,12 +10,12 @@ import (
 // the child again, which changes nothing. See doc_children.go.
 func (c *Child) Cancel(b *Branch) error {
 	defer b.operate().done()
-	if err := c.mayAsk(b); err != nil {
+	if err := b.mayUse(c.e); err != nil {
 		return err
 	}
-	e := b.e
-	if b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
+	e := c.e
+	if err := b.Err(); err != nil {
+		return err
 	}
 	e.Lock()
 	row := c.cancelledBefore()
@@ -34,7 +28,7 @@ func (c *Child) Cancel(b *Branch) error {
 		b.advance(row.FinishedAt)
 		return nil
 	}
-	b.lastLookup = historyLookup{id: c.step, kind: kindCancel}
+	b.looksFor(c.step, kindCancel)
 	if err := b.begins(); err != nil {
 		return err
 	}
@@ -66,7 +60,7 @@ func (c *Child) cancelStep() string { return store.CancelID(c.step) }
 // cancelledBefore returns the record of Cancel that the history has, nil if it has none. A record about another run
 // does not count: an earlier attempt of this run may have started one in the same step.
 func (c *Child) cancelledBefore() *store.StepRow {
-	row := c.by.e.recordOf(c.cancelStep())
+	row := c.e.recordOf(c.cancelStep())
 	if row == nil || string(row.Output) != strconv.Quote(c.id.String()) {
 		return nil
 	}
@@ -76,59 +70,14 @@ func (c *Child) cancelledBefore() *store.StepRow {
 // cancelChildrenBelow cancels the children that were started on the branches, which have ended, and on those below
 // them. It first writes, for by, the records of how the branches ended. If the process dies meanwhile, the next
 // execution cancels the children.
-func (e *Run) cancelChildrenBelow(by *Branch, branches ...*Branch) {
+func (e *Run) cancelChildrenBelow(by *node, branches ...*node) {
 	e.Lock()
 	ids := e.stopBelowLocked(branches)
 	e.Unlock()
 	if by.hasLost() { // a loser enqueues nothing any more: the run's own branch does
 		by = by.root()
 	}
-	if ids != nil && e.cancelsOthers() && by.allWritten() {
+	if ids != nil && e.cancelsOthers() && e.allWritten(by) {
 		e.cancelStarted(ids...)
-	}
-}
-
-// cancelChildren cancels the children of a run that is about to end. The outcome is Lost if the run is no longer held.
-func (e *Run) cancelChildren() store.Outcome {
-	builds, _ := e.premisesNow()
-	return e.untilAnswered(func() error {
-		ended, err := e.Store.Ends.CancelChildren(context.Background(), e.held(), builds...)
-		if err == nil {
-			_ = e.Hints.Cancelled(standing.NoWait, nil, ended) // fails only in a transaction
-		}
-		return err
-	})
-}
-
-// cancelStarted cancels children whose starts are recorded. If the lease is lost, or a record on which the run builds,
-// it stops the execution and returns false.
-func (e *Run) cancelStarted(children ...uuid.UUID) bool {
-	builds, _ := e.premisesNow()
-	outcome := e.untilAnswered(func() error {
-		ended, err := e.Store.Ends.CancelStarted(context.Background(), e.held(), builds, children)
-		if err == nil {
-			_ = e.Hints.Cancelled(standing.NoWait, nil, ended) // fails only in a transaction
-		}
-		return err
-	})
-	e.stopAfter(outcome)
-	return outcome == store.Done
-}
-
-// untilAnswered calls f, which asks the database, until the database answers. The outcome is Lost if the run is no
-// longer held, or if the session gives up its writes.
-func (e *Run) untilAnswered(f func() error) store.Outcome {
-	for failures := 0; ; failures++ {
-		err := f()
-		switch {
-		case err == nil:
-			return store.Done
-		case errors.Is(err, store.ErrUnfounded):
-			return store.Unfounded
-		case errors.Is(err, store.ErrLeaseLost) || e.GivesUp() || e.lost():
-			return store.Lost
-		}
-		e.Trouble(err)
-		e.Pause(outage.PauseAfter(err, failures))
 	}
 }

@@ -18,6 +18,17 @@ type Consumption struct {
 	topics map[string]*consumedTopic
 }
 
+// A consuming is a run's part of a consumer. It is set before the function begins, and never again.
+type consuming struct {
+	consumption *Consumption // nil: the run is no consumer's
+}
+
+// consume makes the run one of a consumer.
+func (c *consuming) consume(by *Consumption) { c.consumption = by }
+
+// consumed returns what the run has seen and consumed of its topics; nil if it is no consumer's.
+func (c *consuming) consumed() *Consumption { return c.consumption }
+
 type consumedTopic struct {
 	last  store.Peek      // without the events
 	end   int64           // the position of the last event that was seen

@@ -4,37 +4,70 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A crew executes the run: the goroutines of its branches, their waits and their results. The execution's mutex guards
 // the fields. The crew's files lock it, and a method ending in Locked is called with it.
 type crew struct {
 	mu     *sync.Mutex // the execution's
-	begun  bool        // set by begin: execute was called, or is about to be, and its goroutines settle the execution
-	loaded bool        // the history is read, or needs not to be: set by Load
+	env    *Env
+	begun  bool // set by begin: execute was called, or is about to be, and its goroutines settle the execution
+	loaded bool // the history is read, or needs not to be: set by Load
 	// goroutines that have not ended. Future.start adds one, settleBranch removes one; 1 before the execution begins.
 	// busy == 0 and live > 0 means that all of them wait.
 	live     int
-	busy     int // of them, those that do not wait. waitFor removes one, wakeLocked adds one
+	busy     int // of them, those that do not wait. wait removes one, wakeLocked adds one
 	waits    []*wait
-	guarded  []*Branch // whose goroutines have begun and not ended. Added by init, removed by settleBranch.
-	paused   bool      // its row says that the branches are to park. Set by setPaused.
-	unpaused event     // paused was reset
+	paused   bool  // its row says that the branches are to park. Set by setPaused.
+	unpaused event // paused was reset
 	// set by noteMisuse: the first wrong call. The run does not complete, even if the function drops this error.
 	misused error
 
-	// settleBranch sets output, err and returned.
-	output   []byte          // the function's
-	err      error           // the function's
-	returned bool            // the function returned, or it panicked
+	functionEnd
 	branches []*branchResult // begun by Go, in their order
 	failures []*knownFailure // that branches were given
+	beyond   []unrecorded    // the branches that exited at an unrecorded operation, in mode verify
+}
+
+// A functionEnd is the result of the run's function. settleBranch sets it.
+type functionEnd struct {
+	output   []byte
+	err      error
+	returned bool // the function returned, or it panicked
+}
+
+// An unrecorded is a branch that reached an operation whose result is not in the history.
+type unrecorded struct {
+	by   *node
+	what historyLookup
+}
+
+// reachLocked notes that the branch has reached an operation whose result is not in the history; its goroutine exits.
+func (c *crew) reachLocked(by *node, what historyLookup) {
+	c.beyond = append(c.beyond, unrecorded{by, what})
+}
+
+// beyondLocked returns the first unrecorded operation that the code comes to; the message is empty if there is none.
+// additions allows operations that the history does not have. added says that the code has come to such a one.
+func (c *crew) beyondLocked(additions bool) (step, message string, added bool) {
+	for _, u := range c.beyond {
+		switch {
+		case u.by.belowFailedBranch():
+		case additions && u.what.isNew():
+			added = true
+		default:
+			step, message = u.what.beyond()
+			return step, message, false
+		}
+	}
+	return "", "", added
 }
 
 // newCrew returns a crew of one goroutine, which is about to begin.
-func newCrew(mu *sync.Mutex) crew { return crew{mu: mu, live: 1, busy: 1} }
+func newCrew(mu *sync.Mutex, env *Env) crew { return crew{mu: mu, env: env, live: 1, busy: 1} }
 
 // hasBegunLocked reports whether the function was called, or is about to be.
 func (c *crew) hasBegunLocked() bool { return c.begun }
@@ -63,9 +96,6 @@ func (c *crew) addBranchLocked(r *branchResult) { c.branches = append(c.branches
 // dismissLocked gives up the goroutine that was about to begin.
 func (c *crew) dismissLocked() { c.live, c.busy, c.begun = 0, 0, false }
 
-// addGuardedLocked appends the branches whose goroutines have begun and not ended.
-func (c *crew) addGuardedLocked(to []*Branch) []*Branch { return append(to, c.guarded...) }
-
 // isPausedLocked reports whether the branches are to park.
 func (c *crew) isPausedLocked() bool { return c.paused }
 
@@ -77,6 +107,9 @@ func (c *crew) misuseLocked(err error) (first bool) {
 	}
 	return first
 }
+
+// misusedLocked returns the error of the first wrong call, nil if there was none.
+func (c *crew) misusedLocked() error { return c.misused }
 
 // giveFailureLocked notes that a branch was given the failure.
 func (c *crew) giveFailureLocked(f *knownFailure) { c.failures = append(c.failures, f) }
@@ -90,6 +123,29 @@ func (c *crew) overruleLocked(err error) { c.err = err }
 // resultLocked returns the function's output. returned reports whether the function has returned.
 func (c *crew) resultLocked() (output []byte, returned bool) { return c.output, c.returned }
 
+// result returns the output of the function.
+func (c *crew) result() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.output
+}
+
+// outcome returns the error of the execution: of the function, else of a failed branch that was not asked for, else of
+// a wrong call.
+func (c *crew) outcome() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	for _, r := range c.branches {
+		if f, failed := r.unaskedLocked(); failed {
+			return c.env.errors().Branch(f)
+		}
+	}
+	return c.misused
+}
+
 // An event is something that branches wait for. It may happen more than once.
 type event struct {
 	fired   int     // how often it happened
@@ -99,10 +155,10 @@ type event struct {
 
 // A wait is a branch that waits until a time, for an event, or for either. See doc_waits.go.
 type wait struct {
-	b        *Branch         // nil if the wait suspends the run at once
+	by       *node           // the branch; nil if the wait suspends the run at once
 	ctx      context.Context // ends the wait: the branch's, or the execution's if anyway is set
 	until    time.Time       // by the database's clock; zero: the wait is for an event alone
-	why      string          // for people: what the run waits for. A wait for a branch alone does not show it.
+	what     waits.Wait      // what the run waits for; zero for a wait for a branch alone
 	need     int             // how many further wake-ups of the run may end the wait; zero: none does
 	child    bool            // the wake-ups are ends of children
 	inMemory bool            // it does not last: the run is not suspended meanwhile
@@ -111,6 +167,30 @@ type wait struct {
 	woken    chan struct{}   // closed by wakeLocked, which counts the branch busy again
 }
 
+// A next is what an event does after it has happened a number of times: it happens again. The zero value never comes.
+type next struct {
+	on   *event
+	past int // how often it happened before
+}
+
+// firstOf is the first time that the event happens.
+func firstOf(on *event) next { return next{on: on} }
+
+// nextLocked is the next time that the event happens.
+func (ev *event) nextLocked() next { return next{ev, ev.fired} }
+
+// heardLocked is nextLocked, with how often the run may have been called.
+func (ev *event) heardLocked() (on next, calls int) { return ev.nextLocked(), ev.calls }
+
+// hasFiredLocked reports whether the event has happened.
+func (ev *event) hasFiredLocked() bool { return ev.fired > 0 }
+
+// hasComeLocked reports whether it has happened.
+func (n next) hasComeLocked() bool { return n.on != nil && n.on.fired > n.past }
+
+// isUnrecorded reports whether the end of the wait is not in the history.
+func (w *wait) isUnrecorded() bool { return !w.until.IsZero() || w.need > 0 }
+
 // fireLocked notes that ev has happened, and wakes the branches that wait for it.
 func (c *crew) fireLocked(ev *event) {
 	ev.fired++
@@ -118,6 +198,19 @@ func (c *crew) fireLocked(ev *event) {
 		c.wakeLocked(w)
 	}
 	ev.waiters = nil
+}
+
+// fire is fireLocked with the lock.
+func (c *crew) fire(ev *event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fireLocked(ev)
+}
+
+// callLocked is fireLocked because the run may have been called.
+func (c *crew) callLocked(ev *event) {
+	ev.calls++
+	c.fireLocked(ev)
 }
 
 // wakeLocked ends the wait, unless it has ended, and counts its branch busy again.
@@ -131,14 +224,14 @@ func (c *crew) wakeLocked(w *wait) {
 	close(w.woken)
 }
 
-// earliestLocked returns the wait that ends first by its time. ok is false if none has a time.
-func (c *crew) earliestLocked() (first *wait, ok bool) {
+// earliestLocked returns when the first wait ends by its time, zero if none has a time.
+func (c *crew) earliestLocked() (first time.Time) {
 	for _, w := range c.waits {
-		if !w.until.IsZero() && (first == nil || w.until.Before(first.until)) {
-			first = w
+		if !w.until.IsZero() && (first.IsZero() || w.until.Before(first)) {
+			first = w.until
 		}
 	}
-	return first, first != nil
+	return first
 }
 
 // needLocked returns how many further wake-ups of the run may end a wait, at the least; zero if none ends any.
@@ -149,11 +242,4 @@ func (c *crew) needLocked() (need int) {
 		}
 	}
 	return need
-}
-
-// A knownFailure is a recorded failure that a branch was given. See doc_steps.go.
-type knownFailure struct {
-	id       string      // of its record
-	by       *Branch     // the branch that was given it
-	followed atomic.Bool // a branch that knew of it has begun something after it. Set by follow, for good.
 }

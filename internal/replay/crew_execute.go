@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 
 	"github.com/kagzi/kagzi/internal/failure"
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/standing"
 )
 
@@ -16,8 +15,8 @@ type Handler func(b *Branch, input []byte) (output []byte, err error)
 func (e *Run) execute(h Handler) {
 	switch {
 	case !e.mayBegin():
-	case e.interception != nil:
-		e.intercept(h)
+	case e.isIntercepted():
+		intercept(e, h)
 	default:
 		e.call(h, e.context())
 	}
@@ -47,19 +46,10 @@ func (e *Run) beginLocked(h Handler) {
 	go e.execute(h)
 }
 
-// newRoot returns the run's own branch.
-func newRoot(ctx context.Context, e *Run) *Branch {
-	return &Branch{
-		e: e, ctx: ctx, cancel: e.stopContext, result: &branchResult{}, passage: passage{now: e.StartedAt},
-	}
-}
-
 // call calls the workflow function on this goroutine. Contexts of steps descend from ctx.
 func (e *Run) call(h Handler, ctx context.Context) {
-	b := newRoot(ctx, e)
-	if !e.DeadlineAt.IsZero() && e.cancelsOthers() {
-		e.setDeadline()
-	}
+	b := e.newRoot(ctx)
+	e.setDeadline()
 	var output []byte
 	e.guard(b, func() (err error) {
 		output, err = h(b, e.Input)
@@ -87,121 +77,53 @@ func (e *Run) guard(b *Branch, f func() error, keep func()) {
 		}
 		e.settleBranch(b, err, panicked, keep)
 	}()
-	b.init()
-	if err = b.asRecorded(f()); err == nil && b.row != nil {
-		e.nondeterministic(b.result.name, "branch %[1]q failed, and succeeds in a replay (to try again what failed, "+
-			"Resume the run with admin.Forget(%[1]q))", b.result.name)
+	b.begin()
+	err = b.asRecorded(e, f())
+	// The watchdog knows the goroutine by the arguments of guard in its stack, so f must not be the last to need them.
+	if name, failed := b.failedName(); err == nil && failed {
+		e.nondeterministic(name, "branch %[1]q failed, and succeeds in a replay (to try again what failed, Resume the "+
+			"run with admin.Forget(%[1]q))", name)
 	}
-}
-
-// init prepares the branch on its own goroutine.
-func (b *Branch) init() {
-	b.goid.Store(goroutine.ID())
-	b.own = b.e.directlyUnder(b.prefix)
-	b.live.Store(b.own == 0 && !b.closed)
-	b.e.Lock()
-	defer b.e.Unlock()
-	b.place = len(b.e.guarded)
-	b.e.guarded = append(b.e.guarded, b)
-}
-
-// leaveGuardLocked removes b from the execution's guarded branches, if it is among them.
-func (b *Branch) leaveGuardLocked() {
-	all := b.e.guarded
-	if b.place >= len(all) || all[b.place] != b { // init did not come so far
-		return
-	}
-	last := len(all) - 1
-	all[b.place], all[last].place = all[last], b.place
-	all[last] = nil
-	b.e.guarded = all[:last]
 }
 
 // settleBranch notes the result of b, whose goroutine ends. The last goroutine settles the execution.
 func (e *Run) settleBranch(b *Branch, err error, panicked bool, keep func()) {
-	b.goid.Store(0)
-	b.cancelBelow(err)
+	b.ends(err)
 	e.Lock()
-	b.leaveGuardLocked()
+	e.guardsNoMoreLocked(b)
 	e.live--
-	last := e.live == 0
-	if !e.underWayLocked() {
-		e.Unlock()
-		if panicked {
-			e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error",
-				failure.Text(err))
-		}
-		if last {
-			e.settle()
-		}
-		return
-	}
-	if b.discarded {
-		e.discardLocked(last)
-		e.Unlock()
-		if last {
-			e.settle()
-		}
-		return
-	}
-	if err == nil {
-		keep()
-	}
-	root := b.prefix == ""
-	if root {
-		e.err, e.returned = err, true
-	}
-	b.result.err, b.result.now = err, b.now
-	if err == nil && !root && !b.started {
-		b.cancel(nil)
-	}
-	e.fireLocked(&b.result.done)
-	e.fireLocked(&b.result.past)
-	if g := b.result.group; g != nil {
-		g.order = append(g.order, b.result.index)
-		e.fireLocked(&g.event)
-	}
-	e.busy--
-	if last {
-		e.stopLocked(stopReturned, nil)
-	} else if e.busy == 0 {
-		e.trySuspendLocked()
+	last, stopped := e.live == 0, !e.underWayLocked()
+	if !stopped {
+		e.takeEndLocked(b, err, keep)
 	}
 	e.Unlock()
+	if stopped && panicked {
+		e.log().Warn("kagzi: a deferred function of a workflow panicked after its run had stopped", "error",
+			failure.Text(err))
+	}
 	if last {
 		e.settle()
 	}
 }
 
-// discardLocked discards a branch that reached, in mode verify, an unrecorded operation. Waiters keep waiting.
-func (e *Run) discardLocked(last bool) {
+// takeEndLocked takes over the end of a branch. That of a branch which reached, in mode verify, an unrecorded operation
+// is none.
+func (e *Run) takeEndLocked(b *Branch, err error, keep func()) {
+	reason := stopReturned
+	if b.endLocked(err) {
+		if err == nil {
+			keep()
+		}
+		if b.isRoot() {
+			e.err, e.returned = err, true
+		}
+	} else {
+		reason = stopVerified
+	}
 	e.busy--
-	if last {
-		e.stopLocked(stopVerified, nil)
+	if e.live == 0 {
+		e.stopLocked(reason, nil)
 	} else if e.busy == 0 {
 		e.trySuspendLocked()
 	}
-}
-
-// result returns the output of the function.
-func (c *crew) result() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.output
-}
-
-// outcome returns the error of the execution: of the function, else of a failed branch that was not asked for, else of
-// a wrong call.
-func (e *Run) outcome() error {
-	e.Lock()
-	defer e.Unlock()
-	if e.err != nil {
-		return e.err
-	}
-	for _, r := range e.branches {
-		if r.done.fired > 0 && r.err != nil && !r.asked && !r.of.belowEndedBranch() {
-			return e.errors().Branch(BranchFailure{Name: r.name, Err: r.err})
-		}
-	}
-	return e.misused
 }

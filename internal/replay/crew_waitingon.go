@@ -2,53 +2,56 @@ package replay
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kagzi/kagzi/waits"
 )
 
-// A text of what a run waits for names at most mostNamed waits, and has about mostNamedBytes bytes: a Map may have
-// thousands of branches, and a name within others is long.
+// A run's row has at most mostNamed waits, whose texts have about mostNamedBytes bytes: a Map may have thousands of
+// branches, and a name within others is long.
 const (
 	mostNamed      = 3
 	mostNamedBytes = 500
 )
 
-// waitingOnLocked returns what the execution waits for, for people: "timer cooling-off; signal approved; 2 more". Waits
-// that end by their time come first, in the order of their times, and then the others in the order of their texts.
-// Equal texts are named once. Waits of branches for one another are left out.
-func (c *crew) waitingOnLocked() string {
-	var waits []*wait
+// waitingOnLocked returns what the execution waits for. Waits that end by their time come first, in the order of their
+// times, and then the others in the order of their texts. Equal texts are named once. Waits of branches for one another
+// are left out.
+func (c *crew) waitingOnLocked() (out waits.List) {
+	var all waits.List
 	for _, w := range c.waits {
 		if !w.until.IsZero() || w.need > 0 {
-			waits = append(waits, w)
+			what := w.what
+			what.Until = w.until
+			all = append(all, what)
 		}
 	}
-	slices.SortStableFunc(waits, func(a, b *wait) int {
-		if timed := !a.until.IsZero(); timed != !b.until.IsZero() {
+	slices.SortStableFunc(all, func(a, b waits.Wait) int {
+		if timed := !a.Until.IsZero(); timed != !b.Until.IsZero() {
 			if timed {
 				return -1
 			}
 			return 1
 		}
-		return cmp.Or(a.until.Compare(b.until), strings.Compare(a.why, b.why))
+		return cmp.Or(a.Until.Compare(b.Until), strings.Compare(a.String(), b.String()))
 	})
-	var texts []string
 	seen, more, length := map[string]bool{}, 0, 0
-	for _, w := range waits {
-		if seen[w.why] {
+	for _, w := range all {
+		text := w.String()
+		if seen[text] {
 			continue
 		}
-		seen[w.why] = true
-		length += len(w.why)
-		if len(texts) > 0 && (len(texts) == mostNamed || length > mostNamedBytes) {
+		seen[text] = true
+		length += len(text)
+		if len(out) > 0 && (len(out) == mostNamed || length > mostNamedBytes) {
 			more++
 		} else {
-			texts = append(texts, w.why)
+			out = append(out, w)
 		}
 	}
 	if more > 0 {
-		texts = append(texts, fmt.Sprintf("%d more", more))
+		out = append(out, waits.Wait{Kind: waits.More, Count: more})
 	}
-	return strings.Join(texts, "; ")
+	return out
 }

@@ -28,7 +28,7 @@
 //   - A message that does not decode is set aside: the wait decodes it before it takes it, without the mutex. The mark
 //     (store.SetAside) goes in front of the next write, under the lease. A crash before that loses only the mark: the
 //     next execution finds the message unread and decides again. So no record depends on it, and a replay needs none.
-//     DropMessage deletes the row. RedeliverMessage deletes it and stores the message again, in one transaction.
+//     admin.Messages.Drop deletes the row. Redeliver deletes it and stores the message again, in one transaction.
 //   - One page of unread messages comes with the history, and with each refresh. store.Inbox.Rest says from which name
 //     on it lacks messages. A wait for such a name reads that name's next page (store.Messages.UnreadOfName). The
 //     statement that stores a message bounds the number of unread ones, under the run's lock.

@@ -1,12 +1,11 @@
 package replay
 
 import (
-	"math/rand/v2"
-
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // makeEnd enqueues the write that ends the execution. It is called again if that may not be written, because the server
@@ -24,10 +23,10 @@ func (e *Run) makeEnd() {
 	case stopFailed:
 		e.finishAttempt(reason, nil, cause)
 	case stopReturned:
-		e.finishAttempt(reason, e.result(), e.outcome())
+		e.finishAttempt(reason, e.result(), outcomeOf(e))
 	case stopUnfounded:
 		e.written(store.Unfounded)
-	default: // the table says what became of the run
+	default: // the table has the state of the run
 		e.written(store.Lost)
 	}
 }
@@ -35,7 +34,6 @@ func (e *Run) makeEnd() {
 // suspend enqueues a write that ends the execution, but not the run.
 func (e *Run) suspend(w *write) {
 	e.host.Released()
-	w.settled = e.written
 	if !e.enqueue(w) {
 		e.makeEnd()
 	}
@@ -45,8 +43,12 @@ func (e *Run) suspend(w *write) {
 func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 	e.Failpoint("finish", e.RunID)
 	if err == nil {
+		if next := e.continuation(); next != nil {
+			e.suspend(next)
+			return
+		}
 		f := e.newFinish(store.Completed, "", "")
-		f.Output, f.Consumed = output, e.consumption.end()
+		f.Output, f.Consumed = output, e.consumed().end()
 		e.finish(f)
 		return
 	}
@@ -55,9 +57,8 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 	if reason == stopReturned { // an end from outside says nothing about the failures of the function
 		forget = e.forgets(err)
 	}
-	policy := e.retryPolicy()
-	permanent := reason == stopFailed || class.Permanent
-	if permanent || !policy.Allows(e.runAttempt()) {
+	pause, again := nextAttempt(class, e.retryPolicy(), e.runAttempt())
+	if reason == stopFailed || !again {
 		f := e.newFinish(store.Failed, class.Kind, message)
 		f.Quarantined = failure.IsQuarantine(err)
 		f.Forget = forget
@@ -65,19 +66,23 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 		return
 	}
 	e.log().Warn("kagzi: run failed and is tried again", "kind", class.Kind, "error", text.OneLine(message))
-	pause := policy.Backoff(e.runAttempt(), rand.Float64())
-	pause = max(pause, class.After)
-	sus := e.newSuspension(store.Pending, "retry")
-	sus.Wake, sus.Failed, sus.ErrorKind, sus.Error, sus.Forget = pause, true, string(class.Kind), message, forget
-	e.suspend(&write{suspension: sus})
+	sus := e.newSuspension(store.Pending, waits.List{{Kind: waits.Retry}})
+	sus.Wake, sus.Failed = pause, &store.FailedAttempt{ErrorKind: string(class.Kind), Error: message, Forget: forget}
+	e.suspend(e.suspending(sus))
 }
 
-// newFinish prepares the run's end.
-func (e *Run) newFinish(status string, k kind.Kind, message string) *store.Finish {
-	return &store.Finish{
-		RunID: e.RunID, Lease: e.Lease, Parent: e.ParentRunID, Tells: e.Tells,
-		Status: status, ErrorKind: string(k), Error: message,
+// continuation returns the write with which the run begins again; nil: it completes.
+func (e *Run) continuation() *write {
+	e.Lock()
+	defer e.Unlock()
+	next := e.nextLocked()
+	if next == nil {
+		return nil
 	}
+	next.Reopens, next.Records = e.takenLocked(), int(e.lastPosition()-store.FirstPosition(e.Epoch))
+	p := e.newSuspension(store.Pending, waits.List{{Kind: waits.Worker}})
+	p.Next = next
+	return e.suspending(p)
 }
 
 // finish enqueues the end of the run, once its children are cancelled. Children of a quarantined run go on.
@@ -126,12 +131,12 @@ func (e *Run) retryPolicy() RetryPolicy {
 }
 
 // giveBackUnfounded gives back the run of an execution that builds on rows which the server has lost: what the
-// execution has in memory is not what the table has. Any worker executes the run from what is left.
+// execution has in memory is not what the table has. Any worker executes the run from the rest.
 func (e *Run) giveBackUnfounded() {
 	e.log().Warn("kagzi: the database has lost records of the run, as in a failover: it is executed again from those " +
 		"that are left")
 	e.Lock()
-	p := e.newSuspension(store.Pending, "worker")
+	p := e.newSuspension(store.Pending, waits.List{{Kind: waits.Worker}})
 	e.Unlock()
-	e.suspend(&write{suspension: p, givesBack: true})
+	e.suspend(&write{suspension: p, givesBack: true, settled: e.written})
 }

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"encoding/json"
-	"sync"
 
 	"github.com/kagzi/kagzi/internal/limits"
 	"github.com/kagzi/kagzi/internal/standing"
@@ -27,9 +26,9 @@ type Language struct {
 // refers to no execution. It is safe for concurrent use.
 type Env struct {
 	*standing.Worker
+	mode     // verify in the environment of a verification
 	language Language
 	limits   *limits.Limits
-	receipts sync.Pool     // of *receipt that no write uses
 	txSlots  chan struct{} // a semaphore: holds a value for each transactional step under way
 }
 
@@ -43,10 +42,7 @@ func (env *Env) With(w *standing.Worker, l *limits.Limits) *Env {
 	if w.Store != nil {
 		slots = max(1, int(w.Store.Pool().Config().MaxConns)-store.LeastConns)
 	}
-	return &Env{
-		Worker: w, language: env.language, limits: l, receipts: sync.Pool{New: newReceipt},
-		txSlots: make(chan struct{}, slots),
-	}
+	return &Env{Worker: w, language: env.language, limits: l, txSlots: make(chan struct{}, slots)}
 }
 
 func (env *Env) errors() Errors { return env.language.Errors }
@@ -61,9 +57,13 @@ func (env *Env) interceptors() *Interceptors { return &env.language.Interceptors
 
 func (env *Env) shown(stored []byte) []byte { return env.language.Shown(stored) }
 
-// quiet returns an environment of the same language without interceptors.
-func (env *Env) quiet(w *standing.Worker) *Env {
+func (env *Env) line(limit string) *limits.Line { return env.limits.Of(limit) }
+
+// verifying returns an environment of the same language, without interceptors, for a verification.
+func (env *Env) verifying(w *standing.Worker) *Env {
 	l := env.language
 	l.Interceptors = Interceptors{}
-	return NewEnv(l).With(w, nil)
+	verifying := NewEnv(l).With(w, nil)
+	verifying.mode = verify
+	return verifying
 }

@@ -1,24 +1,29 @@
 package replay
 
 import (
-	"github.com/kagzi/kagzi/internal/plainjson"
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/store"
 )
 
 // Prepare makes e, a zero execution, that of a claimed run. loads says that history and inbox are still to be read:
 // they will reflect the wake-ups that the claim has seen.
 func (env *Env) Prepare(e *Run, h Host, run *store.ClaimedRun, loads bool) {
-	e.Env, e.ClaimedRun, e.host, e.runID, e.attempt = env, run, h, run.RunID.String(), run.Attempts+1
-	e.ending, e.crew, e.mail = newEnding(&e.Mutex, e), newCrew(&e.Mutex), newMail(&e.Mutex)
-	e.outbox, e.lease = outbox{mu: &e.Mutex}, lease{mu: &e.Mutex, term: run.Term}
+	e.Env, e.ClaimedRun, e.who = env, run, identity{run: run, id: run.RunID.String()}
+	e.journal, e.crew, e.lease = newJournal(env, run), newCrew(&e.Mutex, env), lease{&e.Mutex, env, run.Term}
+	e.ending, e.mail = newEnding(&e.Mutex, env, run, &e.crew, e, h), newMail(&e.Mutex, env, run.RunID, &e.crew, e)
+	e.guarded, e.suspender = guarded{mu: &e.Mutex}, suspender{&e.ending, &e.crew, &e.mail}
+	e.outbox = outbox{mu: &e.Mutex, env: env, of: e.held(), ending: &e.ending, listener: h}
 	if loads {
 		e.hasSeenLocked(run.Wakeups)
 	}
-	if env.interceptors().Execute != nil {
-		e.interception = newInterception()
+	e.intercepting = env.interceptors().ofExecution()
+	if run.Epoch > 0 { // children of earlier ones may be active
+		e.startAt(store.FirstPosition(run.Epoch))
+		e.expectLocked(uuid.Nil) // stands for all of them
 	}
 	if run.Headers != nil {
-		_ = plainjson.Unmarshal(run.Headers, &e.headers) // the client wrote a map of strings
+		e.who.decode()
 	}
 }
 

@@ -24,11 +24,14 @@ type desk struct {
 
 func (d desk) Enqueued()                  { d.enqueued <- true }
 func (desk) Released()                    {}
+func (d desk) Valued(uuid.UUID)           {}
+func (d desk) Left([]store.Answer)        {}
 func (d desk) Ended()                     { d.ended <- true }
 func (desk) Abandoned()                   {}
 func (desk) MayLinger(time.Duration) bool { return false }
 func (desk) HasNews()                     {}
 func (desk) Stepped(int)                  {}
+func (desk) Replied(*store.Record)        {}
 func (desk) Started(*store.NewRun)        {}
 func (desk) Finished(*store.Finish)       {}
 func (desk) Suspended(*store.Suspension)  {}
@@ -43,8 +46,9 @@ func (d desk) run(loads bool) *replay.Run {
 	}).With(w, nil)
 	r := &replay.Run{}
 	env.Prepare(r, d, &store.ClaimedRun{
-		RunID: uuid.New(), Lease: uuid.New(), Type: "wf", Version: 1, StartedAt: now, Input: []byte("2"),
-		Term: store.Term{Asked: now, Ends: now.Add(time.Hour)},
+		RunID: uuid.New(), Lease: uuid.New(), Spec: store.Spec{Type: "wf", Version: 1}, StartedAt: now,
+		Input: []byte("2"),
+		Term:  store.Term{Asked: now, Ends: now.Add(time.Hour)},
 	}, loads)
 	return r
 }
@@ -92,7 +96,7 @@ func (s *doubled) handler(b *replay.Branch, _ []byte) ([]byte, error) {
 }
 
 // TestARunInMemory gives a run bytes, without a session and without a database, and takes its writes. Another
-// execution, which is given what was written as its history, does not repeat the step.
+// execution, which is given these writes as its history, does not repeat the step.
 func TestARunInMemory(t *testing.T) {
 	t.Parallel()
 	d := desk{t, make(chan bool, 10), make(chan bool, 10)}

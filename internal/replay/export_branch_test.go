@@ -36,9 +36,9 @@ func HasFailedBranch(b *Branch, name string) bool {
 // ShowFirstAttempt begins to show a step's first attempt while the step goes on to its second. It returns when over
 // returns true.
 func ShowFirstAttempt(b *Branch, step string, over func() bool) {
-	s := &stepCall{b: b, id: step, attempt: 1, first: 1}
-	s.display(b.ctx, time.Now())
-	defer b.display.end()
+	s := &stepCall{e: b.e, b: b, id: step, attempt: 1, first: 1}
+	b.shows(s.underWay(b.ctx), time.Now(), b)
+	defer b.hides()
 	for !over() {
 		s.attempt = 2
 		runtime.Gosched()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A GroupSpec describes a group of branches that a workflow function starts.
@@ -33,12 +34,13 @@ type MemberSpec struct {
 // A group is a set of branches that the function starts and awaits together. Only the goroutine of b uses it, except
 // ends. See doc_groups.go.
 type group struct {
+	e        *Run
 	b        *Branch
 	id       string
 	spec     GroupSpec
 	members  []member
 	started  int            // members[:started] were started
-	races    bool           // the group is a Race. Set by first.
+	races    bool           // the group is a Race. Set by First.
 	ends     ends           // of the started members. The execution's mutex guards it.
 	row      *store.StepRow // the newest record; nil if there is none, or the run's attempt forgets it
 	attempt  int            // number of the next record
@@ -66,12 +68,12 @@ var errGroupTime = errors.New("the group's time is over")
 // or, with Collect, if a branch failed.
 func (b *Branch) All(spec GroupSpec) ([]any, error) {
 	defer b.operate().done()
-	g, err := b.newGroup(spec)
+	g, err := newGroup(b, spec)
 	if err != nil {
 		return nil, err
 	}
 	if g.decision.Winner != "" {
-		g.b.e.nondeterministic(g.id, "%q was recorded as a Race, and is another group of branches now: give the new "+
+		g.e.nondeterministic(g.id, "%q was recorded as a Race, and is another group of branches now: give the new "+
 			"one another name", g.id)
 	}
 	out := make([]any, len(g.members))
@@ -99,12 +101,12 @@ func (b *Branch) All(spec GroupSpec) ([]any, error) {
 // branches failed, or if the Timeout decides the group.
 func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 	defer b.operate().done()
-	g, err := b.newGroup(spec)
+	g, err := newGroup(b, spec)
 	if err != nil {
 		return "", nil, err
 	}
 	if g.decision.Failed != "" {
-		g.b.e.nondeterministic(g.id, "%q was recorded as a Parallel, and is a Race now: give the new one "+
+		g.e.nondeterministic(g.id, "%q was recorded as a Parallel, and is a Race now: give the new one "+
 			"another name", g.id)
 	}
 	g.races = true
@@ -121,11 +123,11 @@ func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 		return "", nil, g.timeout()
 	case g.decision.Winner != "":
 		m := g.decisive(g.decision.Winner)
-		if m.err != nil && (g.b.closed || g.b.ctx.Err() != nil) { // new code precedes the winner's recorded operations
+		if m.err != nil && (g.b.Closed() || g.b.Err() != nil) { // new code precedes the winner's recorded operations
 			return "", nil, errBranchCancelled
 		}
 		if m.err != nil {
-			g.b.e.nondeterministic(g.id, "branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
+			g.e.nondeterministic(g.id, "branch %q won %q, and fails in a replay: %v", m.name, g.id, m.err)
 		}
 		return m.name, m.value, nil
 	}
@@ -134,12 +136,13 @@ func (b *Branch) First(spec GroupSpec) (winner string, result any, err error) {
 }
 
 // newGroup checks the call and reads the group's record in the history, if there is one.
-func (b *Branch) newGroup(spec GroupSpec) (*group, error) {
+func newGroup(b *Branch, spec GroupSpec) (*group, error) {
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
 		return nil, err
 	}
-	g := &group{b: b, id: id, spec: spec, attempt: 1}
+	e := b.execution()
+	g := &group{e: e, b: b, id: id, spec: spec, attempt: 1}
 	if spec.Invalid != nil {
 		return nil, b.Misuse(failure.Wrap(spec.Invalid, "%q", id))
 	}
@@ -161,7 +164,7 @@ func (b *Branch) newGroup(spec GroupSpec) (*group, error) {
 	case row == nil:
 	case !isRefusal(row):
 		g.recall(row, hashes)
-	case b.e.forgot(row):
+	case e.forgot(row):
 		g.attempt = row.Attempt + 1
 	default:
 		return nil, b.refusal(row)
@@ -202,14 +205,7 @@ func (g *group) begin(hashes []string) error {
 func (g *group) run(decides func(*member) decision) error {
 	defer g.b.passedBranch(g.id)
 	defer g.learn()
-	limit := len(g.members)
-	switch {
-	case g.recalled && g.decision.Started > 0:
-		limit = min(limit, g.decision.Started)
-	case !g.recalled && g.spec.Concurrency > 0:
-		limit = min(limit, g.spec.Concurrency)
-	}
-	for g.started < limit {
+	for limit := g.atOnce(); g.started < limit; {
 		g.start()
 	}
 	for taken := 0; taken < g.started; {
@@ -219,31 +215,50 @@ func (g *group) run(decides func(*member) decision) error {
 			if err := g.decide(decision{TimedOut: true}, -1); err != nil {
 				return err
 			}
-			continue
 		case err != nil && g.decision.made() && !g.recalled:
 			return nil
 		case err != nil:
 			g.abandon()
 			return err
-		}
-		taken++
-		m := &g.members[i]
-		m.value, m.ended, m.err = m.future.take(g.b)
-		m.over = true
-		if g.decision.made() {
-			continue
-		}
-		if d := decides(m); d.made() {
-			if err := g.decide(d, i); err != nil {
+		default:
+			taken++
+			if err := g.takeEnd(i, decides); err != nil {
 				return err
 			}
-		} else if g.started < len(g.members) {
-			g.start()
 		}
 	}
 	if g.decision.made() && !g.recalled {
-		g.b.e.cancelChildrenBelow(g.b, g.dead()...)
-		g.b.e.exitIfStopped()
+		g.e.cancelChildrenBelow(g.b.at(), g.dead()...)
+		g.e.exitIfStopped()
+	}
+	return nil
+}
+
+// atOnce returns how many branches are started at first. After a decision, these are all that had been started.
+func (g *group) atOnce() int {
+	switch {
+	case g.recalled && g.decision.Started > 0:
+		return min(len(g.members), g.decision.Started)
+	case !g.recalled && g.spec.Concurrency > 0:
+		return min(len(g.members), g.spec.Concurrency)
+	}
+	return len(g.members)
+}
+
+// takeEnd takes the end of the member with that index. It decides the group, or starts the next branch, unless the
+// group is decided.
+func (g *group) takeEnd(i int, decides func(*member) decision) error {
+	m := &g.members[i]
+	m.value, m.ended, m.err = m.future.take(g.b)
+	m.over = true
+	if g.decision.made() {
+		return nil
+	}
+	if d := decides(m); d.made() {
+		return g.decide(d, i)
+	}
+	if g.started < len(g.members) {
+		g.start()
 	}
 	return nil
 }
@@ -254,11 +269,10 @@ func (g *group) start() {
 	m := &g.members[i]
 	g.started++
 	m.branch = g.b.newBranch(g.id + "/" + m.name)
-	m.branch.racing = g.races && !g.recalled
+	m.branch.joins(&g.ends, i, g.races && !g.recalled)
 	if g.recalled && m.name != g.decision.Winner { // branches that the winner started may go on
 		m.branch.close(g.row.FinishedAt)
 	}
-	m.branch.result.group, m.branch.result.index = &g.ends, i
 	m.future = &Future{}
 	m.future.start(m.branch, m.call)
 }
@@ -268,23 +282,22 @@ func (g *group) start() {
 func (g *group) next(taken int) (int, error) {
 	var deadline time.Time
 	// otherwise the group was decided in time
-	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.closed {
+	if g.row != nil && g.spec.Timeout > 0 && g.row.Status == store.Running && !g.b.Closed() {
 		deadline = g.row.WakeAt
 	}
-	why := "timeout " + g.id // shown only if there is one
-	err := g.b.wait(deadline, why, &g.ends.event, taken)
+	err := g.b.wait(deadline, waits.Wait{Kind: waits.Timeout, Name: g.id}, g.ends.after(taken))
 	behind := g.b.behind()
 	if behind {
-		g.b.waitAnyway(why, &g.ends.event, taken)
+		g.b.waitAnyway(g.ends.after(taken))
 	}
 	if cause := g.b.cancelled(); cause != nil && !behind { // the cancellation may be what the branches failed with
 		return 0, cause
 	}
-	g.b.e.Lock()
-	defer g.b.e.Unlock()
-	switch {
-	case len(g.ends.order) > taken:
-		return g.ends.order[taken], nil
+	g.e.Lock()
+	defer g.e.Unlock()
+	switch i, ended := g.ends.atLocked(taken); {
+	case ended:
+		return i, nil
 	case err == nil && !behind:
 		return 0, errGroupTime
 	}
@@ -295,7 +308,7 @@ func (g *group) next(taken int) (int, error) {
 // the end only once it is recorded: a replay after the deadline must not find the group open.
 func (g *group) close() error {
 	var failures []BranchFailure
-	status, now := store.Completed, g.b.now
+	status, now := store.Completed, g.b.Now()
 	for i := range g.members {
 		m := &g.members[i]
 		if m.ended.After(now) {
@@ -313,11 +326,11 @@ func (g *group) close() error {
 		if err := g.write(status); err != nil {
 			return err
 		}
-	case !g.b.closed:
+	case !g.b.Closed():
 		g.b.deferRecord(g.record(status))
 	}
 	if failures != nil {
-		return g.b.e.errors().Branches(failures)
+		return g.e.errors().Branches(failures)
 	}
 	return nil
 }

@@ -23,9 +23,15 @@ type decision struct {
 // made reports whether one branch, or the timeout, has decided the group.
 func (d *decision) made() bool { return d.Failed != "" || d.Winner != "" || d.TimedOut }
 
+// isTimeout reports whether the group's Timeout has decided it.
+func (d *decision) isTimeout() bool { return d.TimedOut }
+
+// ends reports whether the decision, which is made, has ended the branch of that name.
+func (d *decision) ends(name string) bool { return name != d.Winner }
+
 // recall takes over the group's record. It quarantines the run if the items are not those of the record.
 func (g *group) recall(row *store.StepRow, hashes []string) {
-	e := g.b.e
+	e := g.e
 	if g.spec.Refused != nil {
 		e.nondeterministic(g.id, "Map %q was begun with items that it refuses now: %v", g.id, g.spec.Refused)
 	}
@@ -54,7 +60,7 @@ func (g *group) recall(row *store.StepRow, hashes []string) {
 
 // record prepares the group's record, with its decision.
 func (g *group) record(status string) *store.Record {
-	r := g.b.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
+	r := g.e.newRecord(g.id, store.KindMarker, status, g.attempt, g.attempt)
 	r.Output, _ = json.Marshal(g.decision) // strings, a number and a bool
 	if status == store.Failed {
 		r.ErrorKind, r.Error = string(kind.Unknown), "branches failed"
@@ -105,16 +111,16 @@ func (g *group) decide(d decision, by int) error {
 func (g *group) markDead(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but && !g.b.hasLost() {
-			m.branch.dead.Store(true)
+			m.branch.die()
 		}
 	}
 }
 
 // dead returns the branches that the decision has ended.
-func (g *group) dead() (out []*Branch) {
+func (g *group) dead() (out []*node) {
 	for i := range g.members {
-		if m := &g.members[i]; m.branch != nil && m.branch.dead.Load() {
-			out = append(out, m.branch)
+		if m := &g.members[i]; m.branch != nil && m.branch.isDead() {
+			out = append(out, m.branch.at())
 		}
 	}
 	return out
@@ -133,8 +139,8 @@ func (g *group) abandon() {
 // cancel cancels all branches but the given one.
 func (g *group) cancel(but int) {
 	for i := range g.members {
-		if m := &g.members[i]; m.branch != nil && i != but && !m.branch.closed {
-			m.branch.cancel(errBranchCancelled)
+		if m := &g.members[i]; m.branch != nil && i != but && !m.branch.Closed() {
+			m.branch.callOff()
 		}
 	}
 }
@@ -143,10 +149,10 @@ func (g *group) cancel(but int) {
 func (g *group) lose(but int) {
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && i != but {
-			m.branch.lost.Store(true)
+			m.branch.lose()
 		}
 	}
-	g.b.e.Failpoint("losers stopped", g.b.e.RunID)
+	g.e.Failpoint("losers stopped", g.e.RunID)
 	g.cancel(but)
 }
 
@@ -156,25 +162,25 @@ func (g *group) dropDeferred(winner int) {
 	if !g.races {
 		return
 	}
-	e := g.b.e
+	e := g.e
 	e.Lock()
 	defer e.Unlock()
 	for i := range g.members {
 		if m := &g.members[i]; i == winner {
-			m.branch.racing = false // from now on, branches below it keep what they take
+			m.branch.raceNoMoreLocked() // from now on, branches below it keep what they take
 		} else if m.branch != nil {
-			e.putBackLocked(e.dropDeferredLocked(m.branch))
+			e.putBackLocked(e.dropDeferredLocked(m.branch.at()))
 		}
 	}
 }
 
 // keepDeferred passes the deferred records of all branches to the group's branch: none has won, and none has lost.
 func (g *group) keepDeferred() {
-	e := g.b.e
+	e := g.e
 	e.Lock()
 	defer e.Unlock()
 	for i := range g.members {
-		g.members[i].branch.racing = false
+		g.members[i].branch.raceNoMoreLocked()
 	}
 }
 
@@ -186,8 +192,7 @@ func (g *group) learn() {
 	case g.decision.Failed != "":
 		end = g.b.fails(g.id)
 	case g.decision.made():
-		end = &knownFailure{}
-		end.followed.Store(true)
+		end = followedFailure()
 	}
 	g.outrun()
 	for i := range g.members {
@@ -197,8 +202,8 @@ func (g *group) learn() {
 		}
 		if m.name == g.decision.Winner {
 			m.branch.follow()
-		} else if m.branch.end == nil || g.decision.Failed == "" && end != nil {
-			m.branch.end = end
+		} else {
+			m.branch.endsWith(end, g.decision.Failed == "")
 		}
 		g.b.learn(m.branch)
 	}
@@ -206,11 +211,11 @@ func (g *group) learn() {
 
 // outrun marks the losers of a race that has a winner.
 func (g *group) outrun() {
-	g.b.e.Lock()
-	defer g.b.e.Unlock()
+	g.e.Lock()
+	defer g.e.Unlock()
 	for i := range g.members {
 		if m := &g.members[i]; m.branch != nil && g.decision.Winner != "" && m.name != g.decision.Winner {
-			m.branch.outrun = true
+			m.branch.outrunLocked()
 		}
 	}
 }
@@ -219,7 +224,7 @@ func (g *group) outrun() {
 func (g *group) decisive(name string) *member {
 	i := slices.IndexFunc(g.members, func(m member) bool { return m.name == name && m.over })
 	if i < 0 {
-		g.b.e.nondeterministic(g.id, "branch %q decided %q and is not there any more", name, g.id)
+		g.e.nondeterministic(g.id, "branch %q decided %q and is not there any more", name, g.id)
 	}
 	g.b.advance(g.members[i].ended)
 	return &g.members[i]
@@ -229,19 +234,19 @@ func (g *group) decisive(name string) *member {
 func (g *group) failure() error {
 	m := g.decisive(g.decision.Failed)
 	if m.err == nil {
-		g.b.e.nondeterministic(g.id, "branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
+		g.e.nondeterministic(g.id, "branch %q failed, which decided %q, and succeeds in a replay", m.name, g.id)
 	}
-	f := g.failureOf(m)
+	var others []BranchFailure
 	for i := range g.members { // they may fail the group again, in an attempt that forgets only m's failure
 		if other := &g.members[i]; other != m && other.err != nil {
-			f.Others = append(f.Others, g.failureOf(other))
+			others = append(others, g.failureOf(other))
 		}
 	}
-	return g.b.e.errors().Branch(f)
+	return g.e.errors().Branch(m.future.failureOf(m.name, m.err, others))
 }
 
 func (g *group) failureOf(m *member) BranchFailure {
-	return BranchFailure{Name: m.name, Index: m.branch.result.index, ID: m.branch.result.name, Err: m.err}
+	return m.future.failureOf(m.name, m.err, nil)
 }
 
 // timeout returns the group's error after its deadline. It is permanent: another attempt of the run has the same

@@ -10,17 +10,34 @@ import (
 )
 
 // A journal is what the run has recorded before this execution, and the order of what it records now. read sets the
-// history before the execution begins, and it does not change afterwards. So a journal is read without a lock. Only
-// registers may change: the execution's mutex guards it, and a method ending in Locked is called with it.
+// history before the execution begins, and it does not change afterwards. So a journal needs no lock.
 type journal struct {
-	attempt int                       // of the run, from 1. Set by newExecution, and never again.
+	env     *Env
+	of      store.HeldRun
+	attempt int                       // of the run, from 1
 	history map[string]*store.StepRow // the latest attempt of each step, as it was at the claim
 	// how many steps and branches of the history are directly under each branch: see ownOf
 	own       map[string]int
 	copied    map[string]int // like own, of the steps and branches that a fork has copied; nil if there are none
 	positions atomic.Int64   // the position of the run's last record
-	// the run has registered a compensation, or is about to: a step with UndoneBy has begun. Never reset.
-	registers bool
+}
+
+func newJournal(env *Env, run *store.ClaimedRun) journal {
+	return journal{env: env, of: store.HeldRun{RunID: run.RunID, Lease: run.Lease}, attempt: run.Attempts + 1}
+}
+
+// held names the run under its lease.
+func (j *journal) held() store.HeldRun { return j.of }
+
+// newRecord returns a record of the numbered attempt, in a series that began with attempt first.
+func (j *journal) newRecord(id, kind, status string, attempt, first int) *store.Record {
+	return &store.Record{
+		StepRow: store.StepRow{
+			RunID: j.of.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
+			RunAttempt: j.attempt, Status: status, Kind: kind, Position: j.nextPosition(),
+		},
+		Lease: j.of.Lease, Worker: j.env.ID(), Wake: -1,
+	}
 }
 
 // read takes over the rows of the history. It is called before the execution begins.
@@ -35,7 +52,6 @@ func (j *journal) read(rows []*store.StepRow) {
 	}
 	for _, row := range rows {
 		j.positions.Store(max(j.positions.Load(), row.Position))
-		j.registers = j.registers || row.Kind == store.KindCompensation
 	}
 }
 
@@ -79,14 +95,11 @@ func (j *journal) forgot(row *store.StepRow) bool {
 // nextPosition returns the position of another record in the order of the run's records.
 func (j *journal) nextPosition() int64 { return j.positions.Add(1) }
 
+// startAt makes the position given that of the run's last record.
+func (j *journal) startAt(position int64) { j.positions.Store(position) }
+
 // lastPosition returns the position of the run's last record.
 func (j *journal) lastPosition() int64 { return j.positions.Load() }
-
-// registersLocked reports whether the run has registered a compensation, or is about to.
-func (j *journal) registersLocked() bool { return j.registers }
-
-// registerLocked notes that the run is about to register a compensation.
-func (j *journal) registerLocked() { j.registers = true }
 
 // historyOf returns a run's rows by step ID.
 func historyOf(rows []*store.StepRow) map[string]*store.StepRow {

@@ -10,101 +10,93 @@ import (
 const mostUnread = 3
 
 // readMessages reads the next page of messages of the name.
-func (e *Run) readMessages(name string) error {
-	e.Lock()
-	after, seen := e.inbox.received[name], e.seen
-	e.Unlock()
-	page, more, err := e.Store.Messages.UnreadOfName(context.Background(), e.RunID, name, after)
+func (m *mail) readMessages(name string) error {
+	m.mu.Lock()
+	after, seen := m.inbox.received[name], m.seen
+	m.mu.Unlock()
+	page, more, err := m.env.Store.Messages.UnreadOfName(context.Background(), m.run, name, after)
 	if err == nil {
-		e.Lock()
-		e.addSignalsLocked(page)
-		if e.inbox.init(); !more {
-			e.inbox.whole[name] = max(e.inbox.whole[name], seen)
+		m.mu.Lock()
+		m.addSignalsLocked(page)
+		if m.inbox.init(); !more {
+			m.inbox.whole[name] = max(m.inbox.whole[name], seen)
 		}
-		e.Unlock()
+		m.mu.Unlock()
 	}
-	return e.inboxRead(err)
+	return m.inboxRead(err)
 }
 
 // inboxRead notes how a read of the inbox ended, and returns err. If the inbox stays unreadable although the database
 // can be read, it yields the run. See doc_wakeups.go.
-func (e *Run) inboxRead(err error) error {
+func (m *mail) inboxRead(err error) error {
 	if err == nil {
-		e.Lock()
-		e.unread = 0
-		e.Unlock()
+		m.mu.Lock()
+		m.unread = 0
+		m.mu.Unlock()
 		return nil
 	}
-	e.Trouble(err)
-	if !e.Readable() {
+	m.env.Trouble(err)
+	if !m.env.Readable() {
 		return err
 	}
-	e.Lock()
-	e.unread++
-	yields := e.unread >= mostUnread
-	e.Unlock()
+	m.mu.Lock()
+	m.unread++
+	yields := m.unread >= mostUnread
+	m.mu.Unlock()
 	if yields {
-		e.unreadable(err)
+		m.by.unreadable(err)
 	}
 	return err
 }
 
 // Deliver passes on what a query for the run's inbox has found: n is nil if that is nothing, and err if it cannot be
 // read.
-func (e *Run) Deliver(n *store.Inbox, err error) {
+func (m *mail) Deliver(n *store.Inbox, err error) {
 	if n != nil {
-		e.deliver(n)
+		m.deliver(n)
 	}
-	_ = e.inboxRead(err) // after a failure the next heartbeat asks again
+	_ = m.inboxRead(err) // after a failure the next heartbeat asks again
 }
 
 // deliver adds messages and ends of children to the execution's inbox, and wakes the branches that wait for them.
-func (e *Run) deliver(n *store.Inbox) {
-	e.Lock()
-	defer e.Unlock()
-	if n.Wakeups >= e.seen {
-		e.seen, e.inbox.rest = n.Wakeups, n.Rest
+func (m *mail) deliver(n *store.Inbox) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n.Wakeups >= m.seen {
+		m.seen, m.inbox.rest = n.Wakeups, n.Rest
 	}
-	for _, ev := range e.limited { // a limit may have called the run
-		ev.calls++
-		e.fireLocked(ev)
+	for _, ev := range m.limited { // a limit may have called the run
+		m.crew.callLocked(ev)
 	}
-	e.addSignalsLocked(n.Signals)
-	for name := range e.inbox.missed {
-		if !e.inbox.knows(name, e.seen) { // there may be a message of it among the rest
-			e.fireLocked(e.arrivalLocked(name))
+	m.addSignalsLocked(n.Signals)
+	for name := range m.inbox.missed {
+		if !m.inbox.knows(name, m.seen) { // there may be a message of it among the rest
+			m.crew.fireLocked(m.arrivalLocked(name))
 		}
 	}
 	for _, c := range n.Ends {
-		if e.inbox.addEnd(c) {
-			delete(e.activeChildren, c.Child)
-			e.fireLocked(e.arrivalLocked(c.Child.String()))
-			e.fireLocked(&e.anyEnd)
+		if m.inbox.addEnd(c) {
+			delete(m.activeChildren, c.Child)
+			m.crew.fireLocked(m.arrivalLocked(c.Child.String()))
+			m.crew.fireLocked(&m.anyEnd)
 		}
 	}
 }
 
-func (e *Run) addSignalsLocked(messages []*store.Signal) {
+func (m *mail) addSignalsLocked(messages []*store.Signal) {
 	for _, g := range messages {
-		if e.inbox.addSignal(g) {
-			e.fireLocked(e.arrivalLocked(g.Name))
+		if m.inbox.addSignal(g) {
+			m.crew.fireLocked(m.arrivalLocked(g.Name))
 		}
 	}
 }
 
 // putBackLocked returns messages to the inbox that a branch took and did not record.
-func (e *Run) putBackLocked(messages []*store.Signal) {
+func (m *mail) putBackLocked(messages []*store.Signal) {
 	for _, g := range messages {
-		e.inbox.putBack(g)
-		e.fireLocked(e.arrivalLocked(g.Name))
+		m.inbox.putBack(g)
+		m.crew.fireLocked(m.arrivalLocked(g.Name))
 	}
-}
-
-// forgetChildren notes that no child is active. It reports whether there were any.
-func (m *mail) forgetChildren() (any bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.forgetAllLocked()
 }
 
 // isBehind reports whether the run's row counts more wake-ups than the execution has seen.

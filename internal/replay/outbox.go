@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A write is written in one transaction: records of an execution, at its end a suspension or a finish, and perhaps its
 // progress. An empty write is settled once all writes before it are.
 type write struct {
 	// the writing branch, or the one whose wait suspends the execution; nil: the execution itself
-	by         *Branch
+	by         *node
 	records    []*store.Record // deferred records first, then the write's own
 	suspension *store.Suspension
 	finish     *store.Finish
@@ -31,30 +32,26 @@ type write struct {
 // depend on. The host makes flushes until More says that none is left. The execution's mutex guards the outbox: its
 // files lock it, and a method ending in Locked is called with it. See doc_flush.go.
 type outbox struct {
-	mu     *sync.Mutex // the execution's
-	writes []*write    // not settled, oldest first
+	mu       *sync.Mutex // the execution's
+	env      *Env
+	of       store.HeldRun
+	ending   *ending  // the execution's
+	listener Host     // is told of writes, steps and news
+	writes   []*write // not settled, oldest first
 	// the host has been told of writes, and flushes them; true while there are any. Set by enqueue, reset by More.
 	active bool
 	taken  int // writes[:taken] are in a flush. Only that flush sets it.
 	// the execution was told why the server has not written its records. Reset when they are written.
 	told    bool
-	sent    int64 // the number of the last premise when that flush was sent. Set by addLocked.
-	refused bool  // the server has refused a write: see refuseLocked, which sets it, for good
+	refused bool // the server has refused a write: see refuseLocked, which sets it, for good
 
-	suspension *write // to be written if the execution stops to be suspended; set together with that reason
-	progress   progress
-	deferred   []deferredRecord
-	aside      []*store.SetAside // messages that do not decode, for the next write
-	// deferred or writes may have results of repeatable steps. Set by speculateLocked, reset by speculatesLocked.
+	progress progress
+	deferred []deferredRecord
+	aside    []*store.SetAside // messages that do not decode, for the next write
+	// deferred or writes may have results of repeatable steps. Set by speculateLocked, reset by speculates.
 	speculated bool
 	premises   premises
 }
-
-// suspendWithLocked sets the write with which the execution is suspended.
-func (o *outbox) suspendWithLocked(w *write) { o.suspension = w }
-
-// suspensionLocked returns that write, nil if there is none.
-func (o *outbox) suspensionLocked() *write { return o.suspension }
 
 // hasWritesLocked reports whether writes are not settled.
 func (o *outbox) hasWritesLocked() bool { return len(o.writes) > 0 }
@@ -64,7 +61,7 @@ func (o *outbox) hasWritesLocked() bool { return len(o.writes) > 0 }
 // before, a replay defers it again.
 type deferredRecord struct {
 	record *store.Record
-	by     *Branch
+	by     *node
 	// the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
 	message     *store.Signal
 	speculative bool // the record of a repeatable step: see Branch.awaitSpeculation
@@ -94,29 +91,24 @@ func (o *outbox) takeDeferredLocked(w *write) (taken []deferredRecord) {
 // it is the read of a message on the run's own branch, which cannot lose a race. Its end is then as if WaitSignal had
 // recorded it at once. A registration needs the record of its step, and a message that a racer read needs the decision
 // of its race.
-func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.parent == nil }
+func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.isRoot() }
 
-// hasDeferredLocked reports whether b's next write would take deferred records.
-func (o *outbox) hasDeferredLocked(b *Branch) bool {
-	return slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.goesWith(b) })
+// hasDeferredLocked reports whether the branch's next write would take deferred records.
+func (o *outbox) hasDeferredLocked(by *node) bool {
+	return slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.goesWith(by) })
 }
 
-// goesWith reports whether a write of the branch, or of the execution itself if by is nil, takes the record.
-func (d *deferredRecord) goesWith(by *Branch) bool { return !d.by.mayLose() || by.under(d.owner()) }
-
-// owner returns the branch whose writes take the record. A branch that has ended writes no more; the branch above
-// depends on its result, and takes its records. A branch in a race keeps its records until it has won.
-func (d *deferredRecord) owner() *Branch {
-	b := d.by
-	for b.parent != nil && !b.racing && b.result.done.fired > 0 {
-		b = b.parent
-	}
-	return b
+// goesWith reports whether a write of the branch, or of the execution itself if by is nil, takes the record. Values
+// that others see wait until their branch cannot lose any more.
+func (d *deferredRecord) goesWith(by *node) bool {
+	return !d.by.mayLose() || !d.isValue() && by.under(d.by.keeperLocked())
 }
+
+func (d *deferredRecord) isValue() bool { return d.record.Kind == store.KindValue }
 
 // dropDeferredLocked drops the deferred records of a branch that lost a race, and of those below it. It returns the
 // messages that they took; the caller returns them to the inbox.
-func (o *outbox) dropDeferredLocked(loser *Branch) (taken []*store.Signal) {
+func (o *outbox) dropDeferredLocked(loser *node) (taken []*store.Signal) {
 	o.deferred = slices.DeleteFunc(o.deferred, func(d deferredRecord) bool {
 		lost := d.by.under(loser)
 		if lost && d.message != nil {
@@ -143,11 +135,11 @@ func (o *outbox) Take(writes, bytes, mostWrites, mostBytes int) (int, int) {
 	return writes, bytes
 }
 
-// addLocked adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too: a statement
-// cannot write a row twice.
-func (e *Run) addLocked(f *store.Flush) {
-	first, begun := len(f.Records), false
-	for _, w := range e.writes[:e.taken] {
+// addLocked adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too, and a change of a
+// value before the last one: a statement cannot write a row twice.
+func (o *outbox) addLocked(f *store.Flush) {
+	first, replaced := len(f.Records), false
+	for _, w := range o.writes[:o.taken] {
 		f.Records = append(f.Records, w.records...)
 		if w.suspension != nil {
 			f.Suspensions = append(f.Suspensions, w.suspension)
@@ -157,27 +149,28 @@ func (e *Run) addLocked(f *store.Flush) {
 		}
 		f.Aside = append(f.Aside, w.aside...)
 	}
-	e.addProgressLocked(f)
-	e.addPremisesLocked(f)
+	o.addProgressLocked(f)
+	o.addPremisesLocked(f)
 	records := f.Records[first:]
 	for _, r := range records {
-		begun = begun || r.Status == store.Running
+		replaced = replaced || r.Status == store.Running || r.Kind == store.KindValue
 	}
-	if !begun || len(records) == 1 {
+	if !replaced || len(records) == 1 {
 		return
 	}
 	type row struct {
 		step    string
 		attempt int
 	}
-	ended := map[row]bool{}
+	last := map[row]*store.Record{}
 	for _, r := range records {
 		if r.Status != store.Running {
-			ended[row{r.StepID, r.Attempt}] = true
+			last[row{r.StepID, r.Attempt}] = r
 		}
 	}
 	records = slices.DeleteFunc(records, func(r *store.Record) bool {
-		out := r.Status == store.Running && ended[row{r.StepID, r.Attempt}]
+		l := last[row{r.StepID, r.Attempt}]
+		out := l != nil && l != r
 		if out {
 			r.Outcome = store.Done
 		}
@@ -227,6 +220,14 @@ func (w *write) empty() bool {
 // ends reports whether w ends the execution.
 func (w *write) ends() bool { return w.suspension != nil || w.finish != nil }
 
+// waitsFor returns what the run waits for that w suspends; nil if w is nil.
+func (w *write) waitsFor() waits.List {
+	if w == nil {
+		return nil
+	}
+	return w.suspension.WaitingOn
+}
+
 // record returns w's own record.
 func (w *write) record() *store.Record { return w.records[len(w.records)-1] }
 
@@ -241,6 +242,9 @@ func (w *write) size() int {
 	}
 	if w.finish != nil {
 		n += len(w.finish.Output) + len(w.finish.Error)
+	}
+	if w.suspension != nil && w.suspension.Next != nil {
+		n += len(w.suspension.Next.Input) + 200*w.suspension.Next.Records
 	}
 	if w.progress != nil {
 		n += len(w.progress.Text)
@@ -297,9 +301,12 @@ func (w *write) settle(o store.Outcome) {
 }
 
 // writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It
-// is also the longest time that a progress, or the record of a message that was read or set aside, waits for a write
-// that takes it along.
+// is also the longest time that a progress, a value, or the record of a message that was read or set aside, waits for a
+// write that takes it along.
 const writePause = time.Second
+
+// replyPause is the longest time that a reply waits for a write that takes it along, because its asker waits, too.
+const replyPause = time.Millisecond
 
 // A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The
 // execution's mutex guards it.
@@ -307,7 +314,7 @@ type progress struct {
 	said  *store.Progress // neither written nor in the outbox; nil: there is none
 	taken time.Time       // when the last one entered the outbox
 	timer *time.Timer     // calls writeLate; nil until there is something to write
-	timed bool            // the timer runs. Set by timeWriteLocked, reset by writeLate.
+	timed time.Time       // when the timer fires; zero: it does not run. Set by timeWriteLocked, reset by writeLate.
 	// transactional steps of a stricter isolation that are under way: a change of the run's row would fail them
 	holds int
 }
@@ -327,15 +334,13 @@ func (p *progress) goesWithLocked(w *write) bool {
 
 // addPremisesLocked adds what the taken writes build on to f. If they are nothing but records of functions, they are
 // to tell whether the run was cancelled or paused: the others have effects beside their records, or end the execution.
-func (e *Run) addPremisesLocked(f *store.Flush) {
-	taken := e.writes[:e.taken]
+func (o *outbox) addPremisesLocked(f *store.Flush) {
+	taken := o.writes[:o.taken]
 	if !slices.ContainsFunc(taken, func(w *write) bool { return !w.empty() && !w.givesBack }) {
 		return
 	}
-	all, sent := e.premises.nowLocked()
-	f.Premises = append(f.Premises, all...)
-	e.sent = sent
-	asks := e.underWayLocked() && !e.isPausedLocked() && !e.told &&
+	f.Premises, o.premises.sent = o.premises.nowLocked(f.Premises)
+	asks := o.ending.mayHearLocked() && !o.told &&
 		!slices.ContainsFunc(taken, func(w *write) bool { return !w.onlyFunctions() })
 	for _, w := range taken {
 		for _, r := range w.records {
@@ -366,7 +371,7 @@ func (o *outbox) acknowledgeLocked(settled []*write, by store.Witness) {
 			by = store.Witness{}
 		}
 		o.told = false
-		o.premises.addLocked(&newest.StepRow, by, o.sent, !newest.Found)
+		o.premises.addLocked(&newest.StepRow, by, o.premises.sent, !newest.Found)
 	}
 }
 
@@ -381,8 +386,9 @@ func rank(r *store.Record) (n int) {
 	return n
 }
 
-// isCommitted makes the record of a transactional step a premise: see premises.addLocked.
+// isCommitted makes the record of a transactional step, which is written, a premise: see premises.addLocked.
 func (o *outbox) isCommitted(row *store.StepRow, sent int64, now bool) {
+	o.listener.Stepped(1)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.premises.addLocked(row, store.Witness{}, sent, now)
@@ -392,5 +398,5 @@ func (o *outbox) isCommitted(row *store.StepRow, sent int64, now bool) {
 func (o *outbox) premisesNow() (all []store.Premise, sent int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.premises.nowLocked()
+	return o.premises.nowLocked(nil)
 }

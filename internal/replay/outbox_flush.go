@@ -3,23 +3,28 @@ package replay
 import (
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
 // AddTo adds the taken writes to f. It drops all writes, and returns false, if they may not be made any more: the
 // worker gives up what it cannot write, or the lease is lost.
-func (e *Run) AddTo(f *store.Flush) bool {
-	e.Lock()
-	if e.GivesUp() || e.lostLocked() {
-		e.Unlock()
-		e.dropWrites()
+func (o *outbox) AddTo(f *store.Flush) bool {
+	o.mu.Lock()
+	if o.env.GivesUp() || o.ending.lostLocked() {
+		o.mu.Unlock()
+		o.dropWrites()
 		return false
 	}
-	defer e.Unlock()
-	e.addLocked(f)
+	defer o.mu.Unlock()
+	o.addLocked(f)
 	return true
 }
+
+// tellNews tells the host that the run was cancelled or paused.
+func (o *outbox) tellNews() { o.listener.HasNews() }
 
 // Told is told what a flush has written of a run, before those who wait for it.
 type Told interface {
@@ -27,16 +32,23 @@ type Told interface {
 	Suspended(p *store.Suspension)
 	Started(r *store.NewRun) // a child
 	Stepped(steps int)       // ends of steps
+	Replied(r *store.Record) // to a request
+	// Left names requests that are open although the run has ended. Most runs have none.
+	Left(open []store.Answer)
+	Valued(run uuid.UUID) // it has set values
 }
 
 // A settlement says what a flush has made of an execution's taken writes.
 type settlement struct {
-	writes    []*write          // settled, in their order
 	finish    *store.Finish     // that is written; nil: none is
 	suspended *store.Suspension // that is written; nil: none is
 	started   []*store.NewRun   // children whose starts are written
 	steps     int               // how many ends of steps are written
+	replies   []*store.Record   // that are written
+	values    bool              // some are written
 	worst     store.Outcome     // Lost or Unfounded if the execution has stopped for it, and else Done
+
+	busy, unheard bool // see Settle
 }
 
 // Settle removes the taken writes that are settled from the outbox, after the flush in which by has sent them. busy
@@ -44,11 +56,19 @@ type settlement struct {
 // was cancelled or paused.
 func (e *Run) Settle(by store.Witness, to Told) (busy, unheard bool) {
 	var room [8]*write // on the stack, as a rule
-	now := settlement{writes: room[:0], worst: store.Done}
-	busy, unheard = e.settleTaken(&now, by)
+	settled, now := e.settleTaken(room[:0], by)
+	for _, r := range now.replies { // before the end of the run: those who ask know it first
+		to.Replied(r)
+	}
+	if now.values {
+		to.Valued(e.RunID)
+	}
 	if now.finish != nil {
 		e.logEnd(now.finish)
 		to.Finished(now.finish)
+		if open := e.unanswered(); len(open) > 0 && !now.finish.Compensating {
+			to.Left(open)
+		}
 	}
 	if now.suspended != nil {
 		to.Suspended(now.suspended)
@@ -59,21 +79,23 @@ func (e *Run) Settle(by store.Witness, to Told) (busy, unheard bool) {
 	for _, r := range now.started {
 		to.Started(r)
 	}
-	now.tell()
-	return busy, unheard
+	now.tell(settled)
+	return now.busy, now.unheard
 }
 
-func (e *Run) settleTaken(now *settlement, by store.Witness) (busy, unheard bool) {
-	e.Lock()
-	defer e.Unlock()
-	now.writes, busy, unheard = e.settleLocked(now.writes)
-	e.told = e.told || unheard
-	e.acknowledgeLocked(now.writes, by)
-	for _, w := range now.writes {
+// settleTaken appends the taken writes that are settled to settled, in their order.
+func (o *outbox) settleTaken(settled []*write, by store.Witness) (_ []*write, now settlement) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now.worst = store.Done
+	settled, now.busy, now.unheard = o.settleLocked(settled)
+	o.told = o.told || now.unheard
+	o.acknowledgeLocked(settled, by)
+	for _, w := range settled {
 		now.add(w)
 	}
-	e.stopAfterLocked(now.worst) // at once: no branch may take the write for written because it left the outbox
-	return busy, unheard
+	o.ending.stopAfterLocked(now.worst) // at once: no branch may take the write for written because it left the outbox
+	return settled, now
 }
 
 // logEnd logs an end of the run that is no success.
@@ -101,15 +123,19 @@ func (n *settlement) add(w *write) {
 		if r.Outcome == store.Done && r.Kind == store.KindFunction && r.Status != store.Running {
 			n.steps++
 		}
+		if r.Outcome == store.Done && r.Kind == store.KindReply {
+			n.replies = append(n.replies, r)
+		}
+		n.values = n.values || r.Outcome == store.Done && r.Kind == store.KindValue
 		if r.Start != nil && r.Outcome == store.Done {
 			n.started = append(n.started, r.Start)
 		}
 	}
 }
 
-// tell passes the outcomes to those who wait for the writes.
-func (n *settlement) tell() {
-	for _, w := range n.writes {
+// tell passes the outcomes of the writes to those who wait for them.
+func (n *settlement) tell(writes []*write) {
+	for _, w := range writes {
 		o := w.outcome()
 		if n.worst == store.Unfounded && w.empty() {
 			o = n.worst // what it waited for is not written
@@ -118,14 +144,24 @@ func (n *settlement) tell() {
 	}
 }
 
+// Refused is called when the server refuses the first write by itself, with err. It reports whether the execution can
+// do without that write. If it cannot, the write is tried again.
+func (e *Run) Refused(err error) (done bool) {
+	done, ends := e.doWithout(err, e.log)
+	if ends {
+		e.makeEnd()
+	}
+	return done
+}
+
 // dropWrites stops the execution, empties the outbox, and settles its writes as lost.
-func (e *Run) dropWrites() {
-	e.Lock()
+func (o *outbox) dropWrites() {
+	o.mu.Lock()
 	// at once: no branch may take the writes for written because they left the outbox
-	e.stopLocked(stopLost, standing.ErrShutdown)
-	writes := e.writes
-	e.writes, e.taken = nil, 0
-	e.Unlock()
+	o.ending.stopLocked(stopLost, standing.ErrShutdown)
+	writes := o.writes
+	o.writes, o.taken = nil, 0
+	o.mu.Unlock()
 	for _, w := range writes {
 		w.settle(store.Lost)
 	}

@@ -13,6 +13,7 @@ import (
 type premises struct {
 	known []knownPremise
 	last  int64 // the number of the last one
+	sent  int64 // the number of the last one when the last flush was sent. Set by addPremisesLocked.
 }
 
 type knownPremise struct {
@@ -30,8 +31,8 @@ func (p *premises) addLocked(row *store.StepRow, by store.Witness, sent int64, n
 	p.known = append(p.known, knownPremise{store.PremiseOf(row, by), p.last})
 }
 
-// nowLocked returns the premises, and the number of the last one.
-func (p *premises) nowLocked() (all []store.Premise, sent int64) {
+// nowLocked appends the premises to all, and returns the number of the last one, too.
+func (p *premises) nowLocked(all []store.Premise) (_ []store.Premise, sent int64) {
 	for _, k := range p.known {
 		all = append(all, k.Premise)
 	}

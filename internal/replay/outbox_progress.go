@@ -7,69 +7,70 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// SetProgress replaces the run's progress. It is written with the next write of the run, or by itself within
-// writePause. A branch that passes recorded operations says nothing: its run has said so before. Any goroutine may call
-// it, also after the end of the execution.
-func (b *Branch) SetProgress(text string, fraction *float64) {
-	e := b.e
-	if !b.live.Load() || b.hasLost() || !e.writesRecords() {
+// setProgress is Branch.SetProgress for a branch that may say something.
+func (o *outbox) setProgress(text string, fraction *float64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ending.underWayLocked() {
 		return
 	}
-	e.Lock()
-	defer e.Unlock()
-	if !e.underWayLocked() {
-		return
-	}
-	e.progress.said = &store.Progress{RunID: e.RunID, Lease: e.Lease, Text: text, Fraction: fraction}
-	e.timeWriteLocked(writePause)
+	o.progress.said = &store.Progress{RunID: o.of.RunID, Lease: o.of.Lease, Text: text, Fraction: fraction}
+	o.timeWriteLocked(writePause)
 }
 
-// timeWriteLocked lets writeLate be called after d, unless a call is to come already.
-func (e *Run) timeWriteLocked(d time.Duration) {
-	p := &e.progress
+// timeWriteLocked lets writeLate be called after d, unless a call is to come before.
+func (o *outbox) timeWriteLocked(d time.Duration) {
+	p, at := &o.progress, time.Now().Add(d)
 	switch {
-	case p.timed:
+	case !p.timed.IsZero() && !at.Before(p.timed):
 		return
 	case p.timer == nil:
-		p.timer = time.AfterFunc(d, e.writeLate)
+		p.timer = time.AfterFunc(d, o.writeLate)
 	default:
 		p.timer.Reset(d)
 	}
-	p.timed = true
+	p.timed = at
 }
 
-// writeLate enqueues a write of its own for what no other write has taken: the progress, and what became of messages.
-func (e *Run) writeLate() {
-	e.Lock()
-	p, w := &e.progress, &write{}
-	p.timed = false
-	if !e.underWayLocked() { // the suspension or the end of the run takes it
-		e.Unlock()
+// writeLate enqueues a write of its own for what no other write has taken: the progress, replies, values, and what
+// became of messages.
+func (o *outbox) writeLate() {
+	o.mu.Lock()
+	p, w := &o.progress, &write{}
+	p.timed = time.Time{}
+	if !o.ending.underWayLocked() { // the suspension or the end of the run takes it
+		o.mu.Unlock()
 		return
 	}
 	if p.said != nil {
 		if wait := writePause - time.Since(p.taken); wait > 0 {
-			e.timeWriteLocked(wait)
+			o.timeWriteLocked(wait)
 		} else if p.holds > 0 {
-			e.timeWriteLocked(writePause)
+			o.timeWriteLocked(writePause)
 		} else {
 			w.progress = p.takeLocked()
 		}
 	}
-	first := false
-	if w.progress != nil || e.hasMessagesLocked() {
-		first = e.enqueueLocked(w)
+	if slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.isValue() && !d.goesWith(nil) }) {
+		o.timeWriteLocked(writePause)
 	}
-	e.Unlock()
+	first := false
+	if w.progress != nil || o.isAwaitedLocked() {
+		first = o.enqueueLocked(w)
+	}
+	o.mu.Unlock()
 	if first {
-		e.host.Enqueued()
+		o.listener.Enqueued()
 	}
 }
 
-// hasMessagesLocked reports whether a write of the execution itself would say that messages were read or set aside.
-func (o *outbox) hasMessagesLocked() bool {
+// isAwaitedLocked reports whether a write of the execution itself would say that messages were read, answered or set
+// aside, or that values were changed.
+func (o *outbox) isAwaitedLocked() bool {
 	return o.aside != nil ||
-		slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.message != nil && d.goesWith(nil) })
+		slices.ContainsFunc(o.deferred, func(d deferredRecord) bool {
+			return (d.message != nil || d.record.Kind == store.KindReply || d.isValue()) && d.goesWith(nil)
+		})
 }
 
 // holdProgress keeps the progress from being written until release is called: the transaction of a step is stricter

@@ -1,111 +1,71 @@
 package replay
 
 import (
-	"runtime"
+	"slices"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
 )
 
-// newRecord returns a record of the numbered attempt, in a series that began with attempt first.
-func (e *Run) newRecord(id, kind, status string, attempt, first int) *store.Record {
-	return &store.Record{
-		StepRow: store.StepRow{
-			RunID: e.RunID, StepID: id, Attempt: attempt, FirstAttempt: first,
-			RunAttempt: e.runAttempt(), Status: status, Kind: kind, Position: e.nextPosition(),
-		},
-		Lease: e.Lease, Worker: e.Worker.ID(), Wake: -1,
-	}
-}
-
-// record writes one attempt of a step and returns the row in the table: the given one, or an older result. It exits the
-// goroutine if the lease is lost.
-func (b *Branch) record(r *store.Record) *store.StepRow {
-	b.write(store.Done, r)
-	return &r.StepRow
-}
-
-// write enqueues records of the branch and waits until they, and all writes before them, are in the table. It exits the
-// goroutine if the outcome is neither Done nor other. The outcome is Undecided if the branch has lost a race.
-func (b *Branch) write(other store.Outcome, records ...*store.Record) store.Outcome {
-	outcome, enqueued := b.e.enqueueAndWait(&write{by: b, records: records})
-	if !enqueued {
-		return store.Undecided // a loser's result is not used
-	}
-	if outcome != store.Done && outcome != other {
-		b.e.stopAfter(outcome)
-		runtime.Goexit()
-	}
-	return outcome
-}
-
-// enqueue enqueues records of the branch and does not wait for the write.
-func (b *Branch) enqueue(records ...*store.Record) { b.e.enqueue(&write{by: b, records: records}) }
-
-// deferRecord keeps a record for a later write: see deferredRecord.
-func (b *Branch) deferRecord(r *store.Record) {
-	b.e.Lock()
-	defer b.e.Unlock()
-	b.deferLocked(r, nil)
-}
-
-func (b *Branch) deferLocked(r *store.Record, message *store.Signal) {
-	if b.e.writesRecords() && !b.closed {
-		b.e.deferred = append(b.e.deferred, deferredRecord{record: r, by: b, message: message})
-		if message != nil {
-			b.e.timeWriteLocked(writePause)
-		}
-	}
-}
-
-// setAsideLocked keeps a message that does not decode from all waits. It is written with the run's next write: if the
-// process dies before, the next execution finds the message unread, and decides again.
-func (e *Run) setAsideLocked(g *store.Signal, why error) {
-	if !e.writesRecords() {
+// deferLocked keeps a record for a later write: see deferredRecord.
+func (o *outbox) deferLocked(d deferredRecord) {
+	if !o.env.writesRecords() {
 		return
 	}
-	e.aside = append(e.aside, &store.SetAside{
-		RunID: e.RunID, Lease: e.Lease, Name: g.Name, Sequence: g.Sequence,
-		Reason: failure.Text(why),
+	if d.isValue() { // only the last change is written
+		o.deferred = slices.DeleteFunc(o.deferred, func(before deferredRecord) bool {
+			return before.isValue() && before.record.StepID == d.record.StepID
+		})
+	}
+	o.deferred = append(o.deferred, d)
+	switch {
+	case d.record.Kind == store.KindReply:
+		o.timeWriteLocked(replyPause)
+	case d.message != nil, d.isValue():
+		o.timeWriteLocked(writePause)
+	}
+}
+
+// setAsideLocked keeps a message that does not decode, or has expired, from all waits. It is written with the run's
+// next write: if the process dies before, the next execution finds the message unread, and decides again.
+func (o *outbox) setAsideLocked(g *store.Signal, why error) {
+	if !o.env.writesRecords() {
+		return
+	}
+	o.aside = append(o.aside, &store.SetAside{
+		RunID: o.of.RunID, Lease: o.of.Lease, Name: g.Name, Sequence: g.Sequence,
+		Reason: failure.Text(why), Expired: why == store.ErrExpired,
 	})
-	e.timeWriteLocked(writePause)
+	o.timeWriteLocked(writePause)
 }
 
-// writeAll waits until all enqueued writes of the execution, and the deferred records that a write of the branch takes,
-// are in the table. It precedes a transaction of the application, which cannot contain them and must not commit before
-// them. It exits the goroutine if the execution has stopped, and returns an error if the branch has lost a race.
-func (b *Branch) writeAll() error {
-	written := b.allWritten()
-	b.e.exitIfStopped()
-	if !written {
-		return errBranchCancelled
-	}
-	return nil
+// hasNothingFor reports whether a write of the branch would find the outbox empty, and take no deferred record along.
+func (o *outbox) hasNothingFor(b *node) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.writes) == 0 && !o.hasDeferredLocked(b)
 }
 
-// allWritten is writeAll without the exit. It returns false if the execution has stopped or the branch has lost a race.
-func (b *Branch) allWritten() bool {
-	e := b.e
-	e.Lock()
-	nothing := len(e.writes) == 0 && !e.hasDeferredLocked(b)
-	e.Unlock()
-	if nothing {
-		return !e.stopped()
+// allWritten waits until all enqueued writes, and the deferred records that a write of the branch takes, are in the
+// table. It returns false if the execution has stopped or the branch has lost a race.
+func (o *outbox) allWritten(by *node) bool {
+	if o.hasNothingFor(by) {
+		return !o.ending.stopped()
 	}
-	outcome, enqueued := e.enqueueAndWait(&write{by: b})
+	outcome, enqueued := o.enqueueAndWait(&write{by: by})
 	if !enqueued {
 		return false // a loser's result is not used
 	}
-	e.stopAfter(outcome)
-	return !e.stopped()
+	o.ending.stopAfter(outcome)
+	return !o.ending.stopped()
 }
 
 // enqueueAndWait enqueues w and waits for its outcome. enqueued is what enqueue returns.
-func (e *Run) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bool) {
-	r := e.receipts.Get().(*receipt)
-	defer e.receipts.Put(r)
+func (o *outbox) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bool) {
+	r := receipts.Get().(*receipt)
+	defer receipts.Put(r)
 	w.settled = r.settled
-	if !e.enqueue(w) {
+	if !o.enqueue(w) {
 		return store.Undecided, false
 	}
 	return <-r.outcome, true
@@ -115,17 +75,17 @@ func (e *Run) enqueueAndWait(w *write) (outcome store.Outcome, enqueued bool) {
 // has lost a race, it adds nothing and returns false: the branch's deferred records have been dropped. It also returns
 // false for an end that may not be written any more, because the server has refused a write: then the execution has
 // another end.
-func (e *Run) enqueue(w *write) bool {
-	e.Lock()
+func (o *outbox) enqueue(w *write) bool {
+	o.mu.Lock()
 	if !w.ends() && w.by.hasLost() {
-		e.Unlock()
+		o.mu.Unlock()
 		return false
 	}
-	left, dropped := e.admitLocked(w)
-	first := left != nil && e.enqueueLocked(left)
-	e.Unlock()
+	left, dropped := o.admitLocked(w)
+	first := left != nil && o.enqueueLocked(left)
+	o.mu.Unlock()
 	if first {
-		e.host.Enqueued()
+		o.listener.Enqueued()
 	}
 	switch {
 	case dropped == nil:
@@ -143,7 +103,7 @@ func (o *outbox) enqueueLocked(w *write) (first bool) {
 	if w.givesBack {
 		o.deferred, o.progress.said, o.aside = nil, nil, nil
 	}
-	if o.aside != nil { // before what follows from a later message
+	if o.aside != nil { // before the consequences of a later message
 		o.writes = append(o.writes, &write{by: w.by, aside: o.aside})
 		o.aside = nil
 	}

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,42 +18,32 @@ import (
 // refused write the run fails, even if its function has returned meanwhile. Nothing else of the execution is written,
 // apart from the compensations that undo what its steps have done. See doc_flush.go.
 
-// Refused is called when the server refuses the first write by itself, with err. It reports whether the execution can
-// do without that write. If it cannot, the write is tried again.
-func (e *Run) Refused(err error) (done bool) {
-	done, ends := e.doWithout(err)
-	if ends {
-		e.by.makeEnd()
-	}
-	return done
-}
-
 // doWithout is called when the server refuses the first write by itself, with err. done reports whether the execution
 // can do without that write. If it cannot, the write is the end of the run and has nothing of the application in it: it
 // is tried again. ends reports that the end of the execution is to be made again.
-func (e *Run) doWithout(err error) (done, ends bool) {
-	e.Lock()
-	w := e.writes[0]
+func (o *outbox) doWithout(err error, log func() *slog.Logger) (done, ends bool) {
+	o.mu.Lock()
+	w := o.writes[0]
 	switch {
 	case w.progress != nil: // the rest may be written without it
 		w.progress = nil
-		e.Unlock()
-		e.log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
+		o.mu.Unlock()
+		log().Warn("kagzi: a progress may be why a write is refused, and is left out", "error", err)
 		return true, false
 	case w.aside != nil: // perhaps because of their reasons; without its mark, a message is only found unread again
-		e.writes = slices.Delete(e.writes, 0, 1)
-		e.Unlock()
-		e.log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
+		o.writes = slices.Delete(o.writes, 0, 1)
+		o.mu.Unlock()
+		log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
 		return true, false
 	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):
-		e.Unlock()
+		o.mu.Unlock()
 		return false, false
 	case w.failsRun():
 		own := w.finish.Error
 		w.bare = true
 		w.finish.ErrorKind, w.finish.Error, w.finish.Forget = string(kind.Database), bareFailure(err), nil
-		e.Unlock()
-		e.log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own),
+		o.mu.Unlock()
+		log().Error("kagzi: the database refuses the text of a run's failure", "failure", text.OneLine(own),
 			"error", err)
 		return true, false
 	}
@@ -60,9 +51,9 @@ func (e *Run) doWithout(err error) (done, ends bool) {
 	if !w.ends() {
 		cause = fmt.Errorf("step %q cannot be recorded: %w", w.record().StepID, err)
 	}
-	dropped, ends := e.refuseLocked(failure.Of(kind.Database, cause))
-	e.Unlock()
-	e.log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written",
+	dropped, ends := o.refuseLocked(failure.Of(kind.Database, cause))
+	o.mu.Unlock()
+	log().Error("kagzi: the database refuses a write of a run, which fails: nothing that follows is written",
 		"error", cause)
 	for _, w := range dropped { // the execution has stopped: no branch takes them for written
 		w.settle(store.Lost)
@@ -70,16 +61,16 @@ func (e *Run) doWithout(err error) (done, ends bool) {
 	return true, ends
 }
 
-// refuseLocked stops the execution, whose first write is refused, and takes out of the outbox what may not be written
-// any more. It returns these writes. ends reports that the end of the execution was among them, and is to be made
-// again. If the execution has stopped before, and its run would complete or go on, the run fails with cause all the
-// same.
-func (e *Run) refuseLocked(cause error) (dropped []*write, ends bool) {
-	e.refused = true
-	e.failLocked(cause)
-	e.refusedLocked(cause)
+// refuseLocked stops the execution, whose first write is refused, and takes out of the outbox the writes that may not
+// be made any more. It returns these writes. ends reports that the end of the execution was among them, and is to be
+// made again. If the execution has stopped before, and its run would complete or go on, the run fails with cause all
+// the same.
+func (o *outbox) refuseLocked(cause error) (dropped []*write, ends bool) {
+	o.refused = true
+	o.ending.failLocked(cause)
+	o.ending.refusedLocked(cause)
 	var kept []*write
-	for i, w := range e.writes {
+	for i, w := range o.writes {
 		left := w.afterRefusal()
 		if left == w && i == 0 {
 			left = nil
@@ -95,24 +86,24 @@ func (e *Run) refuseLocked(cause error) (dropped []*write, ends bool) {
 			dropped = append(dropped, w)
 		}
 	}
-	e.writes, e.taken = kept, 0
+	o.writes, o.taken = kept, 0
 	return dropped, ends
 }
 
 // admitLocked returns what of w may enter the outbox: nil if nothing does. dropped is w unless all of it does.
-func (e *Run) admitLocked(w *write) (left, dropped *write) {
-	if !e.refused {
+func (o *outbox) admitLocked(w *write) (left, dropped *write) {
+	if !o.refused {
 		return w, nil
 	}
 	if w.ends() {
-		if e.isMadeLocked() {
+		if o.ending.isMadeLocked() {
 			return w, nil
 		}
 		return nil, w // it was made before the refusal
 	}
 	var records []*store.Record
 	// a step's compensation is deferred before the step's record is enqueued
-	for _, d := range e.takeDeferredLocked(w) {
+	for _, d := range o.takeDeferredLocked(w) {
 		records = append(records, d.record)
 	}
 	w.records = append(records, w.records...)

@@ -12,7 +12,7 @@ const (
 	mostSpeculativeBytes = 256 << 10
 )
 
-// maySpeculateLocked reports whether r may wait to be written, beside what waits already.
+// maySpeculateLocked reports whether r may wait to be written, beside those that wait already.
 func (o *outbox) maySpeculateLocked(r *store.Record) bool {
 	n, bytes := 1, sizeOf(r)
 	for _, d := range o.deferred {
@@ -29,13 +29,15 @@ func (o *outbox) maySpeculateLocked(r *store.Record) bool {
 }
 
 // speculateLocked defers r, the record of a repeatable step of the branch.
-func (o *outbox) speculateLocked(by *Branch, r *store.Record) {
+func (o *outbox) speculateLocked(by *node, r *store.Record) {
 	o.deferred = append(o.deferred, deferredRecord{record: r, by: by, speculative: true})
 	o.speculated = true
 }
 
-// speculatesLocked reports whether the run uses results that are not written.
-func (o *outbox) speculatesLocked() bool {
+// speculates reports whether the run uses results that are not written.
+func (o *outbox) speculates() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.speculated = o.speculated &&
 		(slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.speculative }) ||
 			slices.ContainsFunc(o.writes, func(w *write) bool { return w.speculative }))

@@ -14,8 +14,11 @@ import (
 
 // Present changes rows, which are all attempts of a run's steps, to what they mean to people. The table says what a
 // replay needs: it keeps an attempt RUNNING if its branch lost a race, or its run ended, before it did, because losers
-// write nothing. r was read before the rows.
-func Present(r *store.Run, rows []*store.StepRow) {
+// write nothing. r was read before the rows. before says that these are of the epoch before its own.
+func Present(r *store.Run, rows []*store.StepRow, before bool) {
+	if before {
+		r = r.Before()
+	}
 	p := presentation{run: r, latest: map[string]*store.StepRow{}}
 	for _, row := range rows {
 		if l := p.latest[row.StepID]; l == nil || row.Attempt > l.Attempt {
@@ -44,8 +47,8 @@ type presentation struct {
 }
 
 type presentedGroup struct {
-	decision decision
-	at       time.Time // when it was recorded
+	*decision
+	at time.Time // when it was recorded
 }
 
 // readDecisions reads the records of groups and branches. Those that an attempt of the run has forgotten do not count.
@@ -59,8 +62,8 @@ func (p *presentation) readDecisions() {
 		case store.KindBranch:
 			p.branches[id] = row.FinishedAt
 		case store.KindMarker:
-			var d decision
-			if json.Unmarshal(row.Output, &d) == nil && d.made() { // markers that are no groups have other outputs
+			d := &decision{}
+			if json.Unmarshal(row.Output, d) == nil && d.made() { // markers that are no groups have other outputs
 				p.groups[id] = presentedGroup{d, row.FinishedAt}
 			}
 		}
@@ -104,9 +107,15 @@ func (p *presentation) completed(row *store.StepRow) {
 	switch {
 	case row.ErrorKind != "":
 		row.Status = store.Failed
-	case row.Kind == store.KindMarker && p.groups[row.StepID].decision.TimedOut:
+	case row.Kind == store.KindMarker && p.isTimeout(row.StepID):
 		row.Status, row.ErrorKind, row.Error = store.Failed, string(kind.Timeout), "the branches were not done in time"
 	}
+}
+
+// isTimeout reports whether the group of that ID has timed out.
+func (p *presentation) isTimeout(id string) bool {
+	g, decided := p.groups[id]
+	return decided && g.isTimeout()
 }
 
 // failed presents a failed attempt: none follows once its branch has ended. The output of a child that failed is its
@@ -141,7 +150,7 @@ func (p *presentation) ended(step string) (ended bool, at time.Time) {
 			note(at)
 		}
 		if slash := strings.LastIndexByte(branch, '/'); slash >= 0 {
-			if g, decided := p.groups[branch[:slash]]; decided && branch[slash+1:] != g.decision.Winner {
+			if g, decided := p.groups[branch[:slash]]; decided && g.ends(branch[slash+1:]) {
 				note(g.at)
 			}
 		}

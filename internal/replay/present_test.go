@@ -145,7 +145,7 @@ func TestPresent(t *testing.T) {
 			row: row("c", comp, store.Completed, nil), want: store.Completed, end: at(9),
 		},
 	} {
-		replay.Present(tt.run, append(tt.more, tt.row))
+		replay.Present(tt.run, append(tt.more, tt.row), false)
 		if tt.row.Status != tt.want || !tt.row.FinishedAt.Equal(tt.end) {
 			t.Errorf("%s is %s, ended at %v; want %s, %v", name, tt.row.Status, tt.row.FinishedAt, tt.want, tt.end)
 		}
@@ -155,7 +155,7 @@ func TestPresent(t *testing.T) {
 	}
 	// No attempt follows a failed one in a run that is over.
 	retried := row("s", step, store.Failed, func(r *store.StepRow) { r.WakeAt = at(30) })
-	replay.Present(&store.Run{Status: store.Cancelled, FinishedAt: at(10)}, []*store.StepRow{retried})
+	replay.Present(&store.Run{Status: store.Cancelled, FinishedAt: at(10)}, []*store.StepRow{retried}, false)
 	if !retried.WakeAt.IsZero() {
 		t.Errorf("the next attempt is at %v", retried.WakeAt)
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -24,8 +23,8 @@ type PublishSpec struct {
 // Publish publishes events in the transaction of its record. A replay passes the record and publishes nothing. See
 // store/doc_topics.go.
 func (b *Branch) Publish(spec PublishSpec) error {
+	e := b.execution()
 	defer b.operate().done()
-	e := b.e
 	id, err := b.enter(spec.Name, spec.BadName)
 	if err != nil {
 		return err
@@ -53,11 +52,11 @@ func (b *Branch) Publish(spec PublishSpec) error {
 	}
 	for i, event := range events {
 		if !event.Named {
-			event.ID = eventID(e.RunID, id, i)
+			event.ID = eventID(e.RunID, b.keyOf(id), i)
 		}
 	}
 	r := e.newRecord(id, store.KindPublish, store.Completed, attempt, attempt)
-	r.Events, r.EndedAt = events, b.afterNow()
+	r.Events, r.EndedAt = events, b.afterNow(e.Now())
 	row := r.StepRow // a copy: the flush may change the record's row
 	row.FinishedAt = r.EndedAt
 	if sizeOf(r) > bigEvents {
@@ -73,19 +72,9 @@ func (b *Branch) Publish(spec PublishSpec) error {
 // bigEvents is the size in bytes beyond which Publish waits for the write, so that a loop does not fill the memory.
 const bigEvents = 256 << 10
 
-// afterNow returns a time for the end of an operation that does not wait for its write: now, by the estimate of the
-// database's clock, which lags, and after the branch's last event, because a fork compares these times.
-func (b *Branch) afterNow() time.Time {
-	at := b.now.Add(time.Microsecond)
-	if now := b.e.Now(); now.After(at) {
-		at = now
-	}
-	return at.Truncate(time.Microsecond) // as a replay reads it
-}
-
 // eventID returns the ID of an event to which the application gave none. It is the same when the call is repeated
 // because the process died before the record.
-func eventID(run uuid.UUID, step string, i int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", run, step, i))
+func eventID(run uuid.UUID, key string, i int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", run, key, i))
 	return "run:" + hex.EncodeToString(sum[:16])
 }

@@ -9,57 +9,80 @@ import (
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
-// A SignalSpec describes a wait for a message.
+// A SignalSpec describes a wait for a message. Signals, requests and answers to requests share the wait, its timeout
+// and its place in the inbox: they differ by the kind of the record and by the form of the names.
 type SignalSpec struct {
-	Name    string        // of the messages, with the key
+	Kind    string        // of the record: store.KindSignal, store.KindRequest or store.KindAsk
+	Name    string        // of the messages, with the key, as they are stored; that of an answer follows from the step
 	Step    string        // name of the wait's record
 	BadName error         // why the name is invalid; nil if it is valid
 	Invalid error         // why the rest of the call is invalid; nil if it is valid
 	Timeout time.Duration // zero: none
 
-	// Decode returns why the payload of a message does not decode. Nil accepts all messages.
-	Decode func(payload []byte) error
+	// Decode decodes a payload. Of a message that is read it may also say why the payload is invalid.
+	Decode func(payload []byte, fresh bool) error
+
+	// Ask, of a wait for an answer, sends the request of the step, unless it was sent, and the answer to the run, if
+	// there is one. It is called when the wait begins in an execution, and again after pauses, in case the answer was
+	// lost on its way. failures says how often in a row it has returned an error.
+	Ask func(ctx context.Context, step string, failures int) error
 }
 
 // A signalWait is a wait for a message that is under way. See doc_wakeups.go.
 type signalWait struct {
-	b       *Branch
-	id      string
-	name    string
-	decode  func(payload []byte) error
-	timeout time.Duration
-	until   time.Time // when it times out; the zero time: never
+	e     *Run
+	b     *Branch
+	id    string
+	spec  *SignalSpec
+	until time.Time // when it times out; the zero time: never
+	taken bool      // a message was decoded, and is the result
+	asks  asking    // of a wait for an answer
 }
 
 // Receive waits for a message and returns its record. If none arrived in time, it returns the recorded error.
 func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
+	e := b.execution()
 	defer b.operate().done()
 	id, err := b.enter(spec.Step, spec.BadName)
 	if err != nil {
 		return nil, err
 	}
-	if spec.Invalid != nil {
-		return nil, b.Misuse(failure.Wrap(spec.Invalid, "wait for signal %q", spec.Name))
+	if spec.Ask != nil {
+		spec.Name = store.AnswerName(b.keyOf(id))
 	}
-	row := b.lookup(id, store.KindSignal)
+	w := &signalWait{e: e, b: b, id: id, spec: &spec}
+	if spec.Invalid != nil {
+		return nil, b.Misuse(failure.Wrap(spec.Invalid, "wait for %v", w.what()))
+	}
+	row := b.lookup(id, spec.Kind)
 	if row == nil || row.Status == store.Running {
-		w := &signalWait{b: b, id: id, name: spec.Name, decode: spec.Decode, timeout: spec.Timeout}
 		if row, err = w.run(row); err != nil {
 			return nil, err
 		}
 	}
 	b.passed(row)
 	if row.ErrorKind != "" {
-		return nil, b.e.errors().Recorded(row, "")
+		return nil, e.errors().Recorded(row, "")
+	}
+	if w.taken {
+		return row, nil
+	}
+	if row.Kind == store.KindRequest {
+		e.hasRead(row.Sequence, store.Asked{Name: spec.Name})
+	}
+	if err := spec.Decode(row.Output, false); err != nil {
+		e.nondeterministic(id, "%q has read a message, and %v; deploy code whose type decodes it, such as a "+
+			"json.RawMessage, and Resume the run", id, err)
 	}
 	return row, nil
 }
 
 // run waits for a message. begun is the record of a wait with a timeout that has begun already, or nil.
 func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
-	b, e := w.b, w.b.e
+	b, e := w.b, w.e
 	if err := b.begins(); err != nil {
 		return nil, err
 	}
@@ -74,17 +97,17 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 			if row := w.take(found.message); row != nil {
 				return row, nil
 			}
-		case found.more:
-			if err := w.read(); err != nil {
+		case found.more, found.asks:
+			if err := w.fetch(found); err != nil {
 				return nil, err
 			}
-		case w.timeout > 0 && begun == nil:
-			begun = w.begin(found.past)
+		case w.spec.Timeout > 0 && begun == nil:
+			begun = w.begin(found.next)
 			w.until = begun.WakeAt
 		case found.late || caughtUp:
 			return w.timeOut()
 		case w.until.IsZero() || e.Now().Before(w.until):
-			if err := b.waitFor(&wait{until: w.until, why: w.why(), need: 1}, w.arrival(), found.past); err != nil {
+			if err := b.waitFor(&wait{until: w.wakes(), what: w.what(), need: 1}, found.next); err != nil {
 				return nil, err
 			}
 		default: // a message that was stored in time may not have been delivered yet
@@ -96,13 +119,9 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 	}
 }
 
-func (w *signalWait) why() string { return "signal " + w.name }
-
-// arrival returns the event of an arriving message.
-func (w *signalWait) arrival() *event {
-	w.b.e.Lock()
-	defer w.b.e.Unlock()
-	return w.b.e.arrivalLocked(w.name)
+func (w *signalWait) what() waits.Wait {
+	name, of := store.MessageName(w.spec.Name)
+	return waits.Wait{Kind: waits.Kind(of), Name: name}
 }
 
 // A look is what a wait has found in the inbox.
@@ -110,105 +129,121 @@ type look struct {
 	message *store.Signal // the oldest, which the wait now holds; nil if it may take none
 	late    bool          // the oldest message arrived too late, so none can arrive in time any more
 	more    bool          // the table may have messages that the inbox lacks
-	past    int           // the number of arrivals
+	asks    bool          // it is time to call Ask
+	next    next          // the next arrival
 }
 
 // look removes the oldest message from the inbox, if it has arrived in time.
 func (w *signalWait) look() (found look) {
-	b, e := w.b, w.b.e
+	b, e := w.b, w.e
 	e.Lock()
 	defer e.Unlock()
 	if !e.underWayLocked() {
 		runtime.Goexit()
 	}
-	found.past = e.arrivalLocked(w.name).fired
-	if b.hasLost() || b.ctx.Err() != nil { // a loser takes no messages
+	found.next = e.arrivalLocked(w.spec.Name).nextLocked()
+	if b.isOver() { // a loser takes no messages
 		return found
 	}
-	found.message, found.late, found.more = e.takeMessageLocked(w.name, w.until)
+	found.message, found.late, found.more = e.takeMessageLocked(w.spec.Name, w.until)
+	found.asks = w.spec.Ask != nil && !e.Now().Before(w.asks.next)
 	return found
 }
 
 // take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives
 // the message back, or if the message does not decode, which sets it aside.
 func (w *signalWait) take(g *store.Signal) *store.StepRow {
-	var wrong error
-	if w.decode != nil {
-		wrong = w.decode(g.Payload) // code of the application, so without the mutex
-	}
+	wrong := w.spec.Decode(g.Payload, true) // code of the application, so without the mutex
 	row, aside := w.settle(g, wrong)
+	w.taken = row != nil
 	if aside {
-		w.b.e.log().Warn("kagzi: a message does not decode and is set aside", "signal", g.Name, "message_id", g.ID,
+		name, _ := store.MessageName(g.Name)
+		w.e.log().Warn("kagzi: a message does not decode and is set aside", "signal", name, "message_id", g.ID,
 			"error", wrong)
 	}
 	return row
 }
 
-// settle decides what becomes of a message that was decoded; wrong says why it could not be. The record is deferred: if
+// settle decides the fate of a message that was decoded; wrong says why it could not be. The record is deferred: if
 // the process dies before it is written, nothing that follows from the message is recorded either, and a replay takes
 // the message again.
 func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
-	b, e := w.b, w.b.e
+	b, e := w.b, w.e
 	e.Lock()
 	defer e.Unlock()
 	switch {
 	case !e.underWayLocked():
 		runtime.Goexit()
-	case b.hasLost() || b.ctx.Err() != nil: // whatever its type makes of the message
+	case b.isOver(): // whatever its type makes of the message
 		e.putBackLocked([]*store.Signal{g})
+		return nil, false
+	case !g.ExpiresAt.IsZero() && !e.Now().Before(g.ExpiresAt):
+		e.setAsideLocked(g, store.ErrExpired)
 		return nil, false
 	case wrong != nil:
 		e.setAsideLocked(g, wrong)
 		return nil, true
 	}
-	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
-	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name, g.ReceivedAt,
-		g.ReceivedAt
-	if b.now.After(r.EndedAt) {
-		r.EndedAt = b.now
-	}
+	r := e.newRecord(w.id, w.spec.Kind, store.Completed, 1, 1)
+	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name,
+		b.notBefore(g.ReceivedAt), g.ReceivedAt
 	b.deferLocked(r, g)
+	if r.Kind == store.KindRequest {
+		e.hasReadLocked(g.Sequence, store.Asked{Name: g.Name, ID: g.ID, ReplyTo: g.ReplyTo})
+	}
 	done := r.StepRow // a copy: the record belongs to the flush now
 	done.FinishedAt = r.EndedAt
 	return &done, false
 }
 
 // begin records that a wait with a timeout has begun. If the run is suspended for it, both are one transaction.
-func (w *signalWait) begin(past int) *store.StepRow {
-	b := w.b
-	r := b.e.newRecord(w.id, store.KindSignal, store.Running, 1, 1)
-	r.Wake = w.timeout
-	if w.timeout > memoryWait {
-		b.suspendWith(r, &wait{why: w.why(), need: 1}, w.arrival(), past)
+func (w *signalWait) begin(on next) *store.StepRow {
+	r := w.e.newRecord(w.id, w.spec.Kind, store.Running, 1, 1)
+	r.Wake = w.spec.Timeout
+	if r.Wake > memoryWait && w.spec.Ask == nil {
+		w.b.suspendWith(r, &wait{what: w.what(), need: 1}, on)
 	}
-	return b.record(r)
+	return w.b.record(r)
 }
 
 // timeOut records that no message arrived in time, and waits for the record: only then may the workflow act on it.
 func (w *signalWait) timeOut() (*store.StepRow, error) {
-	b, e := w.b, w.b.e
-	if b.ctx.Err() != nil {
-		return nil, context.Cause(b.ctx)
+	b, e := w.b, w.e
+	if err := b.Err(); err != nil {
+		return nil, err
 	}
 	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
-	r := e.newRecord(w.id, store.KindSignal, store.Completed, 1, 1)
+	r := e.newRecord(w.id, w.spec.Kind, store.Completed, 1, 1)
 	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(kind.Timeout), "no message came in time", true, w.until
 	row := b.record(r)
 	e.exitIfStopped()
 	return row, nil
 }
 
-// read reads messages of the signal from the table. If the database is away, it tries again until it succeeds.
+// fetch gets what look has not found in the inbox.
+func (w *signalWait) fetch(found look) error {
+	if found.more {
+		return w.read()
+	}
+	return w.ask()
+}
+
+// read reads messages of the signal from the table.
 func (w *signalWait) read() error {
-	b, e := w.b, w.b.e
+	return w.untilDone(func(int) error { return w.e.readMessages(w.spec.Name) })
+}
+
+// untilDone calls f until it succeeds: the database may be away.
+func (w *signalWait) untilDone(f func(failures int) error) error {
+	b, e := w.b, w.e
 	for failures := 0; ; failures++ {
 		e.exitIfStopped()
-		if b.ctx.Err() != nil {
-			return context.Cause(b.ctx)
+		if err := b.Err(); err != nil {
+			return err
 		}
-		err := e.readMessages(w.name)
+		err := f(failures)
 		if err == nil {
 			return nil
 		}

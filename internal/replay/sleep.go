@@ -5,6 +5,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A SleepSpec describes a sleep.
@@ -13,6 +14,13 @@ type SleepSpec struct {
 	BadName error                             // why the name is invalid; nil if it is valid
 	Invalid error                             // why the rest of the call is invalid; nil if it is valid
 	Length  func(now time.Time) time.Duration // called with the database's time when the sleep begins
+}
+
+// A sleep is a sleep under way.
+type sleep struct {
+	e  *Run
+	b  *Branch
+	id string
 }
 
 // Sleep returns when the time has passed. A long sleep suspends the run, and returns in the execution that resumes it.
@@ -26,18 +34,20 @@ func (b *Branch) Sleep(spec SleepSpec) error {
 	if spec.Invalid != nil {
 		return b.Misuse(failure.Wrap(spec.Invalid, "sleep %q", id))
 	}
+	e := b.execution()
+	s := sleep{e, b, id}
 	row := b.lookup(id, store.KindSleep)
 	if row == nil {
-		if row, err = b.beginSleep(id, spec.Length(b.e.Now())); err != nil {
+		if row, err = s.begin(spec.Length(e.Now())); err != nil {
 			return err
 		}
 	}
 	if row.Status == store.Running {
-		if err := b.wait(row.WakeAt, "timer "+id, nil, 0); err != nil {
+		if err := b.wait(row.WakeAt, s.what(), next{}); err != nil {
 			return err
 		}
 		// The record is deferred: the row in the table already says when the sleep ends.
-		r := b.e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
+		r := e.newRecord(id, store.KindSleep, store.Completed, row.Attempt, row.FirstAttempt)
 		r.EndedAt = row.WakeAt
 		b.deferRecord(r)
 	}
@@ -49,30 +59,31 @@ func (b *Branch) Sleep(spec SleepSpec) error {
 	return nil
 }
 
-// beginSleep begins a sleep. It waits for the end of a short one in memory, and records that. It records a long one
-// when it begins, so that no restart begins it again.
-func (b *Branch) beginSleep(id string, d time.Duration) (*store.StepRow, error) {
-	e := b.e
-	if err := b.begins(); err != nil {
+func (s *sleep) what() waits.Wait { return waits.Wait{Kind: waits.Timer, Name: s.id} }
+
+// begin begins the sleep. It waits for the end of a short one in memory, and records that. It records a long one when
+// it begins, so that no restart begins it again.
+func (s *sleep) begin(d time.Duration) (*store.StepRow, error) {
+	if err := s.b.begins(); err != nil {
 		return nil, err
 	}
 	if d <= memoryWait {
 		// The estimate of the database's clock lags, and may be corrected meanwhile. That must not shorten the sleep.
 		begun := time.Now()
 		for left := d; ; {
-			if err := b.wait(e.Now().Add(left), "timer "+id, nil, 0); err != nil {
+			if err := s.b.wait(s.e.Now().Add(left), s.what(), next{}); err != nil {
 				return nil, err
 			}
 			if left = d - time.Since(begun); left <= 0 {
 				break
 			}
 		}
-		r := e.newRecord(id, store.KindSleep, store.Completed, 1, 1)
+		r := s.e.newRecord(s.id, store.KindSleep, store.Completed, 1, 1)
 		r.Elapsed = time.Since(begun)
-		return b.record(r), nil
+		return s.b.record(r), nil
 	}
-	r := e.newRecord(id, store.KindSleep, store.Running, 1, 1)
+	r := s.e.newRecord(s.id, store.KindSleep, store.Running, 1, 1)
 	r.Wake = d
-	b.suspendWith(r, &wait{why: "timer " + id}, nil, 0)
-	return b.record(r), nil
+	s.b.suspendWith(r, &wait{what: s.what()}, next{})
+	return s.b.record(r), nil
 }

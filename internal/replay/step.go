@@ -1,12 +1,10 @@
 package replay
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -18,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A StepSpec describes a step.
@@ -55,6 +54,7 @@ type StepFunction interface {
 
 // A stepCall is a durable step under way. Only the branch's goroutine uses it. See doc_steps.go.
 type stepCall struct {
+	e        *Run
 	b        *Branch
 	id       string
 	position int64 // of the attempt in the run's order. Set by execute.
@@ -72,7 +72,8 @@ type stepCall struct {
 	registers *store.Record
 }
 
-// Step executes a step, unless the history has its result, and returns the result's record. It does not change spec.
+// Step executes a step, unless the history has its result, and returns the result's record: it makes attempts until one
+// is final. It does not change spec.
 func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
 	defer b.operate().done()
 	id, err := b.enter(spec.Name, spec.BadName)
@@ -82,13 +83,8 @@ func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
 	if err := cmp.Or(spec.Invalid, spec.checkRepeatable()); err != nil {
 		return nil, b.Misuse(failure.Wrap(err, "step %q", id))
 	}
-	s := &stepCall{b: b, id: id, spec: spec, attempt: 1, first: 1}
-	return s.run(b.lookup(s.id, store.KindFunction))
-}
-
-// run makes attempts until one is final. row is the step's latest record, or nil.
-func (s *stepCall) run(row *store.StepRow) (_ *store.StepRow, err error) {
-	for {
+	s := &stepCall{e: b.execution(), b: b, id: id, spec: spec, attempt: 1, first: 1}
+	for row := b.lookup(id, store.KindFunction); ; { // the step's latest record, or nil
 		if row != nil {
 			done, err := s.settleOrRetry(row)
 			if done {
@@ -114,16 +110,16 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 	case row.Status == store.Running: // found in the history: its worker died. The attempt is made again.
 		s.attempt, s.first = row.Attempt, row.FirstAttempt
 	case !row.WakeAt.IsZero(): // another attempt follows
-		if err := s.b.wait(row.WakeAt, "retry "+s.id, nil, 0); err != nil {
+		if err := s.b.wait(row.WakeAt, waits.Wait{Kind: waits.Retry, Name: s.id}, next{}); err != nil {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case !s.b.e.forgot(row):
+	case !s.e.forgot(row):
 		if failure.IsGoexit(row.ErrorKind, row.Error) {
 			runtime.Goexit() // as the function did, so that a replay ends here, too
 		}
 		s.b.fails(s.id)
-		return true, s.b.e.errors().Recorded(row, "")
+		return true, s.e.errors().Recorded(row, "")
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}
@@ -153,7 +149,7 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 			return nil, err
 		}
 	}
-	s.position = s.b.e.nextPosition()
+	s.position = s.e.nextPosition()
 	if s.spec.Tx && failed == nil {
 		return s.executeTx()
 	}
@@ -162,8 +158,8 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	begun := time.Now()
 	// The table does not show transactional steps: a row committed meanwhile would fail each transaction of a stricter
 	// isolation.
-	s.display(ctx, begun)
-	defer s.hide()
+	s.b.shows(s.underWay(ctx), begun, s.b)
+	defer s.b.hides()
 	if failed != nil {
 		return s.recordOutcome(ctx, begun, nil, failed)
 	}
@@ -171,7 +167,10 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 		return nil, nil
 	}
 	data, err := s.callUser(ctx, nil)
-	s.hide() // or it would show an attempt whose end is being recorded
+	s.b.hides() // or it would show an attempt whose end is being recorded
+	if s.putsOff(err) {
+		return nil, nil
+	}
 	s.releaseAfter(err)
 	return s.recordOutcome(ctx, begun, data, err)
 }
@@ -191,18 +190,18 @@ func (s *stepCall) encodeInput() error {
 
 // newRecord returns a record of the attempt.
 func (s *stepCall) newRecord(status string) *store.Record {
-	r := s.b.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
+	r := s.e.newRecord(s.id, store.KindFunction, status, s.attempt, s.first)
 	r.Position, r.Input = s.position, s.input
 	return r
 }
 
 // begin returns the context of an attempt, with the step's timeout.
 func (s *stepCall) begin() (context.Context, context.CancelFunc) {
-	b, e := s.b, s.b.e
-	ctx, cancel := context.WithCancel(b.ctx)
+	e := s.e
+	ctx, cancel := context.WithCancel(s.b.context())
 	if s.spec.Timeout > 0 {
 		cancel()
-		ctx, cancel = context.WithTimeoutCause(b.ctx, s.spec.Timeout, s.timedOut())
+		ctx, cancel = context.WithTimeoutCause(s.b.context(), s.spec.Timeout, s.timedOut())
 	}
 	ctx = e.stepContext(ctx, s.identity())
 	e.Failpoint("before step", e.RunID)
@@ -210,33 +209,14 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 }
 
 func (s *stepCall) identity() StepIdentity {
-	e := s.b.e
 	return StepIdentity{
-		Run: e.id(), Workflow: e.Type, Step: s.id, Attempt: s.attempt, Headers: e.decodedHeaders(), By: s.b,
+		Run: s.b.RunID(), Workflow: s.e.Type, Step: s.id, Key: s.b.keyOf(s.id), Attempt: s.attempt,
+		Headers: s.b.Headers(), By: s.b,
 	}
 }
-
-// display lets the branch show the attempt, which begins at that time, once it has run for visibleAfter. ctx is that of
-// its function.
-func (s *stepCall) display(ctx context.Context, begun time.Time) {
-	d := &s.b.display
-	if d.show == nil {
-		d.show = s.b.showAttempt
-	}
-	d.begin(s.underWay(ctx), begun)
-}
-
-func (s *stepCall) hide() { s.b.display.end() }
 
 func (s *stepCall) underWay(ctx context.Context) attemptUnderWay {
 	return attemptUnderWay{id: s.id, number: s.attempt, first: s.first, position: s.position, input: s.input, ctx: ctx}
-}
-
-// showAttempt enqueues a record that says that the attempt is under way.
-func (b *Branch) showAttempt(a attemptUnderWay) {
-	r := b.e.newRecord(a.id, store.KindFunction, store.Running, a.number, a.first)
-	r.Position, r.Elapsed, r.Input = a.position, visibleAfter, a.input
-	b.e.enqueue(&write{records: []*store.Record{r}})
 }
 
 // timedOut returns the failure of an attempt that exceeded the step's timeout.
@@ -247,12 +227,12 @@ func (s *stepCall) timedOut() error {
 // recordOutcome records the outcome of the step's function, unless it failed because the branch's context ended: such
 // an error says nothing about the step. It exits the goroutine if the execution has stopped.
 func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []byte, err error) (*store.StepRow, error) {
-	b, e := s.b, s.b.e
+	b, e := s.b, s.e
 	e.Failpoint("after step", e.RunID)
 	if err != nil {
 		e.exitIfStopped()
-		if b.ctx.Err() != nil {
-			return nil, context.Cause(b.ctx)
+		if err := b.Err(); err != nil {
+			return nil, err
 		}
 	}
 	if b.hasLost() {
@@ -280,7 +260,7 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 
 // fail makes r the record of a failed attempt: a final one, or one with the time of the next attempt.
 func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
-	class := s.b.e.errors().Classify(err)
+	class := s.e.errors().Classify(err)
 	failed := class.Kind
 	if errors.Is(context.Cause(ctx), kind.Timeout) && (errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled)) {
@@ -294,42 +274,39 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 	}
 	r.Status, r.ErrorKind, r.Error = store.Failed, string(failed), failure.Text(err)
 	defer func() {
-		s.b.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error",
+		s.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error",
 			text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
-	class = s.b.e.errors().Classify(err)
+	class = s.e.errors().Classify(err)
 	r.Permanent = class.Permanent
-	if r.Permanent || !s.spec.Retry.Allows(s.attempt-s.first+1) {
-		return
+	if pause, again := nextAttempt(class, s.spec.Retry, s.attempt-s.first+1); again {
+		r.Wake = pause
 	}
-	r.Wake = s.spec.Retry.Backoff(s.attempt-s.first+1, rand.Float64())
-	r.Wake = max(r.Wake, class.After)
 }
 
 // callUser calls the step's function, if this worker holds the run, and encodes the result. It turns a panic into an
 // error. It cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
-	s.b.e.exitUnlessHeld(s.id)
+	s.e.exitUnlessHeld(s.id)
 	if s.unencoded != nil {
 		return nil, s.unencoded
 	}
 	returned := false
-	s.b.misusedInStep = nil
-	s.b.inStep.Store(true)
+	s.b.beginFunction()
 	defer func() {
-		s.b.inStep.Store(false)
+		s.b.endFunction()
 		if returned {
 			return
 		}
 		if v := recover(); v != nil {
 			data, err = nil, failure.OfPanic(v, debug.Stack())
-		} else if !s.b.e.stopped() {
+		} else if !s.e.stopped() {
 			r := s.newRecord(store.Failed)
 			r.ErrorKind, r.Error = string(kind.Panic), failure.Text(failure.OfGoexit())
 			s.b.enqueue(r)
 		}
 	}()
-	if i := s.b.e.interceptors(); i.Attempt != nil {
+	if i := s.e.interceptors(); i.ofAttempts() {
 		data, err = i.attempt(ctx, s.identity(), func(inner context.Context) ([]byte, error) {
 			return s.attemptOnce(inner, tx, ctx)
 		})
@@ -344,13 +321,13 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 // ctx descends.
 func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.Context) (data []byte, err error) {
 	var v any
-	if hooks := s.b.e.Hooks; hooks != nil && hooks.Call != nil {
+	if hooks := s.e.Hooks; hooks != nil && hooks.Call != nil {
 		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Function.Call(ctx, tx) })
 	} else {
 		v, err = s.spec.Function.Call(ctx, tx)
 	}
 	if err == nil {
-		err = s.b.misusedInStep // recorded, because a replay does not call the function
+		err = s.b.misusedInFunction() // recorded, because a replay does not call the function
 	}
 	if at, ok := attempt.Deadline(); err == nil && ok && !time.Now().Before(at) {
 		err = s.timedOut()
@@ -358,7 +335,7 @@ func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.C
 	if err == nil {
 		var r *Registration
 		data, r, err = s.spec.Function.Encode(s.id, v)
-		s.compensation = s.compensationOf(r)
+		s.compensation = r.of(s.id)
 	}
 	return data, err
 }
@@ -371,7 +348,7 @@ func (s *stepCall) announce() error {
 	}
 	id := store.CompensationID(s.id)
 	r := s.b.registrations(id)
-	if r.attempt > 0 {
+	if r.areKnown() {
 		return nil
 	}
 	rec := s.b.nextRegistration(r, id, nil)
@@ -389,11 +366,12 @@ func (s *stepCall) registration() []*store.Record {
 	if s.compensation == nil {
 		return nil
 	}
-	r := s.b.registrations(s.compensation.id)
-	if bytes.HasPrefix(r.hashes[r.passed:], s.compensation.hash) {
+	id := store.CompensationID(s.id)
+	r := s.b.registrations(id)
+	if r.isNext(s.compensation) {
 		return nil
 	}
-	s.registers = s.b.nextRegistration(r, s.compensation.id, s.compensation)
+	s.registers = s.b.nextRegistration(r, id, s.compensation)
 	return []*store.Record{s.registers}
 }
 
@@ -404,11 +382,11 @@ func (s *stepCall) pass(row *store.StepRow) {
 		switch {
 		case s.registers != nil:
 			r.recorded(s.registers)
-		case r.passed > 0 && r.passed == len(r.hashes):
+		case r.areAllPassed():
 			// new code in front of the step has registered a compensation since: that is the last one
 			s.registerAgain(r, row)
 		default:
-			r.passed = min(r.passed+HashSize, len(r.hashes))
+			r.passNext()
 		}
 	}
 	s.b.passed(row)
@@ -416,15 +394,7 @@ func (s *stepCall) pass(row *store.StepRow) {
 
 // registerAgain registers the compensation of the recorded result, unless it is registered.
 func (s *stepCall) registerAgain(r *registrations, row *store.StepRow) {
-	if c := s.compensationOf(s.spec.Compensation(row.Output)); c != nil && !r.passes(c.hash) {
+	if c := s.spec.Compensation(row.Output).of(s.id); c != nil && !r.passes(c) {
 		s.b.register(r, c)
 	}
-}
-
-// compensationOf returns r with the ID of the step's compensation, or nil if r is nil.
-func (s *stepCall) compensationOf(r *Registration) *compensation {
-	if r == nil {
-		return nil
-	}
-	return &compensation{store.CompensationID(s.id), r.Call, r.Hash}
 }

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"errors"
-	"time"
 
 	"github.com/kagzi/kagzi/store"
 )
@@ -27,36 +26,15 @@ func (s *stepCall) speculate(r *store.Record) *store.StepRow {
 	if !s.spec.Repeatable || s.spec.Limit != "" {
 		return nil
 	}
-	b, e := s.b, s.b.e
+	b, e := s.b, s.e
 	e.Lock()
 	defer e.Unlock()
 	if b.mayLose() || !e.maySpeculateLocked(r) {
 		return nil
 	}
-	// The estimate of the database's clock lags. So the step begins no earlier than the branch's last event: a fork
-	// compares these times.
-	r.EndedAt = b.now.Add(r.Elapsed)
-	if now := e.Now(); now.After(r.EndedAt) {
-		r.EndedAt = now
-	}
-	r.EndedAt = r.EndedAt.Truncate(time.Microsecond) // as a replay reads it
-	row := r.StepRow                                 // a copy: the record belongs to the flush
+	r.EndedAt = b.endsAfter(r.Elapsed, e.Now())
+	row := r.StepRow // a copy: the record belongs to the flush
 	row.FinishedAt = r.EndedAt
-	e.speculateLocked(b, r)
+	e.speculateLocked(b.at(), r)
 	return &row
-}
-
-// awaitSpeculation waits until every result that the run uses is written. It precedes whatever has effects outside of
-// the run, and is not written itself. It returns an error if the branch has lost a race, and exits the goroutine if the
-// execution has stopped.
-func (b *Branch) awaitSpeculation() error {
-	e := b.e
-	e.Lock()
-	waits := e.speculatesLocked()
-	e.Unlock()
-	if !waits {
-		e.exitIfStopped()
-		return nil
-	}
-	return b.writeAll()
 }

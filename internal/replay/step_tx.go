@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,24 +35,21 @@ type uncounted struct {
 	times   int       // failed tries. isUncounted increments it.
 }
 
-// executeTx makes one attempt of a transactional step. The step's record is the last statement before the commit, so
-// that the run's row is locked only briefly. The transaction commits only if the record was written: then no other
-// result exists. See doc_steps.go.
+// executeTx makes one attempt of a transactional step. See doc_steps.go.
 func (s *stepCall) executeTx() (*store.StepRow, error) {
-	b, e := s.b, s.b.e
 	if s.spec.Isolation != "" && s.spec.Isolation != pgx.ReadCommitted {
-		defer e.holdProgress()()
+		defer s.e.holdProgress()()
 	}
-	if err := b.writeAll(); err != nil {
+	if err := s.b.writeAll(); err != nil {
 		return nil, err
 	}
 	// before the transaction begins: a stricter isolation shows it nothing that is written later
-	builds, sent := e.premisesNow()
-	tx, end, err := e.beginTx(b.ctx, s.spec.Isolation)
+	builds, sent := s.e.premisesNow()
+	tx, end, err := s.e.beginTx(s.b.context(), s.spec.Isolation)
 	if err != nil {
-		e.exitIfStopped()
-		if b.ctx.Err() != nil {
-			return nil, context.Cause(b.ctx)
+		s.e.exitIfStopped()
+		if err := s.b.Err(); err != nil {
+			return nil, err
 		}
 		s.retryAfterOutage(err)
 		return nil, nil
@@ -62,63 +58,89 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
-	b.display.beginHidden(s.underWay(ctx))
-	defer s.hide()
+	s.b.showsLittle(s.underWay(ctx))
+	defer s.b.hides()
 	if s.isLate() {
 		return nil, nil
 	}
-	user := stepTx{Tx: tx}
-	data, err := s.callUser(ctx, &user)
-	s.releaseAfter(err)
-	if err != nil && s.wasInterrupted(ctx, tx, err) {
-		end(err) // before the pause, because others need the connection and the slot
-		s.repeatUncounted(err)
+	data, err := s.callInTx(ctx, tx)
+	if s.repeats(ctx, tx, err, end) {
 		return nil, nil
-	}
-	if err == nil && user.rolledBack.Load() {
-		err = errRolledBack
 	}
 	if err == nil {
 		err = uncommittable(tx)
 	}
-	if err != nil || b.hasLost() {
+	if err != nil || s.b.hasLost() {
 		end(err)
 		return s.recordOutcome(ctx, begun, data, err)
 	}
-	e.Failpoint("after step", e.RunID)
+	s.e.Failpoint("after step", s.e.RunID)
 	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
-	// The write goes on when ctx ends: otherwise its outcome would be unknown.
-	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
-	defer stop()
-	c, err := e.Store.Records.WriteIn(write, tx, builds, append(s.registration(), r)...)
-	if err == nil && !c.Own {
+	c, err := s.commit(ctx, tx, builds, r)
+	switch {
+	case err == nil && c.Own && c.Written:
+		s.e.Failpoint("after record", s.e.RunID)
+		s.committed(&r.StepRow, sent, c.News)
+		return &r.StepRow, nil
+	case err == nil && !c.Own:
 		end(nil)
 		return s.recordOutcome(ctx, begun, nil, errOtherTx)
-	}
-	if err == nil && c.Written {
-		if err = tx.Commit(write); err == nil {
-			e.Failpoint("after record", e.RunID)
-			s.committed(&r.StepRow, sent, c.News)
-			return &r.StepRow, nil
-		}
-	}
-	if madeReadOnly(tx, err) {
+	case madeReadOnly(tx, err):
 		err = errMadeReadOnly
 	}
 	end(err)
 	return s.afterTx(ctx, begun, err)
 }
 
+// repeats reports whether the attempt is to be made again, uncounted, because of its error. Then it ends the
+// transaction.
+func (s *stepCall) repeats(ctx context.Context, tx pgx.Tx, err error, end func(error)) bool {
+	if s.putsOff(err) {
+		end(err)
+		return true
+	}
+	s.releaseAfter(err)
+	if err == nil || !s.wasInterrupted(ctx, tx, err) {
+		return false
+	}
+	end(err) // before the pause, because others need the connection and the slot
+	s.repeatUncounted(err)
+	return true
+}
+
+// callInTx calls the step's function in its transaction.
+func (s *stepCall) callInTx(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+	user := stepTx{Tx: tx}
+	data, err := s.callUser(ctx, &user)
+	if err == nil && user.rolledBack.Load() {
+		err = errRolledBack
+	}
+	return data, err
+}
+
+// commit writes r, the step's record, as the last statement before the commit, so that the run's row is locked only
+// briefly. The transaction commits only if the record was written: then no other result exists.
+func (s *stepCall) commit(ctx context.Context, tx pgx.Tx, builds []store.Premise, r *store.Record) (c store.StepCommit,
+	err error,
+) {
+	// The write goes on when ctx ends: otherwise its outcome would be unknown.
+	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
+	defer stop()
+	c, err = s.e.Store.Records.WriteIn(write, tx, builds, append(s.registration(), r)...)
+	if err == nil && c.Own && c.Written {
+		err = tx.Commit(write)
+	}
+	return c, err
+}
+
 // committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
 func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
-	e := s.b.e
-	e.host.Stepped(1)
-	e.isCommitted(row, sent, true)
+	s.e.isCommitted(row, sent, true)
 	if news {
-		e.host.HasNews()
+		s.e.tellNews()
 	}
-	e.exitIfStopped()
+	s.e.exitIfStopped()
 }
 
 // uncommittable returns why a step's transaction cannot be committed although its function succeeded, or nil.
@@ -146,7 +168,7 @@ const txTimeout = 30 * time.Second
 // database was away, or another transaction's lock of the run kept the record from being written, the attempt is not
 // counted.
 func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*store.StepRow, error) {
-	e := s.b.e
+	e := s.e
 	if errors.Is(cause, store.ErrUnfounded) {
 		e.stopAfter(store.Unfounded)
 	}
@@ -161,7 +183,6 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 			e.stop(stopLost, standing.ErrLeaseLost)
 			runtime.Goexit()
 		case row != nil:
-			e.host.Stepped(1)
 			e.isCommitted(row, 0, false)
 			return row, nil
 		case cause == nil: // only the transaction itself can have ended its run
@@ -178,10 +199,10 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 
 // retryAfterOutage pauses before the attempt is repeated: the database is away, which says nothing about the step.
 func (s *stepCall) retryAfterOutage(err error) {
-	s.b.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
+	s.e.log().Debug("kagzi: a transactional step is repeated", "step", s.id, "error", err)
 	select {
 	case <-time.After(outage.Pause):
-	case <-s.b.e.Stopped():
+	case <-s.e.Stopped():
 		runtime.Goexit()
 	}
 }
@@ -194,7 +215,7 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 	conn := tx.Conn()
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := pg.Classify(err)
-	return hit && ctx.Err() == nil && !s.b.e.errors().Classify(err).Permanent &&
+	return hit && ctx.Err() == nil && !s.e.errors().Classify(err).Permanent &&
 		(class == pg.ClassAway || class == pg.ClassUnable) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
@@ -227,7 +248,7 @@ func (s *stepCall) isUncounted() bool {
 	}
 	s.uncounted.times++
 	most := uncountedTime
-	if hooks := s.b.e.Hooks; hooks != nil {
+	if hooks := s.e.Hooks; hooks != nil {
 		most = cmp.Or(hooks.UncountedTime, most)
 	}
 	return time.Since(s.uncounted.since) < most
@@ -235,37 +256,13 @@ func (s *stepCall) isUncounted() bool {
 
 // repeatUncounted pauses before the attempt is repeated, longer each time.
 func (s *stepCall) repeatUncounted(err error) {
-	s.b.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted",
+	s.e.log().Warn("kagzi: a transactional step is repeated because of the database; the attempt is not counted",
 		"step", s.id, "attempt", s.attempt, "error", err)
 	select {
 	case <-time.After(min(outage.Pause<<min(s.uncounted.times-1, 10), uncountedPause)):
-	case <-s.b.e.Stopped():
+	case <-s.e.Stopped():
 		runtime.Goexit()
 	}
-}
-
-// beginTx begins a transaction for a step. Its slots leave the pool the connections that the engine needs. It always
-// sets the isolation level, because the default of the database or role may be stricter. end rolls the transaction back
-// unless it is committed, and frees its slot. It takes the error of the transaction, and may be called more than once.
-func (env *Env) beginTx(ctx context.Context, level pgx.TxIsoLevel) (tx pgx.Tx, end func(error), err error) {
-	select {
-	case env.txSlots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-	tx, err = env.Store.Pool().BeginTx(ctx, pgx.TxOptions{BeginQuery: store.BeginStepTx(level)})
-	if err != nil {
-		<-env.txSlots
-		return nil, nil, err
-	}
-	var once sync.Once
-	return tx, func(err error) {
-		once.Do(func() {
-			pg.DropReadOnly(tx.Conn(), err)
-			rollback(tx)
-			<-env.txSlots
-		})
-	}, nil
 }
 
 // CheckIsolation refuses a level that Postgres does not have, and any level for a step without a transaction.
@@ -282,12 +279,6 @@ func CheckIsolation(level pgx.TxIsoLevel, tx bool) error {
 			"Isolation(pgx.Serializable)", text.Quote(string(level)))
 	}
 	return nil
-}
-
-func rollback(tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx) // if it fails, the transaction ends with its connection
 }
 
 // A stepTx is the transaction that the step's function gets: the function cannot end it.

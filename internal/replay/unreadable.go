@@ -3,20 +3,17 @@ package replay
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
-const (
-	// MaxLoadFailures is the number of failures to read a history at which its run is quarantined.
-	MaxLoadFailures = 20
-
-	// waitsForHistory is shown as the reason of the wait of a run whose history could not be read, or not at once.
-	waitsForHistory = "history"
-)
+// MaxLoadFailures is the number of failures to read a history at which its run is quarantined.
+const MaxLoadFailures = 20
 
 // Unread yields a run whose history was not read, as if that had failed so many times. err is why it cannot be read;
 // nil: other histories come first.
@@ -24,7 +21,7 @@ func (e *Run) Unread(err error, times int) {
 	if err != nil {
 		e.unreadable(err)
 	} else {
-		e.yield(waitsForHistory, loadPause(times), store.HistoryUntried)
+		e.yield(waits.History, loadPause(times), store.HistoryUntried)
 	}
 }
 
@@ -32,25 +29,20 @@ func (e *Run) Unread(err error, times int) {
 // quarantines the run.
 func (e *Run) unreadable(err error) {
 	failures := e.LoadFailures + 1
-	e.log().Warn("kagzi: what a run has recorded cannot be read", "error", err, "times", failures)
+	e.log().Warn("kagzi: what a run records cannot be read or sealed", "error", err, "times", failures)
 	if failures >= MaxLoadFailures {
-		e.giveUp(failure.Quarantine(kind.Unreadable, fmt.Errorf("what the run has recorded could not be read %d "+
-			"times; make it readable, then Resume the run: %w", failures, err)))
+		e.giveUp(failure.Quarantine(kind.Unreadable, fmt.Errorf("what the run records could not be read or "+
+			"sealed %d times; mend that, then Resume the run: %w", failures, err)))
 		return
 	}
-	e.yield(waitsForHistory, loadPause(failures), store.HistoryFailed)
+	e.yield(waits.History, loadPause(failures), store.HistoryFailed)
 }
 
-// giveUp fails the run with err, whether or not its execution has begun.
-func (e *Run) giveUp(err error) {
-	e.Lock()
-	begun := e.hasBegunLocked()
-	e.Unlock()
-	if begun {
-		e.fail(err)
-	} else {
-		e.stopUnbegun(stopFailed, err)
-	}
+// unwritable yields the run and ends the goroutine, because a value cannot be sealed, which may be over soon. The
+// branch goes on from there in a later execution, so the application never sees the error.
+func (e *Run) unwritable(err error) {
+	e.unreadable(err)
+	runtime.Goexit()
 }
 
 // loadPause returns the pause of a run after that many failures to read its history.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -30,20 +31,19 @@ func Verify(ctx context.Context, of *Env, run *store.Run, history []*store.StepR
 ) (*Divergence, error) {
 	idle := standing.New(nil, slog.New(slog.DiscardHandler), func() {}, func() {})
 	idle.Clock.Set(run.FinishedAt, time.Now(), time.Now())
-	env := of.quiet(idle)
+	env := of.verifying(idle)
 	claimed := &store.ClaimedRun{
-		RunID: run.RunID, Queue: run.Queue, Type: run.Type, Version: run.Version, ExternalID: run.ExternalID,
-		Attempts:   run.Attempts,
-		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.StartedAt,
-		Metadata: run.FirstMetadata, Headers: run.Headers, Input: run.Input,
+		Spec: run.Spec, RunID: run.RunID, ExternalID: run.ExternalID, Attempts: run.Attempts,
+		DeadlineAt: run.DeadlineAt, ParentRunID: run.Parent, FireAt: run.FireAt, StartedAt: run.EpochStart(),
+		Input: run.Input, Epoch: run.Epoch,
 	}
+	claimed.Metadata = run.FirstMetadata
 	if run.Status == store.Failed { // Attempts counts the failed attempt, too
 		claimed.Attempts--
 	}
 	v := &verification{over: make(chan struct{}), additions: additions}
 	e := &Run{}
 	env.Prepare(e, v, claimed, true)
-	e.verifyBy(v)
 	defer e.stopContext(nil)
 	e.Lock()
 	e.remember(history)
@@ -63,45 +63,20 @@ func Verify(ctx context.Context, of *Env, run *store.Run, history []*store.StepR
 	return nil, nil
 }
 
-// A verification hosts an execution that writes nothing, and collects its differences from the history. The execution's
-// mutex guards it.
+// A verification hosts an execution that writes nothing.
 type verification struct {
-	over     chan struct{} // closed by settled
-	beyond   []unrecorded  // the branches that exited at an unrecorded operation
-	conflict string        // the step whose record the code contradicts. Set by contradictedLocked.
-
-	additions bool // operations that are not in the history are intended. Set by Verify, and never again.
+	over      chan struct{} // closed by Ended
+	additions bool          // operations that are not in the history are intended
 }
-
-// An unrecorded is a branch that reached an operation whose result is not in the history.
-type unrecorded struct {
-	b    *Branch
-	what historyLookup
-}
-
-func (v *verification) settled() { close(v.over) }
 
 // A verification is no worker: nothing is written, and no run lingers.
 func (v *verification) Enqueued()                    {}
 func (v *verification) Released()                    {}
-func (v *verification) Ended()                       {}
+func (v *verification) Ended()                       { close(v.over) }
 func (v *verification) Abandoned()                   {}
 func (v *verification) MayLinger(time.Duration) bool { return false }
 func (v *verification) HasNews()                     {}
 func (v *verification) Stepped(int)                  {}
-
-func (v *verification) unrecordedLocked(b *Branch) {
-	v.beyond = append(v.beyond, unrecorded{b, b.lastLookup})
-}
-func (v *verification) contradictedLocked(step string) { v.conflict = step }
-
-func (s unrecorded) String() string {
-	if s.what.found {
-		return fmt.Sprintf("the code goes on with %s %q, and the history does not say how that ended",
-			kindWord(s.what.kind), s.what.id)
-	}
-	return fmt.Sprintf("the code comes to %s %q, which the history does not have", kindWord(s.what.kind), s.what.id)
-}
 
 // A recordedEnd is the end of a run's code.
 type recordedEnd struct {
@@ -125,29 +100,26 @@ func endOf(run *store.Run) recordedEnd {
 
 // diverged returns where the stopped execution differs from its history. The message is empty if it does not.
 func (v *verification) diverged(e *Run, want recordedEnd) (step, message string) {
-	err := e.outcome()
+	err := outcomeOf(e)
 	e.Lock()
 	defer e.Unlock()
 	reason, cause := e.whyLocked()
 	output, returned := e.resultLocked()
 	if reason == stopFailed {
 		if err = cause; e.errors().Classify(err).Kind == kind.Nondeterminism {
-			return v.conflict, failure.Text(err)
+			if c, ok := errors.AsType[*contradiction](err); ok {
+				step = c.where()
+			}
+			return step, failure.Text(err)
 		}
 	}
 	if want.fromOutside { // the history has no end to compare with
 		return "", ""
 	}
 	if reason != stopFailed {
-		added := false
-		for _, s := range v.beyond {
-			switch {
-			case s.b.belowFailedBranch():
-			case v.additions && !s.what.found:
-				added = true
-			default:
-				return s.what.id, s.String()
-			}
+		step, message, added := e.beyondLocked(v.additions)
+		if message != "" {
+			return step, message
 		}
 		if added { // the added operation has no result, so the end cannot be compared
 			return "", ""
@@ -155,6 +127,9 @@ func (v *verification) diverged(e *Run, want recordedEnd) (step, message string)
 		if !returned {
 			return "", fmt.Sprintf("the code waits for what never comes; the run %s", want)
 		}
+	}
+	if err == nil && e.nextLocked() != nil {
+		return "", fmt.Sprintf("the code now continues the run with another input; the run %s", want)
 	}
 	got := recordedEnd{status: store.Completed, output: e.shown(output)}
 	if err != nil {

@@ -12,23 +12,26 @@ import (
 
 // Starts are the starts of one client. They are safe for concurrent use.
 type Starts struct {
-	store   *store.Store
-	hints   *hints.Hints
-	batcher *batch.Batcher[*start]
-	held    heldIDs
+	store  *store.Store
+	hints  *hints.Hints
+	shared *batch.Shared[*start, outcome]
+	held   heldIDs
 }
 
 // New returns the Starts of a client. It starts nothing.
 func New(s *store.Store, h *hints.Hints) *Starts {
 	starts := &Starts{store: s, hints: h}
-	starts.batcher = batch.New(batch.Config[*start]{Flush: starts.flush, MaxItems: mostTogether})
+	starts.shared = batch.NewShared(batch.SharedConfig[*start, outcome]{
+		What: "the run", Done: "started", Send: starts.insert,
+		Size: func(x *start) int { return len(x.run.Input) },
+	})
 	return starts
 }
 
 // Start is store.Starts.Start. It also announces what it has started, ended and signalled.
 func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]store.StartedRun, error) {
 	if tx == nil && len(runs) == 1 && s.shares(&runs[0]) {
-		o, err := s.together(ctx, &runs[0])
+		o, err := s.shared.Do(ctx, &start{run: &runs[0]})
 		if err != nil {
 			return nil, err
 		}

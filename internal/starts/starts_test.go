@@ -57,7 +57,10 @@ func newFixture(t *testing.T) *fixture {
 }
 
 func newRun(change ...func(*store.NewRun)) store.NewRun {
-	r := store.NewRun{RunID: uuid.Must(uuid.NewV7()), Queue: "default", Type: "wf", Priority: 3, Input: []byte(`1`)}
+	r := store.NewRun{
+		Spec:  store.Spec{Queue: "default", Type: "wf", Priority: 3},
+		RunID: uuid.Must(uuid.NewV7()), Input: []byte(`1`),
+	}
 	for _, c := range change {
 		c(&r)
 	}

@@ -3,8 +3,6 @@ package starts
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,17 +13,10 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Bounds of one statement. The bytes are those of the inputs; a larger input has a statement of its own.
-const (
-	mostTogether = 1000
-	mostBytes    = 8 << 20
-)
-
-// A start is one caller's run in the batcher.
+// A start is one caller's run in a shared statement.
 type start struct {
-	*batch.Shared[outcome]
 	run *store.NewRun
-	// while the statement is under way: where the run begins; nil: nowhere. Only the flush uses it.
+	// while the statement is under way: where the run begins; nil: nowhere. Only insert uses it.
 	reservation hints.Reservation
 }
 
@@ -45,49 +36,22 @@ func (s *Starts) shares(r *store.NewRun) bool {
 		!s.held.has(r.ExternalID)
 }
 
-// together inserts the run together with those of other callers. If it stays unstored, and there is no error, the
-// caller starts it by itself: that finds out why. If ctx ends before the run is sent, nothing is started. After that
-// only a deadline ends the wait, as for every statement.
-func (s *Starts) together(ctx context.Context, run *store.NewRun) (o outcome, err error) {
-	p := &start{Shared: batch.NewShared[outcome](ctx), run: run}
-	s.batcher.Add(p)
-	switch o, err = p.Wait(); {
-	case errors.Is(err, batch.ErrUnsent):
-		err = fmt.Errorf("nothing was started: %w", ctx.Err())
-	case err != nil:
-		err = fmt.Errorf("%w, so the run may have been started: %w", err, context.DeadlineExceeded)
-	}
-	return o, err
-}
-
-// flush inserts the runs of the batcher, in statements of mostBytes.
-func (s *Starts) flush(all []*start) {
-	for len(all) > 0 {
-		n, size := 0, 0
-		for n < len(all) && (n == 0 || size+len(all[n].run.Input) <= mostBytes) {
-			size += len(all[n].run.Input)
-			n++
-		}
-		s.insert(all[:n])
-		all = all[n:]
-	}
-}
-
 // insert inserts the runs with one statement. A run for which a worker of this process has a reservation is inserted as
 // claimed, and begins there. If the statement fails, each caller starts its run by itself, as if there were no others:
 // so every caller gets its own error, and a lost answer is looked for as ever. Only if the statement waited for a lock,
 // the runs without an ID, which cannot have caused that, stay together.
-func (s *Starts) insert(some []*start) {
+func (s *Starts) insert(some []*batch.Part[*start, outcome]) {
 	asked := time.Now()
 	inserted, due, err := s.store.Starts.Together(context.WithoutCancel(some[0].Context()), func() []*store.NewRun {
 		var runs []*store.NewRun
 		for _, p := range some {
 			if p.Send() {
-				if p.reservation = s.hints.Reserve(p.run); p.reservation != nil {
+				x := p.Item
+				if x.reservation = s.hints.Reserve(x.run); x.reservation != nil {
 					// the run begins with it, and a codec may have returned memory of the caller
-					p.run.Input = bytes.Clone(p.run.Input)
+					x.run.Input = bytes.Clone(x.run.Input)
 				}
-				runs = append(runs, p.run)
+				runs = append(runs, x.run)
 			}
 		}
 		asked = time.Now()
@@ -95,7 +59,7 @@ func (s *Starts) insert(some []*start) {
 	})
 	outcomes := make([]outcome, len(some))
 	for i, p := range some {
-		outcomes[i] = p.settle(inserted, err, asked)
+		outcomes[i] = p.Item.settle(inserted, err, asked)
 	}
 	if pg.Locked(err) {
 		if rest := s.dissolve(some); rest != nil {
@@ -133,9 +97,9 @@ func (p *start) settle(inserted map[uuid.UUID]*store.ClaimedRun, err error, sent
 
 // dissolve lets the callers with an ID start their runs by themselves, because the statement for some waited for a
 // lock. It returns the others.
-func (s *Starts) dissolve(some []*start) (rest []*start) {
+func (s *Starts) dissolve(some []*batch.Part[*start, outcome]) (rest []*batch.Part[*start, outcome]) {
 	for _, p := range some {
-		if id := p.run.ExternalID; id != "" {
+		if id := p.Item.run.ExternalID; id != "" {
 			s.held.add(id)
 			s.tell(p, unstored)
 		} else {
@@ -151,12 +115,12 @@ func (s *Starts) dissolve(some []*start) (rest []*start) {
 	return nil
 }
 
-// tell tells the caller what became of its run. If the caller has given up meanwhile, a run that is due is announced
+// tell tells the caller about its run. If the caller has given up meanwhile, a run that is due is announced
 // here.
-func (s *Starts) tell(p *start, o outcome) {
+func (s *Starts) tell(p *batch.Part[*start, outcome], o outcome) {
 	if !p.Tell(o) && o == stored {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel()                                 // no caller waits for the notification
-		_ = s.hints.Due(ctx, nil, dueRun(p.run)) // fails only in a transaction
+		cancel()                                      // no caller waits for the notification
+		_ = s.hints.Due(ctx, nil, dueRun(p.Item.run)) // fails only in a transaction
 	}
 }

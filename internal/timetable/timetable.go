@@ -44,8 +44,6 @@ type Spec struct {
 	Jitter     time.Duration `json:"jitter,omitzero"`
 	Start      time.Time     `json:"start,omitzero"`
 	End        time.Time     `json:"end,omitzero"`
-	Timeout    int64         `json:"timeout,omitzero"` // of the runs, in microseconds: the store reads it
-	Tells      bool          `json:"tells,omitzero"`   // the runs tell: the store reads it
 }
 
 // A Timetable has the ticks of a schedule, and the offset at which the runs start after them. It is immutable.

@@ -207,7 +207,7 @@ func TestCallThatGivesUp(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	hold.Release()
-	f.topics.batcher.Wait()
+	f.topics.shared.Wait()
 	if n := dbtest.QueryOne[int](t, f.db.Pool, `SELECT count(*) FROM kagzi.events WHERE event_id = 'unsent'`); n != 0 {
 		t.Error("the event of a call that gave up was published")
 	}

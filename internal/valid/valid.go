@@ -70,7 +70,7 @@ func Queue(s string) error {
 // LimitName is Name for a limit on steps.
 func LimitName(s string) error {
 	if s == "" {
-		return errors.New("kagzi: the limit's name is empty: give the name of a limit that admin.Client.SetLimit sets")
+		return errors.New("kagzi: the limit's name is empty: give the name of a limit that admin.Limits.Set sets")
 	}
 	return Name("limit", s)
 }
@@ -222,13 +222,6 @@ func Key(option, s string) error {
 			"the option out", option)
 	}
 	return Name(option, s)
-}
-
-func Percent(n int) error {
-	if n < 1 || n > 99 {
-		return fmt.Errorf("kagzi: Percent is %d: give 1 to 99, or leave it out to end the pause", n)
-	}
-	return nil
 }
 
 func MessageID(id string) error {

@@ -2,8 +2,9 @@ package worker
 
 import (
 	"context"
-	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,44 +12,86 @@ import (
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/hints"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
 )
 
+// A claimer claims runs for a session, and lets them begin.
+type claimer struct {
+	*standing.Worker
+	*gate
+	hints  *hints.Hints
+	work   work
+	roster *roster
+	loads  *loader
+	*orphans
+	// claims and reservations under way, and the resolving of those without an answer
+	unfinished *sync.WaitGroup
+
+	wake      chan struct{} // the claim loop shall look which queue wants a claim
+	freedKeys *freedKeys
+	sender    sender // of the claims
+
+	mu     *sync.Mutex    // the session's. It guards the fields below.
+	claims *claims.Policy // what the claim loop claims next, and when
+	queues
+	slots
+	suspects // the crash-loop suspects under way
+}
+
+// The queues of which a session is notified.
+type queues struct {
+	// the claim loop shall subscribe to notifications of other queues. Set by SetQueues, reset by the claim loop.
+	changed atomic.Bool
+	// by queue: ends the subscription to its notifications; nil: there is none. Set by subscribe. The session's mutex
+	// guards it.
+	subscriptions map[string]func()
+}
+
+// A work is what a session can execute, and how.
+type work struct {
+	handlers map[string]map[int]replay.Handler // by workflow and version
+	types    []store.WorkflowVersions          // the workflows and versions of handlers
+	slots    int
+	given    store.LeasesGiven
+	hold     func(r *store.ClaimedRun, loads bool) *held
+}
+
 // claimLoop claims runs while slots are free, until ctx ends or the worker is asked to drain. See
 // internal/worker/doc_claims.go.
-func (s *Session) claimLoop(ctx context.Context) {
+func (c *claimer) claimLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		if s.changed.Swap(false) {
-			s.subscribe() // before the first claim from a new queue
+		if c.changed.Swap(false) {
+			c.subscribe() // before the first claim from a new queue
 		}
-		plan, over := s.plan()
+		plan, over := c.plan()
 		switch {
 		case over:
 			return
 		case plan.Claims:
-			s.claim(ctx, &plan)
-			s.freedKeys.leaveOverdue()
+			c.claim(ctx, &plan)
+			c.freedKeys.leaveOverdue()
 		case plan.Wait > 0:
 			timer.Reset(plan.Wait)
 			select {
 			case <-ctx.Done():
-			case <-s.wake:
+			case <-c.wake:
 			case <-timer.C:
 			}
 		default: // no slot is free
-			s.endLingering()
+			c.endLingering()
 			timer.Reset(claims.Ahead)
 			select {
 			case <-ctx.Done():
-			case <-s.freed:
+			case <-c.freed:
 			case <-timer.C:
-				s.freedKeys.leave()
+				c.freedKeys.leave()
 				select {
 				case <-ctx.Done():
-				case <-s.freed:
+				case <-c.freed:
 				}
 			}
 		}
@@ -56,291 +99,277 @@ func (s *Session) claimLoop(ctx context.Context) {
 }
 
 // plan returns what the claim loop does next. If over is true, it ends: nothing will be claimed any more.
-func (s *Session) plan() (plan claims.Plan, over bool) {
-	s.lock()
-	defer s.unlock()
-	if s.draining {
+func (c *claimer) plan() (plan claims.Plan, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
 		return claims.Plan{}, true
 	}
-	return s.claims.Plan(s.moment(), s.fenced), false
+	return c.claims.Plan(c.moment(), c.fenced), false
 }
 
 // moment returns the time for the policy of claims.
-func (s *Session) moment() claims.Moment { return claims.Moment{Now: time.Now(), Database: s.Now()} }
+func (c *claimer) moment() claims.Moment { return claims.Moment{Now: time.Now(), Database: c.Now()} }
 
 // subscribe subscribes to notifications of the queues from which the session claims, and of no others.
-func (s *Session) subscribe() {
-	s.lock()
-	active, left := s.claims.Names()
-	s.unlock()
+func (c *claimer) subscribe() {
+	active, left := c.names()
 	for _, queue := range slices.Concat(active, left) {
-		s.lock()
-		active, cancel := s.claims.Active(queue), s.subscriptions[queue]
-		s.unlock()
+		c.mu.Lock()
+		active, cancel := c.claims.Active(queue), c.subscriptions[queue]
+		c.mu.Unlock()
 		switch {
 		case active && cancel == nil:
-			cancel = s.cfg.Hints.OnWork(queue, func() { s.hint(queue) })
+			cancel = c.hints.OnWork(queue, func() { c.hint(queue) })
 		case !active && cancel != nil:
 			cancel()
 			cancel = nil
 		}
-		s.lock()
-		if s.subscriptions[queue] = cancel; cancel == nil {
-			delete(s.subscriptions, queue)
+		c.mu.Lock()
+		if c.subscriptions[queue] = cancel; cancel == nil {
+			delete(c.subscriptions, queue)
 		}
-		s.unlock()
+		c.mu.Unlock()
 	}
 }
 
 // hint makes the claim loop claim from the queue now, or once a slot is free.
-func (s *Session) hint(queue string) {
-	s.lock()
-	defer s.unlock()
-	s.claims.Hint(queue)
-	goroutine.Signal(s.wake)
+func (c *claimer) hint(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claims.Hint(queue)
+	goroutine.Signal(c.wake)
 }
 
 // hintAll makes the claim loop claim from all queues.
-func (s *Session) hintAll() {
-	s.lock()
-	defer s.unlock()
-	s.hintAllLocked()
+func (c *claimer) hintAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hintAllLocked()
 }
 
-func (s *Session) hintAllLocked() {
-	s.claims.HintAll()
-	goroutine.Signal(s.wake)
-}
-
-// suspendedLocked makes the claim loop claim from the queue once the run is due that was suspended until due. It
-// reports whether the session claims from the queue.
-func (s *Session) suspendedLocked(queue string, due time.Time) (claims bool) {
-	claims, hinted := s.claims.Suspended(queue, due)
-	if hinted {
-		goroutine.Signal(s.wake)
-	}
-	return claims
+func (c *claimer) hintAllLocked() {
+	c.claims.HintAll()
+	goroutine.Signal(c.wake)
 }
 
 // keyFreed makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If
 // the session claims nothing now, other workers are to look at them.
-func (s *Session) keyFreed(r *store.ClaimedRun) {
-	s.lock()
-	defer s.unlock()
-	s.keyFreedLocked(r)
+func (c *claimer) keyFreed(queue string, key store.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keyFreedLocked(queue, key)
 }
 
-func (s *Session) keyFreedLocked(r *store.ClaimedRun) {
-	switch next, leave := s.claims.KeyFreed(r.Queue, r.Key, !s.draining && !s.fenced, time.Now()); {
+func (c *claimer) keyFreedLocked(queue string, key store.Key) {
+	switch next, leave := c.claims.KeyFreed(queue, key, c.openLocked(), time.Now()); {
 	case next:
-		goroutine.Signal(s.wake)
+		goroutine.Signal(c.wake)
 	case leave:
-		s.freedKeys.leaveLocked()
+		c.freedKeys.leaveLocked()
 	}
 }
 
 // hearLead notes that the leading coordinator has looked for work of the queues.
-func (s *Session) hearLead(l hints.Lead) {
+func (c *claimer) hearLead(l hints.Lead) {
 	if !l.Queues {
 		return
 	}
-	s.lock()
-	defer s.unlock()
-	s.claims.Idle(l.Busy, time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claims.Idle(l.Busy, time.Now())
 }
 
 // claim sends the plan's claim, begins to execute its runs, and returns the pause before the next claim from the queue.
-func (s *Session) claim(ctx context.Context, plan *claims.Plan) time.Duration {
+func (c *claimer) claim(ctx context.Context, plan *claims.Plan) time.Duration {
 	req := &plan.Request
-	s.lock()
-	s.claiming, s.claimed = true, time.Now()
-	s.strays.sent = s.claimed
-	req.RecoveriesBelow, _ = s.suspects.below(s.claimed)
-	s.unlock()
-	defer s.claimedAll()
-	req.Worker, req.Lease, req.LeaseTimeout = s.ID(), uuid.New(), s.cfg.LeaseTimeout
+	c.mu.Lock()
+	now := time.Now()
+	c.roster.claimLocked(now)
+	c.orphans.sentLocked(now)
+	req.RecoveriesBelow, _ = c.suspects.below(now)
+	c.mu.Unlock()
+	defer c.roster.claimedAll()
+	req.Worker, req.Lease, req.LeaseTimeout = c.ID(), uuid.New(), c.work.given.LeaseTimeout
 	if plan.Rewind {
-		s.unfinished.Go(func() { s.rewind(ctx, *req) })
+		c.unfinished.Go(func() { c.rewind(ctx, *req) })
 	}
-	runs := s.claimPlanned(ctx, plan)
+	runs := c.claimPlanned(ctx, plan)
 	if len(runs) > 0 {
-		s.begin(req, runs)
+		c.begin(req, runs)
 	}
-	s.lock()
-	defer s.unlock()
-	return s.claims.Ended(plan, len(runs), time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims.Ended(plan, len(runs), time.Now())
 }
 
 // claimPlanned sends the plan's claim, and tells the policy of claims the answer. The caller begins to execute the
 // runs.
-func (s *Session) claimPlanned(ctx context.Context, plan *claims.Plan) []*store.ClaimedRun {
+func (c *claimer) claimPlanned(ctx context.Context, plan *claims.Plan) []*store.ClaimedRun {
 	sent := time.Now()
-	claim, answered := s.sendClaim(ctx, plan.Request)
+	claim, answered := c.sender.send(ctx, plan.Request)
 	took := time.Since(sent)
 	if !answered {
-		s.lock()
-		defer s.unlock()
-		s.claims.Unanswered(plan, time.Now())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.claims.Unanswered(plan, time.Now())
 		return nil
 	}
 	if !claim.Now.IsZero() {
-		s.setClock(claim.Now, claim.Asked)
-		s.Failpoint("after claim", uuid.Nil)
+		c.setClock(claim.Now, claim.Asked)
+		c.Failpoint("after claim", uuid.Nil)
 	}
-	s.lock()
-	announce := s.claims.Answered(plan, &claim, took, s.moment())
-	s.unlock()
+	c.mu.Lock()
+	announce := c.claims.Answered(plan, &claim, took, c.moment())
+	c.mu.Unlock()
 	for _, queue := range announce {
-		_ = s.cfg.Hints.Due(standing.NoWait, nil, store.DueRun{Queue: queue}) // fails only in a transaction
+		_ = c.hints.Due(standing.NoWait, nil, store.DueRun{Queue: queue}) // fails only in a transaction
 	}
 	return claim.Runs
 }
 
-// sendClaim returns the answer to the request. After the end of ctx it does not wait for one: answered is false, and
-// the runs that the claim takes are given back.
-func (s *Session) sendClaim(ctx context.Context, req store.ClaimRequest) (claim store.Claim, answered bool) {
-	sent := time.Now()
-	answer := make(chan store.Claim, 1)
-	s.unfinished.Go(func() { answer <- s.claimRuns(ctx, req) })
-	select {
-	case claim = <-answer:
-		return claim, true
-	case <-ctx.Done(): // the drain does not wait for the answer
-		s.unfinished.Go(func() {
-			s.resolve(ctx, req, sent)
-			if late := <-answer; len(late.Runs) > 0 {
-				s.resolve(ctx, req, sent)
-			}
-		})
-		return store.Claim{}, false
-	}
-}
-
 // rewind finds the runs that the claim of req leaves out. The next claim begins where the first of them is.
-func (s *Session) rewind(ctx context.Context, req store.ClaimRequest) {
+func (c *claimer) rewind(ctx context.Context, req store.ClaimRequest) {
 	begun := time.Now()
-	missed, err := s.Store.Claims.Missed(ctx, req)
-	s.lock()
-	s.claims.Rewound(req.Queue, missed, time.Since(begun))
-	s.unlock()
+	missed, err := c.Store.Claims.Missed(ctx, req)
+	c.mu.Lock()
+	c.claims.Rewound(req.Queue, missed, time.Since(begun))
+	c.mu.Unlock()
 	switch {
 	case err != nil && ctx.Err() == nil:
-		s.Trouble(err)
+		c.Trouble(err)
 	case len(missed) > 0:
-		goroutine.Signal(s.wake)
+		goroutine.Signal(c.wake)
 	}
 }
 
-// claimedAll ends a claim: its runs are in executing. It refreshes runs whose rows changed meanwhile, because the claim
-// may have read them before the change.
-func (s *Session) claimedAll() {
-	s.lock()
-	defer s.unlock()
-	s.claiming = false
-	early := slices.Collect(maps.Keys(s.staleEarly))
-	if s.staleEarly[uuid.Nil] {
-		early = slices.Collect(maps.Keys(s.executing))
+// setClock updates the estimate of the database's clock: an answer that has just arrived, to a statement sent at sent,
+// said now. If the clock was set forward, all timers are computed again: setClock resets deadlines
+// and wakes the claim loop, whose next claim may be overdue; waits notice it by themselves.
+func (c *claimer) setClock(now, sent time.Time) {
+	if !c.Clock.Set(now, sent, time.Now()) {
+		return
 	}
-	clear(s.staleEarly)
-	for _, id := range early {
-		if s.executing[id] != nil {
-			s.stale[id] = true
-		}
+	for _, h := range c.roster.all() {
+		h.ClockSet()
 	}
-	if len(s.stale) > 0 {
-		goroutine.Signal(s.refreshes)
-	}
+	c.hintAll()
 }
 
 // begin starts to execute the runs of a claim, or lets them wait for a slot.
-func (s *Session) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
+func (c *claimer) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 	hs := make([]*held, 0, len(runs))
 	for _, r := range runs {
-		if h := s.adopt(req.Worker, r); h != nil {
+		if h := c.adopt(req.Worker, r); h != nil {
 			hs = append(hs, h)
 		}
 	}
 	inOrder(hs)
-	s.lock()
-	s.slots.waiting = append(s.slots.waiting, hs...)
-	s.claims.Wait(req.Queue, len(hs))
-	s.unlock()
-	s.startWaiting()
-	s.lock()
-	waiting := len(s.slots.waiting)
-	s.unlock()
+	c.mu.Lock()
+	c.waiting = append(c.waiting, hs...)
+	c.claims.Wait(req.Queue, len(hs))
+	c.mu.Unlock()
+	c.startWaiting()
+	c.mu.Lock()
+	waiting := len(c.waiting)
+	c.mu.Unlock()
 	if waiting > 0 && len(hs) > 0 {
-		s.endLingering()
-		time.AfterFunc(s.slots.longest, func() { s.giveBack(hs[len(hs)-1].Term.Asked) })
+		c.endLingering()
+		time.AfterFunc(c.longest, func() { c.giveBack(hs[len(hs)-1].Term.Asked) })
 	}
 }
 
 // adopt makes the session hold a run that was claimed, or inserted as claimed, by worker. The run waits
 // for a slot. adopt returns nil if it has yielded the run. A run that was never started and never woken has no history.
 // The histories of the others, and the inputs that the claim left out, are read beside the claims.
-func (s *Session) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
-	h := hold(s, s.env, r, !r.Fresh || r.Wakeups > 0 || r.Input == nil)
-	s.lock()
-	old := s.executing[r.RunID]
-	s.executing[r.RunID] = h
-	changed, reserved := s.reserved[r.RunID]
-	delete(s.reserved, r.RunID)
-	if changed {
-		s.stale[r.RunID] = true
-		goroutine.Signal(s.refreshes)
-	}
-	drains := reserved && s.draining // the session may have given up its other runs already
-	declaredDead := worker != s.ID()
-	s.unlock()
+func (c *claimer) adopt(worker uuid.UUID, r *store.ClaimedRun) *held {
+	h := c.work.hold(r, !r.Fresh || r.Wakeups > 0 || r.Input == nil)
+	c.mu.Lock()
+	old, reserved := c.roster.addLocked(h)
+	drains := reserved && c.draining // the session may have given up its other runs already
+	declaredDead := worker != c.ID()
+	c.mu.Unlock()
 	if old != nil { // its lease ended, and this worker has claimed the run again
-		old.run.Abandon(standing.ErrLeaseLost)
+		old.Abandon(standing.ErrLeaseLost)
 	}
 	switch {
 	case declaredDead: // since the claim: no coordinator releases runs that the old worker ID gets from now on
-		h.run.Stop(standing.ErrLeaseLost)
+		h.Stop(standing.ErrLeaseLost)
 		return nil
 	case drains:
-		h.run.Stop(standing.ErrShutdown)
+		h.Stop(standing.ErrShutdown)
 		return nil
 	}
 	return h
 }
 
 // dispatch executes h, or ends it if there is a reason not to execute it.
-func (s *Session) dispatch(h *held) {
-	handler := s.cfg.Handlers[h.Type][h.Version] // nil: the claim asks only for versions with a handler
-	s.lock()
+func (c *claimer) dispatch(h *held) {
+	handler := c.work.handlers[h.Type][h.Version] // nil: the claim asks only for versions with a handler
+	c.mu.Lock()
 	if !h.CrashLoopSuspect() { // it may have been taken for one, and has made progress
-		s.endSuspectLocked(h)
+		c.suspects.endLocked(h)
 	}
-	fenced, left := s.fenced, !s.claims.Active(h.Queue)
-	s.unlock()
+	fenced, left := c.fenced, !c.claims.Active(h.Queue)
+	c.mu.Unlock()
 	switch {
 	case fenced:
-		h.run.Stop(standing.ErrLeaseLost)
+		h.Stop(standing.ErrLeaseLost)
 	case left:
-		h.run.Begin(nil)
+		h.Begin(nil)
 	default:
-		h.run.Begin(handler)
+		h.Begin(handler)
 	}
 }
 
 // Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another
 // queue, and for a workflow or version without a handler; "" and zero stand for any.
-func (s *Session) Offer(queue, typ string, version int) int {
-	handlers := s.cfg.Handlers[typ]
+func (c *claimer) Offer(queue, typ string, version int) int {
+	handlers := c.work.handlers[typ]
 	if typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
 		return 0
 	}
-	s.lock()
-	defer s.unlock()
-	if !s.claims.Active(queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.claims.Active(queue) {
 		return 0
 	}
-	s.claims.Hint(queue) // if there is no free slot, once there is one
-	goroutine.Signal(s.wake)
-	if s.draining || s.fenced || !s.claims.IsRegistered(queue) {
+	c.claims.Hint(queue) // if there is no free slot, once there is one
+	goroutine.Signal(c.wake)
+	if !c.openLocked() || !c.claims.IsRegistered(queue) {
 		return 0
 	}
-	return s.claims.FreeSlots()
+	return c.claims.FreeSlots()
+}
+
+// aboutNow is how soon a run must be due to be announced at once.
+const aboutNow = 200 * time.Millisecond
+
+// suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
+// notified, too: because the run is due about now (the estimate of the database's clock lags, so a run that is due may
+// seem not to be), or because this worker will not be there when it is.
+func (c *claimer) suspended(queue string, p *store.Suspension) (announce bool) {
+	if p.AvailableAt.IsZero() {
+		return false
+	}
+	left := p.AvailableAt.Sub(c.Now())
+	due := time.Now().Add(left)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	claims, hinted := c.claims.Suspended(queue, due)
+	if hinted {
+		goroutine.Signal(c.wake)
+	}
+	return c.draining || !claims || left <= aboutNow
+}
+
+// forget forgets the run, whose last write is written or given up, and wakes the loops that wait for a slot or for the
+// last run.
+func (c *claimer) forget(h *held) {
+	c.mu.Lock()
+	c.roster.removeLocked(h)
+	c.suspects.endLocked(h)
+	c.keyFreedLocked(h.Queue, h.Key)
+	c.mu.Unlock()
+	c.signalFreed()
 }

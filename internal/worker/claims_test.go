@@ -25,7 +25,7 @@ func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	kit.Serve(k, wf, func(_ kagzi.Context, in string) (int, error) { return len(in), nil })
 	kit.CheckResults(t, others, func(int) int { return 1 })
 	for failures := 1; failures <= 2; failures++ {
-		waitRow(k, bad.ID(), fmt.Sprintf("status = 'PENDING' AND waiting_on = 'history' AND "+
+		waitRow(k, bad.ID(), fmt.Sprintf("status = 'PENDING' AND waiting_on = '[{\"kind\": \"history\"}]' AND "+
 			"load_failures >= %d", failures))
 	}
 	kit.SetReadable(t, k.Pool, "workflow_runs", true)
@@ -34,8 +34,8 @@ func TestUnreadableInputCostsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestUnreadableInputIsYielded resolves a claim without an answer that has taken a run with a damaged input: nobody
-// executes the run, so it is yielded, and is due again before its lease ends.
+// TestUnreadableInputIsYielded resolves a claim without an answer that has taken a run with a damaged input: the worker
+// cannot execute the run, so it is yielded, and is due again before its lease ends.
 func TestUnreadableInputIsYielded(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[string, int]("wf")
@@ -51,7 +51,7 @@ func TestUnreadableInputIsYielded(t *testing.T) {
 	if left || err != nil {
 		t.Fatal(left, err)
 	}
-	waitRow(k, bad.ID(), "status = 'PENDING' AND waiting_on = 'worker' AND available_at <= now()")
+	waitRow(k, bad.ID(), "status = 'PENDING' AND waiting_on = '[{\"kind\": \"worker\"}]' AND available_at <= now()")
 }
 
 // waitRow waits until the condition holds for the run's row. Get would read the run's input, too.

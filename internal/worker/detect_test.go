@@ -211,7 +211,7 @@ func TestPoolerLeavesNoEvidence(t *testing.T) {
 		return dbtest.QueryOne[bool](t, db.Pool, `SELECT heartbeat_at > $1::timestamptz + interval '200 ms'
 			FROM kagzi.workers`, from)
 	})
-	page, _, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{})
+	page, _, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{})
 	if err != nil || len(page) != 1 || page[0].Watched {
 		t.Errorf("workers %+v, %v; want one that is not watched", page, err)
 	}

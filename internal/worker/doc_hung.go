@@ -1,6 +1,6 @@
 // # Code that hangs
 //
-//	session.watch, each quarter of HungAfter: branches of the executions, and of those given up
+//	watchdog.watch, each quarter of HungAfter: branches of the executions, and of those given up
 //	  in a step's function, ctx ended ─┐
 //	  in no operation ─────────────────┴─► the same activity in two passes and for HungAfter
 //	                                         └─► hung ─┬─► log with stack, once
@@ -19,8 +19,9 @@
 //     functions count for Health, and hold no slot.
 //   - The stack comes from a dump of all goroutines, which stops the process. So a pass makes one dump for all code
 //     that it finds, a pause of twenty times its duration follows, and there is none above 10,000 goroutines. The frame
-//     of execution.guard shows the addresses of execution and branch, which tell the goroutines apart. A test fails if
-//     a compiler stops showing them; the line then says that the stack was not found.
+//     of Run.guard shows the addresses of execution and branch, which tell the goroutines apart. A test fails if a
+//     compiler stops showing them; the line then says that the stack was not found. Labels of pprof would cost each
+//     branch five allocations, and a profile that shows them takes ten times as long as a dump.
 //   - A cancel that waits needs no report: cancel_requested_at of a RUNNING run says it, and the rows of the steps
 //     under way name them.
 //

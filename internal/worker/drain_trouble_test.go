@@ -13,9 +13,8 @@ import (
 	"github.com/kagzi/kagzi/internal/worker"
 )
 
-// TestDrainLeavesBusyRun stops a worker while a transaction of somebody else holds the row of its run, so that it
-// cannot yield the run. A coordinator makes the run due as soon as that transaction has ended, long before the lease
-// ends.
+// TestDrainLeavesBusyRun stops a worker while another transaction holds the row of its run, so that it cannot yield the
+// run. A coordinator makes the run due as soon as that transaction has ended, long before the lease ends.
 func TestDrainLeavesBusyRun(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -47,8 +46,8 @@ func TestDrainLeavesBusyRun(t *testing.T) {
 	kit.CheckResults(t, runs, func(int) string { return "opened" })
 }
 
-// TestStopWhileRowLocked stops a worker while a transaction of somebody else holds its row in the registry: Run returns
-// without waiting for that.
+// TestStopWhileRowLocked stops a worker while another transaction holds its row in the registry: Run returns without
+// waiting for that.
 func TestStopWhileRowLocked(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -93,11 +92,11 @@ func TestReregisterWhileDraining(t *testing.T) {
 	await.True(t, "the worker drains", func() bool {
 		return dbtest.QueryOne[string](t, db.Pool, `SELECT status FROM kagzi.workers`) == "DRAINING"
 	})
-	if err := admin.New(c).ForceOffline(t.Context(), first); err != nil {
+	if err := admin.New(c).Workers.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker drains under its new ID", func() bool {
-		_, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"DRAINING"}})
+		_, total, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{Status: []string{"DRAINING"}})
 		return err == nil && total == 1
 	})
 	if r, err := admin.New(c).Health(t.Context()); err != nil || r.Workers.Live != 0 || r.Workers.Draining != 1 {
@@ -124,7 +123,7 @@ func TestDrainWhileReregistering(t *testing.T) {
 	await.True(t, "the worker is online", func() bool {
 		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workers WHERE status = 'ONLINE'`) == 1
 	})
-	// Drain and DeclareDead write these rows. Both come between two heartbeats, and nobody is notified.
+	// Drain and DeclareDead write these rows. Both come between two heartbeats, without a notification.
 	dbtest.Exec(t, db.Pool, `WITH u AS (UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()
 		RETURNING worker_id, namespace_id)
 		INSERT INTO kagzi.worker_events (worker_id, event_id, namespace_id, event, detail) SELECT worker_id,
@@ -153,7 +152,7 @@ func TestDrainQueueLostAnswer(t *testing.T) {
 	proxy := pgproxy.Start(t, db.DSN)
 	far := kit.NewClient(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(3)))
 	drop := proxy.DropAck(pgproxy.After(pgproxy.Contains("INSERT INTO kagzi.worker_events"), pgproxy.Exactly("commit")))
-	if n, err := admin.New(far).DrainQueue(t.Context(), "default"); n != 1 || err != nil {
+	if n, err := admin.New(far).Workers.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 		t.Errorf("%d workers, %v; want 1", n, err)
 	}
 	await.Receive(t, drop.Done())

@@ -184,11 +184,9 @@ func (h *HeldSession) Reached(d time.Duration) {
 func (h *HeldSession) Refresh(ids ...uuid.UUID) {
 	var held []store.HeldRun
 	for _, id := range ids {
-		h.s.lock()
-		if e := h.s.executing[id]; e != nil {
+		if e := h.s.of(id); e != nil {
 			held = append(held, e.lease())
 		}
-		h.s.unlock()
 	}
 	h.s.readStates(held)
 }
@@ -216,19 +214,16 @@ func (x HeldExecution) Run() string { return x.h.RunID.String() }
 
 // Superseded reports whether the session has claimed the execution's run again.
 func (x HeldExecution) Superseded() bool {
-	s := x.h.by.(*Session)
-	s.lock()
-	defer s.unlock()
-	return s.executing[x.h.RunID] != x.h
+	return x.h.by.(*Session).of(x.h.RunID) != x.h
 }
 
 // Writes returns how many enqueued writes of the execution are not settled.
-func (x HeldExecution) Writes() int { return len(x.h.run.Unsettled()) }
+func (x HeldExecution) Writes() int { return len(x.h.Unsettled()) }
 
 // Records returns how many of the writes record the end of a step, or start a child. The others suspend a waiting run,
 // or show a step that takes long.
 func (x HeldExecution) Records() (records int) {
-	for _, r := range x.h.run.Unsettled() {
+	for _, r := range x.h.Unsettled() {
 		if r != nil && (r.Start != nil || r.Status != store.Running) {
 			records++
 		}
@@ -237,7 +232,7 @@ func (x HeldExecution) Records() (records int) {
 }
 
 // BeginsWith returns the status in the record of the first write.
-func (x HeldExecution) BeginsWith() string { return x.h.run.Unsettled()[0].Status }
+func (x HeldExecution) BeginsWith() string { return x.h.Unsettled()[0].Status }
 
 // ClaimUnanswered claims, discards the answer, and resolves the claim once. It returns how many runs were claimed, and
 // whether any of them could not be yielded.
@@ -246,10 +241,10 @@ func ClaimUnanswered(ctx context.Context, s *Session, n int) (claimed int, locke
 		Queue: s.Queues()[0], Types: s.cfg.Types, Limit: n, Worker: s.ID(), Lease: uuid.New(),
 		LeaseTimeout: s.cfg.LeaseTimeout,
 	}
-	claimed = len(s.claimRuns(ctx, req).Runs)
-	_, err = s.disownClaimed(lastResolve, req)
+	claimed = len(s.sender.claimRuns(ctx, req).Runs)
+	_, err = s.sender.disownClaimed(lastResolve, req)
 	s.unfinished.Wait()
 	s.lock()
 	defer s.unlock()
-	return claimed, len(s.orphans) > 0, err
+	return claimed, len(s.orphans.runs) > 0, err
 }

@@ -48,11 +48,9 @@ func Listens(s *Session) bool { return s.cfg.Hints.Listening() }
 
 // HoldUp keeps the execution of the run from ending until release is called.
 func HoldUp(s *Session, run uuid.UUID) (release func()) {
-	s.lock()
-	h := s.executing[run]
-	s.unlock()
-	h.run.Lock()
-	return sync.OnceFunc(h.run.Unlock)
+	h := s.of(run)
+	h.Lock()
+	return sync.OnceFunc(h.Unlock)
 }
 
 // HasStoppedAll reports whether s has stopped all of its executions.
@@ -96,7 +94,7 @@ func Drains(s *Session) bool {
 // SearchStrays makes the session, which runs, search for strays among the leases that are at least that old.
 func SearchStrays(s *Session, age time.Duration) {
 	s.lock()
-	s.strays.age = age
+	s.orphans.strays.age = age
 	s.unlock()
-	s.strays.wake <- struct{}{}
+	s.orphans.strays.wake <- struct{}{}
 }

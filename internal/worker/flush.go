@@ -39,7 +39,7 @@ func (fl *flusher) flushTogether(hs []*held) {
 		if hs, err = fl.write(hs, last); err != nil && maySplit(err, failures) {
 			hs, err = fl.flushInHalves(hs, err, last)
 		}
-		if err == nil {
+		if err == nil || len(hs) == 0 {
 			return
 		}
 		fl.Trouble(err)
@@ -57,7 +57,9 @@ func (fl *flusher) write(hs []*held, last uint64) ([]*held, error) {
 	}
 	if len(f.Records)+len(f.Suspensions)+len(f.Finishes)+len(f.Progress)+len(f.Aside) > 0 {
 		fl.Failpoint("before flush", uuid.Nil)
-		err := fl.sendFlush(f, len(hs))
+		begun := time.Now()
+		err := fl.Store.Records.Flush(context.Background(), f)
+		fl.tell(f, len(hs), begun, err)
 		fl.Failpoint("after flush", uuid.Nil)
 		if err != nil {
 			return hs, err
@@ -78,7 +80,7 @@ func (fl *flusher) write(hs []*held, last uint64) ([]*held, error) {
 func (fl *flusher) addTo(f *store.Flush, hs []*held) []*held {
 	kept := hs
 	for i, h := range hs {
-		added := h.run.AddTo(f)
+		added := h.AddTo(f)
 		switch {
 		case !added && len(kept) == len(hs): // the first of them
 			kept = slices.Clone(hs[:i])
@@ -125,38 +127,33 @@ func maySplit(err error, failures int) bool {
 // write that fails alone is requeued, so that it holds up no other. If one after the other fails, as on a full disk, or
 // if the database stops answering, it returns the error and the rest, which the caller writes together after a pause.
 func (fl *flusher) flushInHalves(hs []*held, err error, last uint64) ([]*held, error) {
-	var rest [][]*held // the next one is last
-	for loneFailures := 0; ; hs, err = fl.write(hs, last) {
-		switch n := len(hs); {
-		case err == nil && n > 0:
-			loneFailures = 0
-		case n == 0:
-		case fl.GivesUp() || !maySplit(err, mostWholeFlushes):
-			return leftOf(hs, rest), err
-		case n > 1:
-			rest = append(rest, hs[n/2:], hs[:n/2])
-		case hs[0].takeFewer():
-			continue
-		case pg.Refused(err) && fl.refused(hs[0], err):
-			loneFailures = 0
-		default:
-			fl.requeueFailed(hs[0], err)
-			loneFailures++
-		}
-		if len(rest) == 0 {
+	loneFailures := 0
+	var halving store.Halving[*held]
+	halving = store.Halving[*held]{
+		Try: func(some []*held) ([]*held, error) {
+			left, err := fl.write(some, last)
+			if err == nil && len(left) > 0 {
+				loneFailures = 0
+			}
+			return left, err
+		},
+		Divides: func(err error) bool { return !fl.GivesUp() && maySplit(err, mostWholeFlushes) },
+		Alone: func(h *held, err error) ([]*held, error) {
+			switch {
+			case h.takeFewer():
+				return halving.Send([]*held{h})
+			case pg.Refused(err) && fl.refused(h, err):
+				loneFailures = 0
+			default:
+				fl.requeueFailed(h, err)
+				if loneFailures++; loneFailures == mostLoneFailures {
+					return nil, err
+				}
+			}
 			return nil, nil
-		}
-		if loneFailures == mostLoneFailures {
-			return leftOf(nil, rest), err
-		}
-		hs, rest = rest[len(rest)-1], rest[:len(rest)-1]
+		},
 	}
-}
-
-// leftOf returns first and the rest, in their order.
-func leftOf(first []*held, rest [][]*held) []*held {
-	slices.Reverse(rest)
-	return slices.Concat(first, slices.Concat(rest...))
+	return halving.Divide(hs, err)
 }
 
 // requeueFailed requeues a run that has failed alone, after a growing pause. It reports the failure as one of
@@ -170,16 +167,11 @@ func (fl *flusher) requeueFailed(h *held, err error) {
 	fl.requeue(h, outage.Backoff(h.failedAlone()))
 }
 
-// sendFlush writes f, which has the writes of so many executions.
-func (fl *flusher) sendFlush(f *store.Flush, runs int) error {
-	if fl.told == nil {
-		return fl.Store.Records.Flush(context.Background(), f)
+// tell tells the application of f, which has the writes of so many executions, and of its error.
+func (fl *flusher) tell(f *store.Flush, runs int, begun time.Time, err error) {
+	if fl.told != nil {
+		fl.told(runs, len(f.Records)+len(f.Suspensions)+len(f.Finishes), time.Since(begun), err)
 	}
-	writes := len(f.Records) + len(f.Suspensions) + len(f.Finishes)
-	begun := time.Now()
-	err := fl.Store.Records.Flush(context.Background(), f)
-	fl.told(runs, writes, time.Since(begun), err)
-	return err
 }
 
 // settleWrites settles the taken writes by their outcomes, and requeues the runs that have more. last is that of write.
@@ -188,7 +180,7 @@ func (fl *flusher) settleWrites(hs []*held, last uint64, by store.Witness) {
 	w := written{by: fl, last: last}
 	for _, h := range hs {
 		w.of, w.steps = h, 0
-		busy, unheard := h.run.Settle(by, &w)
+		busy, unheard := h.Settle(by, &w)
 		if h.flushed(busy) {
 			fl.Failing.Over(fl.Logger(fl.ID()), flushingAlone)
 		}
@@ -207,25 +199,44 @@ func (fl *flusher) settleWrites(hs []*held, last uint64, by store.Witness) {
 	if len(w.ended) > 0 {
 		fl.hints.Ended(standing.NoWait, w.ended)
 	}
+	if len(w.replied) > 0 {
+		fl.hints.Replied(standing.NoWait, w.replied)
+	}
+	fl.hints.Left(w.left)
+	if len(w.valued) > 0 {
+		fl.hints.Valued(standing.NoWait, w.valued)
+	}
 	_ = fl.hints.Due(standing.NoWait, nil, w.due...) // fails only in a transaction
 }
 
 // A written hears what a flush has written: it tells the session, the waiters in this process, and, in the end, other
 // processes.
 type written struct {
-	by    *flusher
-	of    *held  // the run that is settled
-	last  uint64 // see flusher.write
-	steps int    // of the run
-	ended []uuid.UUID
-	due   []store.DueRun // children that were started, and suspended runs that others should claim
+	by      *flusher
+	of      *held  // the run that is settled
+	last    uint64 // see flusher.write
+	steps   int    // of the run
+	ended   []uuid.UUID
+	replied []store.Answer
+	left    []store.Answer // requests of runs that have ended
+	valued  []uuid.UUID    // runs that have set values
+	due     []store.DueRun // children that were started, and suspended runs that others should claim
 }
 
 // Stepped counts the ends of steps.
 func (w *written) Stepped(steps int) {
 	w.steps += steps
-	w.by.tally.steps.Add(int64(steps))
+	w.by.tally.stepped(steps)
 }
+
+// Replied notes an answer to deliver and to announce.
+func (w *written) Replied(r *store.Record) { w.replied = append(w.replied, store.ReplyOf(r)) }
+
+// Left notes requests whose askers are told that the run has ended.
+func (w *written) Left(open []store.Answer) { w.left = append(w.left, open...) }
+
+// Valued notes a run to announce.
+func (w *written) Valued(run uuid.UUID) { w.valued = append(w.valued, run) }
 
 // Started notes a child to announce.
 func (w *written) Started(r *store.NewRun) {
@@ -235,19 +246,18 @@ func (w *written) Started(r *store.NewRun) {
 // Suspended notes a suspended run that others should claim.
 func (w *written) Suspended(p *store.Suspension) {
 	if h := w.of; w.by.by.suspended(h.Queue, p) {
-		w.due = append(w.due, store.DueRun{Queue: h.Queue, Type: h.Type, Version: h.Version})
+		due := store.DueRun{Queue: h.Queue, Type: h.Type, Version: h.Version}
+		if p.Next != nil {
+			due.Version = p.Next.Version
+		}
+		w.due = append(w.due, due)
 	}
 }
 
 // Finished delivers the run's end to the waiters in this process, and notes it for other processes.
 func (w *written) Finished(f *store.Finish) {
 	fl, h := w.by, w.of
-	switch f.Status {
-	case store.Completed:
-		fl.tally.completed.Add(1)
-	case store.Failed:
-		fl.tally.failed.Add(1)
-	}
+	fl.tally.ended(f.Status)
 	if f.Compensating {
 		return
 	}
@@ -272,7 +282,7 @@ func (w *written) Finished(f *store.Finish) {
 // refused is called when the server refuses the run's first write by itself. It reports whether the run can do without
 // that write. If it cannot, the write is tried again.
 func (fl *flusher) refused(h *held, err error) (done bool) {
-	if done = h.run.Refused(err); done {
+	if done = h.Refused(err); done {
 		fl.requeue(h, 0)
 	}
 	return done

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/standing"
@@ -23,7 +22,14 @@ import (
 // Grace, the heartbeater fences the session: it stops all executions, because other workers may hold their runs. See
 // doc_leases.go.
 type heartbeater struct {
-	s *Session
+	*standing.Worker
+	cfg     Presence
+	claimer *claimer
+	roster  *roster
+	news    *news
+	tally   *tally
+	report  func() *store.Hung // what the watchdog reports
+	drain   func()             // begins the drain, once
 
 	// Only the goroutine of begin, run and end uses these.
 	conn    *pgx.Conn // nil while there is none
@@ -37,21 +43,18 @@ type heartbeater struct {
 	fenceTimer *time.Timer
 }
 
-func newHeartbeater(s *Session) *heartbeater { return &heartbeater{s: s} }
-
 // begin connects and registers the worker. If the database is away, or a transaction has locked a row of the worker's
 // consumers, begin tries again until ctx ends.
 func (h *heartbeater) begin(ctx context.Context) error {
 	for {
 		sent, err := h.register(ctx)
 		if err == nil {
-			cfg := h.s.cfg
-			h.s.tally.begin(sent)
-			maxSilence, grace := cfg.StaleAfter*2/3, time.Duration(0)
-			if !cfg.NoGrace {
+			h.tally.begin(sent)
+			maxSilence, grace := h.cfg.StaleAfter*2/3, time.Duration(0)
+			if !h.cfg.NoGrace {
 				grace = h.pingInterval() * 2
 			}
-			h.s.Standing.Watch(maxSilence, grace)
+			h.Standing.Watch(maxSilence, grace)
 			h.fenceTimer = time.AfterFunc(maxSilence, h.fenceIfOverdue)
 			h.alive(sent)
 			return nil
@@ -61,7 +64,7 @@ func (h *heartbeater) begin(ctx context.Context) error {
 		if ctx.Err() != nil || !pg.Unavailable(err) && !pg.Locked(err) {
 			return err
 		}
-		h.s.Trouble(err)
+		h.Trouble(err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -79,11 +82,11 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 		return sent, err
 	}
 	sent = time.Now()
-	reg, err := h.registerRow(ctx, conn, h.s.ID())
+	reg, err := h.registerRow(ctx, conn, h.ID())
 	if err != nil {
 		return sent, err
 	}
-	if err := h.s.Store.Consumers.Register(ctx, h.s.cfg.Consumers); err != nil {
+	if err := h.Store.Consumers.Register(ctx, h.cfg.Consumers); err != nil {
 		return sent, err
 	}
 	// a registered worker ends by a drain
@@ -91,7 +94,7 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	defer cancel()
 	_, err = migrations.Check(check, conn)
 	if errors.Is(err, migrations.ErrNewer) {
-		return sent, errors.Join(err, h.s.Store.Workers.Stopped(ctx, conn, reg.ID, store.Counts{}))
+		return sent, errors.Join(err, h.Store.Workers.Stopped(ctx, conn, reg.ID, store.Counts{}))
 	}
 	return sent, err
 }
@@ -99,23 +102,23 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 // registerRow writes the worker's row.
 func (h *heartbeater) registerRow(ctx context.Context, db pg.DB, id uuid.UUID) (store.Worker, error) {
 	h.number++
-	reg := h.s.cfg.Registration(id)
+	reg := h.cfg.Registration(id)
 	reg.Number, reg.Backend = h.number, h.backend
-	reg.Queues, reg.LeftQueues = h.s.queuesToRegister()
-	err := h.s.Store.Workers.Register(ctx, db, reg)
+	reg.Queues, reg.LeftQueues = h.claimer.queuesToRegister()
+	err := h.Store.Workers.Register(ctx, db, reg)
 	if err == nil {
-		h.s.queuesRegistered(reg.Queues)
+		h.claimer.queuesRegistered(reg.Queues)
 	}
 	return reg, err
 }
 
 // fenceIfOverdue fences the session if others may take the worker for dead by now, and resets the timer if not.
 func (h *heartbeater) fenceIfOverdue() {
-	why := h.s.Standing.PresumedDead(time.Now())
+	why := h.Standing.PresumedDead(time.Now())
 	switch {
 	case why == "":
 		h.setFence()
-	case !h.s.isFenced():
+	case !h.claimer.isFenced():
 		h.fence(why)
 	}
 }
@@ -123,49 +126,40 @@ func (h *heartbeater) fenceIfOverdue() {
 func (h *heartbeater) setFence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until, _ := h.s.Standing.Ends()
+	until, _ := h.Standing.Ends()
 	h.fenceTimer.Reset(max(0, time.Until(until)))
 }
 
 // alive records that a heartbeat sent at that time was answered. It lifts the fence, unless the answer came too late.
 func (h *heartbeater) alive(sent time.Time) {
-	h.s.Standing.Answered(sent, h.backend != store.Backend{})
+	h.Standing.Answered(sent, h.backend != store.Backend{})
 	h.setFence()
-	if h.s.Standing.PresumedDead(time.Now()) != "" { // the answer came too late
+	if h.Standing.PresumedDead(time.Now()) != "" { // the answer came too late
 		return
 	}
-	h.s.lock()
-	was := h.s.fenced
-	h.s.fenced = false
-	h.s.unlock()
-	if was {
-		goroutine.Signal(h.s.freed)
-	}
+	h.claimer.lift()
 }
 
 // fence stops all executions: the worker has been silent for so long that others may take its runs. When the database
 // answers again, the session yields the runs that no other worker has taken. Otherwise they would wait until their
 // leases end.
 func (h *heartbeater) fence(why string) {
-	h.s.lock()
-	h.s.fenced = true
-	h.s.freedKeys.leaveLocked()
-	n := len(h.s.executing)
-	h.s.unlock()
-	if log := h.s.Logger(h.s.ID()).With("because", why); n == 0 {
+	h.claimer.fence()
+	n, _ := h.roster.count()
+	if log := h.Logger(h.ID()).With("because", why); n == 0 {
 		log.Warn("kagzi: others may take this worker for dead: claiming no runs until the database answers")
 	} else {
 		log.Warn("kagzi: others may take this worker for dead: giving up the runs under way; those that nobody takes "+
 			"meanwhile are given back when the database answers", "runs", n)
 	}
-	h.s.stopAll(standing.ErrLeaseLost)
+	h.roster.stopAll(standing.ErrLeaseLost)
 }
 
 // run sends heartbeats until stop is closed: at each interval, when one is asked for, and when its connection is lost.
 func (h *heartbeater) run(stop chan struct{}) {
-	interval := h.s.cfg.Heartbeat
+	interval := h.cfg.Heartbeat
 	for {
-		next := h.s.Standing.LastSent().Add(interval)
+		next := h.Standing.LastSent().Add(interval)
 		begun := time.Now()
 		if lost := h.wait(stop, next); lost && time.Since(begun) < interval/10 {
 			// A server or proxy may end each connection at once. Do not open them in a storm.
@@ -193,17 +187,17 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 	for {
 		err := h.heartbeat()
 		if err == nil {
-			h.s.Away.End()
+			h.Away.End()
 			return
 		}
-		h.s.Trouble(err)
+		h.Trouble(err)
 		if !pg.Answered(err) {
 			h.close()
 		}
 		select {
 		case <-stop:
 			return
-		case <-time.After(min(outage.Pause, h.s.cfg.Heartbeat)):
+		case <-time.After(min(outage.Pause, h.cfg.Heartbeat)):
 		}
 	}
 }
@@ -211,13 +205,12 @@ func (h *heartbeater) heartbeatUntil(stop chan struct{}) {
 // heartbeat updates the worker's row, then reads the state of the runs that it holds, then extends their leases. What
 // follows the update has time of its own, because it is no evidence that the worker lives.
 func (h *heartbeater) heartbeat() error {
-	s := h.s
 	conn, err := h.connectionSoon()
 	if err != nil {
 		h.connectionLost(err)
 		conn = nil // A connection of the pool will do: the heartbeat says that there is no connection as evidence.
 	}
-	answer, err := h.report(conn)
+	answer, err := h.update(conn)
 	dead := errors.Is(err, store.ErrWorkerOffline)
 	if err != nil && !dead {
 		return err
@@ -228,34 +221,33 @@ func (h *heartbeater) heartbeat() error {
 	if dead {
 		return h.reregister(h.dbOf(conn))
 	}
-	held := s.held()
+	held := h.roster.held()
 	if len(held) == 0 {
 		return nil
 	}
 	var states []store.HeldRunState
 	if err := h.ask(conn, func(ctx context.Context, db pg.DB) (err error) {
-		states, err = s.Store.Leases.HeldStates(ctx, db, held, s.RefusesOne)
+		states, err = h.Store.Leases.HeldStates(ctx, db, held, h.RefusesOne)
 		return err
 	}); err != nil {
 		return err
 	}
-	if woken := s.apply(states); woken != nil { // nil would mean all
-		s.Refresh(woken)
+	if woken := h.news.apply(states); woken != nil { // nil would mean all
+		h.news.Refresh(woken)
 	}
-	late := s.late(states)
+	late := h.late(states)
 	if len(late) == 0 {
 		return nil
 	}
-	return h.ask(conn, func(ctx context.Context, db pg.DB) error { return s.extend(ctx, db, late) })
+	return h.ask(conn, func(ctx context.Context, db pg.DB) error { return h.extend(ctx, db, late) })
 }
 
-// report updates the worker's row. The answer counts at once.
-func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err error) {
-	s := h.s
+// update updates the worker's row. The answer counts at once.
+func (h *heartbeater) update(conn *pgx.Conn) (answer store.HeartbeatAnswer, err error) {
 	var sent store.Heartbeat
 	send := func(ctx context.Context, db pg.DB) (err error) {
 		sent = h.newHeartbeat()
-		answer, err = s.Store.Workers.Heartbeat(ctx, db, sent)
+		answer, err = h.Store.Workers.Heartbeat(ctx, db, sent)
 		return err
 	}
 	err = h.ask(conn, send)
@@ -265,56 +257,37 @@ func (h *heartbeater) report(conn *pgx.Conn) (answer store.HeartbeatAnswer, err 
 	}
 	if err == nil {
 		h.alive(answer.Asked)
-		s.tally.acknowledged(sent.Counts)
-		s.queuesRegistered(sent.Queues)
-		s.setClock(answer.Now, answer.Asked)
+		h.tally.acknowledged(sent.Counts)
+		h.claimer.queuesRegistered(sent.Queues)
+		h.claimer.setClock(answer.Now, answer.Asked)
 	}
 	return answer, err
 }
 
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
-	s := h.s
-	s.lock()
-	active, hung := s.cfg.MaxConcurrent-s.claims.FreeSlots(), s.hung
-	s.unlock()
+	all, free, _ := h.claimer.Slots()
 	h.number++
-	queues, left := s.queuesToRegister()
-	counts, rates := s.tally.report(time.Now())
+	queues, left := h.claimer.queuesToRegister()
+	counts, rates := h.tally.report(time.Now())
 	return store.Heartbeat{
-		Number: h.number, Worker: s.ID(), Queues: queues, LeftQueues: left, Active: active,
-		Counts: counts, Rates: rates, Hung: hung, Backend: h.backend,
-	}
-}
-
-// drain begins the drain that is requested in the worker's row.
-func (h *heartbeater) drain() {
-	s := h.s
-	s.lock()
-	was := s.draining
-	s.draining = true
-	s.unlock()
-	if !was {
-		s.cfg.Logger.Info("kagzi: worker was asked to drain", "worker", s.ID(), "queues", s.Queues())
-		s.stopClaims()
+		Number: h.number, Worker: h.ID(), Queues: queues, LeftQueues: left, Active: all - free,
+		Counts: counts, Rates: rates, Hung: h.report(), Backend: h.backend,
 	}
 }
 
 // reregister gives up all runs, because the worker was declared dead, and registers the worker under a new ID.
 func (h *heartbeater) reregister(db pg.DB) error {
-	s := h.s
 	ctx, cancel := context.WithTimeout(context.Background(), longestOpening)
 	defer cancel()
 	id := uuid.New()
-	s.lock()
-	old, n, draining := s.ID(), len(s.executing), s.draining
-	s.SetID(id)
-	s.tally.moved()
-	s.fenced = true // no claims before the registration: no coordinator would release their runs if the worker died
-	s.unlock()
-	s.stopAll(standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
-	s.Away.SetLogger(s.Logger(id))
-	log := s.Logger(old).With("new_worker", id, "runs", n)
-	if reason := s.Store.Workers.WhyLost(ctx, db, old); reason != "" {
+	// no claims before the registration: no coordinator would release their runs if the worker died
+	old, draining := h.claimer.rename(id)
+	n, _ := h.roster.count()
+	h.tally.moved()
+	h.roster.stopAll(standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
+	h.Away.SetLogger(h.Logger(id))
+	log := h.Logger(old).With("new_worker", id, "runs", n)
+	if reason := h.Store.Workers.WhyLost(ctx, db, old); reason != "" {
 		log = log.With("reason", reason)
 	}
 	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
@@ -327,24 +300,24 @@ func (h *heartbeater) reregister(db pg.DB) error {
 		return err
 	}
 	if draining {
-		if err := s.Store.Workers.Draining(ctx, db, s.ID()); err != nil {
+		if err := h.Store.Workers.Draining(ctx, db, h.ID()); err != nil {
 			return err
 		}
 	}
 	h.alive(started)
-	s.hintAll()
+	h.claimer.hintAll()
 	return nil
 }
 
 // draining writes to the registry that the worker takes no more runs. A failure does no harm.
-func (h *heartbeater) draining() { h.updateRegistry(h.s.Store.Workers.Draining) }
+func (h *heartbeater) draining() { h.updateRegistry(h.Store.Workers.Draining) }
 
 // end writes to the registry that the worker has stopped, and closes the connection. It is called after run has
 // returned. If slots could not be handed on, the worker is to be declared dead: then a coordinator looks at all keys.
 func (h *heartbeater) end() {
-	if h.s.freedKeys.wait() {
+	if h.claimer.freedKeysLeft() {
 		h.updateRegistry(func(ctx context.Context, db pg.DB, id uuid.UUID) error {
-			return h.s.Store.Workers.Stopped(ctx, db, id, h.s.tally.counts()) // no run is left that could change them
+			return h.Store.Workers.Stopped(ctx, db, id, h.tally.counts()) // no run is left that could change them
 		})
 	}
 	h.mu.Lock()
@@ -357,13 +330,13 @@ func (h *heartbeater) end() {
 // updateRegistry calls f, unless the database is away: f would only delay the worker's end, and the failure detector
 // will notice the worker's silence.
 func (h *heartbeater) updateRegistry(f func(context.Context, pg.DB, uuid.UUID) error) {
-	if h.s.Away.UnderWay() {
+	if h.Away.UnderWay() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), registryTimeout)
 	defer cancel()
-	if err := f(ctx, h.s.Store.Pool(), h.s.ID()); err != nil {
-		h.s.Trouble(err)
+	if err := f(ctx, h.Store.Pool(), h.ID()); err != nil {
+		h.Trouble(err)
 	}
 }
 
@@ -371,12 +344,12 @@ func (h *heartbeater) updateRegistry(f func(context.Context, pg.DB, uuid.UUID) e
 const registryTimeout = 2 * time.Second
 
 // late returns the runs whose leases are past half of their timeout, so a fast run never pays for an extension.
-func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
-	if s.cfg.FixedLease {
+func (h *heartbeater) late(states []store.HeldRunState) (late []store.HeldRun) {
+	if h.cfg.FixedLease {
 		return nil
 	}
 	for _, st := range states {
-		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < s.cfg.LeaseTimeout/2 {
+		if st.Holds && st.Term.Ends.Sub(st.Term.Asked) < h.cfg.LeaseTimeout/2 {
 			late = append(late, store.HeldRun{RunID: st.RunID, Lease: st.Lease})
 		}
 	}
@@ -385,22 +358,19 @@ func (s *Session) late(states []store.HeldRunState) (late []store.HeldRun) {
 
 // extend extends the leases of the runs. If one lease cannot be extended, its run goes on until it ends, and the others
 // are extended.
-func (s *Session) extend(ctx context.Context, db pg.DB, late []store.HeldRun) error {
+func (h *heartbeater) extend(ctx context.Context, db pg.DB, late []store.HeldRun) error {
 	all := true
-	terms, err := s.Store.Leases.Extend(ctx, db, late, s.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
+	terms, err := h.Store.Leases.Extend(ctx, db, late, h.cfg.LeaseTimeout, func(held store.HeldRun, err error) {
 		all = false
-		s.RefusesOne(held, err)
+		h.RefusesOne(held, err)
 	})
 	for held, term := range terms {
-		s.lock()
-		h := s.executing[held.RunID]
-		s.unlock()
-		if h != nil && h.Lease == held.Lease {
-			h.run.SetTerm(term)
+		if run := h.roster.under(held); run != nil {
+			run.SetTerm(term)
 		}
 	}
 	if err == nil && all {
-		s.Failing.Over(s.Logger(s.ID()), extending)
+		h.Failing.Over(h.Logger(h.ID()), extending)
 	}
 	return err
 }

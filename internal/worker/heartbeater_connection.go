@@ -16,7 +16,7 @@ import (
 
 // pingInterval is how often the connection is tested while runs are under way, and how long each test waits for the
 // answer. The last third of Grace remains to replace the connection.
-func (h *heartbeater) pingInterval() time.Duration { return h.s.cfg.Grace / 3 }
+func (h *heartbeater) pingInterval() time.Duration { return h.cfg.Grace / 3 }
 
 // LeastGrace is the shortest Grace: in less time a worker cannot replace a connection.
 const LeastGrace = 1500 * time.Millisecond
@@ -26,9 +26,9 @@ const LeastGrace = 1500 * time.Millisecond
 // connection, and takes writes, can declare the worker dead. See doc_leases.go.
 func (h *heartbeater) connectionLost(err error) {
 	if serverDown(err) {
-		h.s.Standing.ForgetLoss()
+		h.Standing.ForgetLoss()
 	} else {
-		h.s.Standing.ConnectionLost(time.Now().Add(-h.pingInterval()))
+		h.Standing.ConnectionLost(time.Now().Add(-h.pingInterval()))
 	}
 	h.setFence()
 }
@@ -64,7 +64,7 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 		select {
 		case <-ctx.Done():
 		case <-stop:
-		case <-h.s.Heartbeats:
+		case <-h.Heartbeats:
 		}
 	})
 	for {
@@ -95,10 +95,7 @@ func (h *heartbeater) wait(stop chan struct{}, next time.Time) (lost bool) {
 // answers reports whether the server answers over the connection. It asks only if the fleet watches the connection and
 // runs are under way.
 func (h *heartbeater) answers() bool {
-	h.s.lock()
-	idle := len(h.s.executing) == 0
-	h.s.unlock()
-	if idle || h.backend == (store.Backend{}) || h.s.Standing.Grace() == 0 {
+	if n, _ := h.roster.count(); n == 0 || h.backend == (store.Backend{}) || h.Standing.Grace() == 0 {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.pingInterval())
@@ -110,20 +107,20 @@ func (h *heartbeater) answers() bool {
 		h.close()
 		return false
 	}
-	h.s.Standing.Hear(sent)
+	h.Standing.Hear(sent)
 	return true
 }
 
 // patience is how long a heartbeat waits for each of its answers: a sixth of StaleAfter, because the worker gives its
 // runs up after two thirds without one, or as long as a ping does.
 func (h *heartbeater) patience() time.Duration {
-	return max(h.s.cfg.StaleAfter/6, min(h.s.cfg.Grace, h.s.cfg.StaleAfter)/3, LeastGrace/3)
+	return max(h.cfg.StaleAfter/6, min(h.cfg.Grace, h.cfg.StaleAfter)/3, LeastGrace/3)
 }
 
 // dbOf returns conn, or the pool if conn is nil.
 func (h *heartbeater) dbOf(conn *pgx.Conn) pg.DB {
 	if conn == nil {
-		return h.s.Store.Pool()
+		return h.Store.Pool()
 	}
 	return conn
 }
@@ -141,7 +138,7 @@ func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, pg.DB) error) 
 	case conn != nil && conn.IsClosed() || serverDown(err):
 		h.connectionLost(err)
 	case conn != nil && err == nil:
-		h.s.Standing.Hear(sent)
+		h.Standing.Hear(sent)
 	}
 	return err
 }
@@ -151,7 +148,7 @@ func (h *heartbeater) ask(conn *pgx.Conn, f func(context.Context, pg.DB) error) 
 // ended.
 func (h *heartbeater) watchConnection() (over func()) {
 	backend := h.backend
-	if backend == (store.Backend{}) || h.s.Standing.Grace() == 0 {
+	if backend == (store.Backend{}) || h.Standing.Grace() == 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -169,7 +166,7 @@ func (h *heartbeater) watchConnection() (over func()) {
 			case ctx.Err() != nil:
 				return
 			case there:
-				h.s.Standing.Hear(sent)
+				h.Standing.Hear(sent)
 			case pg.Classify(err) != pg.ClassBusy:
 				h.connectionLost(err)
 				return
@@ -186,12 +183,12 @@ func (h *heartbeater) watchConnection() (over func()) {
 func (h *heartbeater) hasConnection(ctx context.Context, b store.Backend) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.pingInterval())
 	defer cancel()
-	conn, err := store.Connect(ctx, h.s.Store.Pool())
+	conn, err := store.Connect(ctx, h.Store.Pool())
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	return h.s.Store.Workers.HasBackend(ctx, conn, b)
+	return h.Store.Workers.HasBackend(ctx, conn, b)
 }
 
 // close closes the connection, if there is one.

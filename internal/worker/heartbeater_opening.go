@@ -34,14 +34,14 @@ func (h *heartbeater) open() *opening {
 	if h.opening != nil {
 		return h.opening
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), max(h.s.cfg.Grace, longestOpening))
+	ctx, cancel := context.WithTimeout(context.Background(), max(h.cfg.Grace, longestOpening))
 	o := &opening{cancel: cancel, done: make(chan struct{})}
 	h.opening = o
 	go func() { // abandonOpening waits for it
 		defer close(o.done)
 		defer cancel()
 		o.conn, o.backend, o.err = h.dial(ctx)
-		goroutine.Signal(h.s.Heartbeats)
+		goroutine.Signal(h.Heartbeats)
 	}()
 	return o
 }
@@ -50,7 +50,7 @@ func (h *heartbeater) open() *opening {
 // is the only place that prepares them: a heartbeat that had to would take two round trips for each, and lose the
 // connection if that is too long.
 func (h *heartbeater) dial(ctx context.Context) (*pgx.Conn, store.Backend, error) {
-	conn, err := store.Connect(ctx, h.s.Store.Pool(), func(cfg *pgx.ConnConfig) {
+	conn, err := store.Connect(ctx, h.Store.Pool(), func(cfg *pgx.ConnConfig) {
 		// The wait for the next heartbeat ends by a deadline on this connection. A cancel request, which a pool may be
 		// configured to send instead, could hit the heartbeat.
 		cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
@@ -60,7 +60,7 @@ func (h *heartbeater) dial(ctx context.Context) (*pgx.Conn, store.Backend, error
 	if err != nil {
 		return nil, store.Backend{}, err
 	}
-	backend, err := h.s.Store.Workers.PrepareHeartbeats(ctx, conn)
+	backend, err := h.Store.Workers.PrepareHeartbeats(ctx, conn)
 	if err != nil {
 		closeSoon(conn)
 		return nil, store.Backend{}, err
@@ -81,7 +81,7 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 		return nil, ctx.Err()
 	}
 	select {
-	case <-h.s.Heartbeats: // the caller sends the heartbeat that the opening has asked for
+	case <-h.Heartbeats: // the caller sends the heartbeat that the opening has asked for
 	default:
 	}
 	h.opening = nil
@@ -92,7 +92,7 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 // connectionSoon is connection for a heartbeat, which waits for a third of Grace at most. Then it goes over a
 // connection of the pool, before others may take the worker for dead.
 func (h *heartbeater) connectionSoon() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(h.pingInterval(), h.s.cfg.StaleAfter/6))
+	ctx, cancel := context.WithTimeout(context.Background(), min(h.pingInterval(), h.cfg.StaleAfter/6))
 	defer cancel()
 	return h.connection(ctx)
 }

@@ -177,7 +177,7 @@ func TestFencedRunsAreYieldedOverNewConnections(t *testing.T) {
 }
 
 // TestRunsOfADeadWorkerIDAreYielded shows that runs which a worker holds under an ID that was declared dead go on under
-// its new ID: nobody releases the old ID's runs a second time, and the leases have minutes left.
+// its new ID: no coordinator releases the old ID's runs a second time, and the leases have minutes left.
 func TestRunsOfADeadWorkerIDAreYielded(t *testing.T) {
 	t.Parallel()
 	const declareDead = `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`
@@ -288,7 +288,7 @@ func TestLeaseThatCannotBeExtendedCostsNoOther(t *testing.T) {
 		t.Error("INVALID: it was extended, too")
 	}
 	logged.WantLine(t, "the database refuses an operation of the worker", worker.Extending, string(bad.ID()))
-	// nobody is notified
+	// without a notification
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET cancel_requested_at = now() WHERE run_id = $1`,
 		string(cancelled.ID()))
 	if cause := await.Receive(t, g.Cause); kagzi.KindOf(cause) != kind.Cancelled {

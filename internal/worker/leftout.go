@@ -47,14 +47,14 @@ type refusedClaim struct {
 func (l *leftOut) addTo(req *store.ClaimRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	req.Without, req.WithoutConsumers = nil, nil
+	req.Without = store.LeftOut{}
 	for c, r := range l.refused {
 		switch {
 		case !time.Now().Before(r.until):
 		case c.Consumer != "":
-			req.WithoutConsumers = append(req.WithoutConsumers, c.Consumer)
+			req.Without.Consumers = append(req.Without.Consumers, c.Consumer)
 		default:
-			req.Without = append(req.Without, c.RunID)
+			req.Without.Runs = append(req.Without.Runs, c.RunID)
 		}
 	}
 }

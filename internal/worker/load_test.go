@@ -178,10 +178,10 @@ func TestUnreadableHistoryCostsNobodyElse(t *testing.T) {
 	if n := calls.Load(); n != 10 {
 		t.Errorf("recorded steps were executed %d times", n-10)
 	}
-	logged.WantLine(t, "what a run has recorded cannot be read", string(bad.ID()))
+	logged.WantLine(t, "what a run records cannot be read or sealed", string(bad.ID()))
 	await.True(t, "the run waits for its history", func() bool {
 		info, err := bad.Info(ctx)
-		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
+		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn.String() == "history"
 	})
 	dbtest.Exec(t, db.Pool, `ALTER TABLE kagzi.step_runs DISABLE ROW LEVEL SECURITY`)
 	dbtest.Exec(t, db.Pool, `DROP POLICY slow ON kagzi.step_runs`)
@@ -351,7 +351,7 @@ func TestUnreadableMessagesHoldUpTheirRunOnly(t *testing.T) {
 	}
 	await.True(t, "the run waits for its history", func() bool {
 		info, err := runs[3].Info(ctx)
-		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "history"
+		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn.String() == "history"
 	})
 	await.True(t, "Health names the run", func() bool { // a busy machine does not answer each time
 		report, err := admin.New(c).Health(ctx)

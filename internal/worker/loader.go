@@ -38,7 +38,7 @@ const (
 	shareWait = 10 * time.Second
 
 	// mostAlone and mostTroubled bound the runs that wait for a lane, because they hold slots. mostTroubled is for
-	// runs that could not be read before; mostAlone is for the others. Session.suspects bounds crash-loop suspects.
+	// runs that could not be read before; mostAlone is for the others. claimer.suspects bounds crash-loop suspects.
 	mostAlone    = 16
 	mostTroubled = 4
 
@@ -67,13 +67,15 @@ type loader struct {
 	hard map[uuid.UUID]bool // runs that are too large or too slow for shared. Added by readHard, removed by unmark.
 }
 
-func newLoader(worker *standing.Worker, drains <-chan struct{}, loaded func(*held)) *loader {
+func newLoader(worker *standing.Worker, drains <-chan struct{}, longest time.Duration,
+	loaded func(*held),
+) *loader {
 	most := int64(mostLarge)
 	if worker.Hooks != nil {
 		most = cmp.Or(worker.Hooks.MostLarge, most)
 	}
 	l := &loader{
-		worker: worker, longest: longestLoad, drains: drains, loaded: loaded,
+		worker: worker, longest: longest, drains: drains, loaded: loaded,
 		large: memory{most: most, freed: make(chan struct{})}, hard: map[uuid.UUID]bool{},
 	}
 	l.shared = batch.New(batch.Config[*held]{Flush: func(hs []*held) { l.readTogether(hs, sharedTimeout) }})
@@ -246,7 +248,7 @@ func (l *loader) fetchAlone(h *held) {
 		return
 	}
 	inboxes, err := l.worker.Store.Messages.Inbox(context.Background(), []uuid.UUID{h.RunID})
-	h.run.Deliver(inboxes[h.RunID], err)
+	h.Deliver(inboxes[h.RunID], err)
 }
 
 // wait pauses before the next try to read histories. If the worker drains meanwhile, it yields their runs and returns
@@ -264,7 +266,7 @@ func (l *loader) wait(err error, hs []*held, failures int) bool {
 	case <-l.drains:
 	}
 	for _, h := range hs {
-		h.run.Stop(standing.ErrShutdown)
+		h.Stop(standing.ErrShutdown)
 	}
 	return false
 }

@@ -52,7 +52,7 @@ func (p *lane) add(h *held) {
 	case room:
 		p.reading.Add(h)
 	default:
-		h.run.Unread(nil, max(2, h.LoadFailures))
+		h.Unread(nil, max(2, h.LoadFailures))
 	}
 }
 
@@ -71,7 +71,7 @@ func (l *loader) readAlone(h *held) {
 		}
 		switch class := pg.Classify(err); {
 		case class != pg.ClassBusy && class != pg.ClassConflict && l.worker.Readable():
-			h.run.Unread(err, h.LoadFailures+1)
+			h.Unread(err, h.LoadFailures+1)
 			return
 		case !l.wait(err, []*held{h}, failures):
 			return
@@ -90,11 +90,12 @@ func (l *loader) readOne(h *held) error {
 		return err
 	}
 	if size > sharedEach {
-		if size = min(size, l.large.most); !l.large.acquire(size, h.run.Stopped(), shareWait) {
-			h.run.Unread(nil, 3)
+		got := l.large.acquire(size, h.Stopped(), shareWait)
+		if got == 0 {
+			h.Unread(nil, 3)
 			return nil
 		}
-		h.holdMemory(size)
+		h.holdMemory(got)
 	}
 	var loaded store.Loaded
 	var begun time.Time
@@ -147,12 +148,12 @@ func (l *loader) checkSuspect(h *held) (over bool, err error) {
 	if h.Recoveries <= maxRecoveries {
 		if err := l.worker.Store.Leases.BeginSuspect(l.worker.Reads, h.lease()); err != nil {
 			l.worker.Trouble(err)
-			h.run.Yield("recovery", time.Second)
+			h.Yield("recovery", time.Second)
 			return true, nil
 		}
 		return false, nil
 	}
-	h.run.FailUnread(failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead "+
+	h.FailUnread(failure.Quarantine(kind.CrashLoop, fmt.Errorf("the run was taken over from a dead "+
 		"worker %d times without progress: it may be killing them", h.Recoveries)), found.Children)
 	return true, nil
 }

@@ -14,8 +14,10 @@ type memory struct {
 	freed chan struct{} // closed, and replaced, by release
 }
 
-// acquire waits until n bytes are free. It returns false if that takes longer than most, or if done is closed first.
-func (m *memory) acquire(n int64, done <-chan struct{}, most time.Duration) bool {
+// acquire waits until n bytes are free; all of them if n is more. It returns how many it has acquired: zero if that
+// takes longer than most, or if done is closed first.
+func (m *memory) acquire(n int64, done <-chan struct{}, most time.Duration) int64 {
+	n = min(n, m.most)
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
@@ -23,16 +25,16 @@ func (m *memory) acquire(n int64, done <-chan struct{}, most time.Duration) bool
 		if m.used+n <= m.most {
 			m.used += n
 			m.mu.Unlock()
-			return true
+			return n
 		}
 		freed := m.freed
 		m.mu.Unlock()
 		select {
 		case <-freed:
 		case <-done:
-			return false
+			return 0
 		case <-timer.C:
-			return false
+			return 0
 		}
 	}
 }

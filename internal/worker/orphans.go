@@ -3,16 +3,19 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
-	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // An orphan is a run that is RUNNING under a lease of the session, or may become so, and that the session does not
@@ -23,112 +26,144 @@ type orphan struct {
 	queue string
 	key   store.Key
 	until time.Time // the run may be inserted until then; zero: it is there
-	of    string    // what has left it: "claim", "start" or "stray"
+	of    string    // its origin: "claim", "start" or "stray"
 }
 
 // suspension yields the run. A stray may have begun: then it keeps what the claim gave it.
 func (o *orphan) suspension() *store.Suspension {
 	return &store.Suspension{
-		RunID: o.RunID, Lease: o.Lease, Status: store.Pending, WaitingOn: "worker", History: store.HistoryUntried,
+		RunID: o.RunID, Lease: o.Lease, Status: store.Pending, WaitingOn: waits.List{{Kind: waits.Worker}},
+		History: store.HistoryUntried,
 		Unbegun: o.of != "stray",
 	}
 }
 
-// disown makes the session yield the orphans, in another goroutine.
-func (s *Session) disown(orphans ...orphan) {
-	s.lock()
-	defer s.unlock()
-	s.disownLocked(orphans...)
+// orphans are the runs that a session is to yield, and the search for strays.
+type orphans struct {
+	*standing.Worker
+	hints      *hints.Hints
+	by         owner
+	roster     *roster
+	gate       *gate
+	unfinished *sync.WaitGroup // what the drain waits for
+	within     time.Duration   // the timeout of a statement that yields
+	strays     strays
+
+	mu       *sync.Mutex // the session's. It guards the fields below.
+	runs     []orphan    // to yield. Added by disown, taken by yieldOrphans.
+	yielding bool        // yieldOrphans is running, or about to.
 }
 
-func (s *Session) disownLocked(orphans ...orphan) {
-	s.orphans = append(s.orphans, orphans...)
-	if !s.yielding && len(orphans) > 0 {
-		s.yielding = true
-		s.unfinished.Go(s.yieldOrphans)
+// An owner claims the runs: it is the claimer.
+type owner interface {
+	keyFreed(queue string, key store.Key)
+	names() (active, left []string) // of its queues
+}
+
+// belongTo says who claims the runs. It is called before anything is disowned.
+func (o *orphans) belongTo(by owner) { o.by = by }
+
+// disown makes the session yield the runs, in another goroutine.
+func (o *orphans) disown(runs ...orphan) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.disownLocked(runs...)
+}
+
+func (o *orphans) disownLocked(runs ...orphan) {
+	o.runs = append(o.runs, runs...)
+	if !o.yielding && len(runs) > 0 {
+		o.yielding = true
+		o.unfinished.Go(o.yieldOrphans)
 	}
+}
+
+// areOfLocked reports whether any of them are of the queue.
+func (o *orphans) areOfLocked(queue string) bool {
+	return slices.ContainsFunc(o.runs, func(x orphan) bool { return x.queue == queue })
 }
 
 // yieldOrphans yields orphans until none is left. One that is not there is looked for until its statement must have
 // become visible. A drain is not held up: yieldOrphans looks once more, and a coordinator releases the runs of an even
 // later commit, like those of a dead worker.
-func (s *Session) yieldOrphans() {
+func (o *orphans) yieldOrphans() {
 	for pause, drains := time.Duration(0), false; ; pause = min(max(2*pause, outage.Pause), resolvePause) {
 		select {
-		case <-s.drains:
+		case <-o.gate.drainBegins():
 			drains = true
 		case <-time.After(pause):
 		}
-		s.lock()
-		orphans := s.orphans
-		s.orphans = nil
-		s.unlock()
+		o.mu.Lock()
+		runs := o.runs
+		o.runs = nil
+		o.mu.Unlock()
 		var left []orphan
-		for len(orphans) > 0 {
-			n := min(len(orphans), claims.MostClaimed)
-			left = append(left, s.yieldSome(orphans[:n])...)
-			orphans = orphans[n:]
+		for len(runs) > 0 {
+			n := min(len(runs), claims.MostClaimed)
+			left = append(left, o.yieldSome(runs[:n])...)
+			runs = runs[n:]
 		}
-		s.lock()
-		s.orphans = append(s.orphans, left...)
-		s.yielding = len(s.orphans) > 0 && !drains
-		again := s.yielding
-		s.unlock()
+		o.mu.Lock()
+		o.runs = append(o.runs, left...)
+		o.yielding = len(o.runs) > 0 && !drains
+		again := o.yielding
+		o.mu.Unlock()
 		if !again {
 			return
 		}
 	}
 }
 
-// yieldSome yields those of the orphans that are there, and returns those that may be there later, or that it could not
+// yieldSome yields those of the runs that are there, and returns those that may be there later, or that it could not
 // yield.
-func (s *Session) yieldSome(orphans []orphan) (left []orphan) {
+func (o *orphans) yieldSome(runs []orphan) (left []orphan) {
 	asked := time.Now()
 	var yielded []orphan
-	keep := func(o orphan, err error) {
-		s.Trouble(err)
-		left = append(left, o)
+	keep := func(x orphan, err error) {
+		o.Trouble(err)
+		left = append(left, x)
 	}
-	err := store.Isolate(orphans, func(some []orphan) error {
+	err := store.Isolate(runs, func(some []orphan) error {
 		f := &store.Flush{}
 		of := map[uuid.UUID]orphan{}
-		for _, o := range some {
-			of[o.RunID] = o
-			f.Suspensions = append(f.Suspensions, o.suspension())
+		for _, x := range some {
+			of[x.RunID] = x
+			f.Suspensions = append(f.Suspensions, x.suspension())
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.claimTime())
+		ctx, cancel := context.WithTimeout(context.Background(), o.within)
 		defer cancel()
-		if err := s.Store.Records.Flush(ctx, f); err != nil {
+		if err := o.Store.Records.Flush(ctx, f); err != nil {
 			return err
 		}
 		for _, p := range f.Suspensions {
-			switch o := of[p.RunID]; {
+			switch x := of[p.RunID]; {
 			case p.Outcome == store.Done:
-				yielded = append(yielded, o)
-			case p.Outcome == store.Busy || asked.Before(o.until):
-				left = append(left, o)
+				yielded = append(yielded, x)
+			case p.Outcome == store.Busy || asked.Before(x.until):
+				left = append(left, x)
 			}
 		}
 		return nil
 	}, keep)
 	if err != nil {
-		s.Trouble(err)
-		return append(left, orphans...)
+		o.Trouble(err)
+		return append(left, runs...)
 	}
-	s.orphansYielded(yielded)
+	o.areYielded(yielded)
 	return left
 }
 
-// orphansYielded logs what was yielded, and makes workers look at it: it is due, and has given up the slot of its key.
-func (s *Session) orphansYielded(yielded []orphan) {
+// areYielded logs a run that was yielded, and makes workers look at it: it is due, and has given up the slot of its
+// key.
+func (o *orphans) areYielded(yielded []orphan) {
 	runs, queues := map[string][]uuid.UUID{}, map[string]bool{}
-	for _, o := range yielded {
-		runs[o.of] = append(runs[o.of], o.RunID)
-		queues[o.queue] = true
-		s.keyFreed(&store.ClaimedRun{Queue: o.queue, Key: o.key})
+	for _, x := range yielded {
+		runs[x.of] = append(runs[x.of], x.RunID)
+		queues[x.queue] = true
+		o.by.keyFreed(x.queue, x.key)
 	}
 	for of, ids := range runs {
-		log := s.Logger(s.ID()).With("runs", len(ids))
+		log := o.Logger(o.ID()).With("runs", len(ids))
 		if of == "stray" {
 			log.Error("kagzi: runs were RUNNING under this worker, which did not execute them: they are given back",
 				"first", ids[0])
@@ -137,7 +172,7 @@ func (s *Session) orphansYielded(yielded []orphan) {
 		}
 	}
 	for q := range queues {
-		_ = s.cfg.Hints.Due(standing.NoWait, nil, store.DueRun{Queue: q}) // fails only in a transaction
+		_ = o.hints.Due(standing.NoWait, nil, store.DueRun{Queue: q}) // fails only in a transaction
 	}
 }
 
@@ -145,7 +180,9 @@ func (s *Session) orphansYielded(yielded []orphan) {
 // Such runs must not exist: the search is a check of everything that claims and ends runs. See
 // internal/worker/doc_claims.go.
 type strays struct {
-	wake chan struct{} // of tests: a search is to begin now
+	wake      chan struct{}     // of tests: a search is to begin now
+	heartbeat time.Duration     // the pause between two searches, as a rule
+	given     store.LeasesGiven // for which it searches: the same in every search
 
 	// The session's mutex guards these.
 	age  time.Duration // store.LateClaims, but for tests
@@ -160,66 +197,70 @@ type strays struct {
 	cut map[uuid.UUID]time.Time
 }
 
+// sentLocked notes that a claim or a start in place is being sent at that time.
+func (o *orphans) sentLocked(at time.Time) { o.strays.sent = at }
+
 // strayLoop searches for strays after each heartbeat, until the session drains.
-func (s *Session) strayLoop() {
+func (o *orphans) strayLoop() {
 	begun := time.Now()
 	for {
 		select {
-		case <-s.drains:
+		case <-o.gate.drainBegins():
 			return
-		case <-s.strays.wake:
-		case <-time.After(max(s.cfg.Heartbeat, time.Second)):
+		case <-o.strays.wake:
+		case <-time.After(max(o.strays.heartbeat, time.Second)):
 		}
-		if s.strays.after.IsZero() {
-			s.strays.after = s.Now().Add(-time.Since(begun) - time.Minute) // the worker is younger
+		if o.strays.after.IsZero() {
+			o.strays.after = o.Now().Add(-time.Since(begun) - time.Minute) // the worker is younger
 		}
-		s.searchStrays()
+		o.searchStrays()
 	}
 }
 
 // searchStrays searches the leases that were given since the last search, and yields the runs that are not executed. A
 // run counts only if that is so again after a heartbeat: an execution may just have ended. It does not count while an
 // old claim is under way, which may bring it.
-func (s *Session) searchStrays() {
+func (o *orphans) searchStrays() {
 	begun := time.Now()
-	s.lock()
-	active, left := s.claims.Names()
-	sent, age := s.strays.sent, s.strays.age
-	s.unlock()
-	if sent.IsZero() || sent.Before(s.strays.searched.Add(-age)) && len(s.strays.cut) == 0 || s.isFenced() {
+	active, left := o.by.names()
+	o.mu.Lock()
+	sent, age := o.strays.sent, o.strays.age
+	o.mu.Unlock()
+	if sent.IsZero() || sent.Before(o.strays.searched.Add(-age)) && len(o.strays.cut) == 0 || o.gate.isFenced() {
 		return // no lease is new since the last search
 	}
-	given := store.LeasesGiven{
-		Worker: s.ID(), Queues: append(active, left...), LeaseTimeout: s.cfg.LeaseTimeout,
-		After: s.strays.after, Age: age,
-	}
-	for _, t := range s.cfg.Types {
-		given.Types = append(given.Types, t.Type)
-	}
-	found, until, err := s.Store.Leases.Given(context.Background(), given)
+	given := o.strays.given
+	given.Worker, given.Queues, given.After, given.Age = o.ID(), append(active, left...), o.strays.after, age
+	found, until, err := o.Store.Leases.Given(context.Background(), given)
 	if err != nil {
-		s.Trouble(err)
+		o.Trouble(err)
 		return
 	}
-	if found = s.strays.old(s.notExecuted(found), begun, age); len(found) > 0 {
-		goroutine.Signal(s.Heartbeats)
+	if found = o.strays.old(o.notExecuted(found), begun, age); len(found) > 0 {
+		goroutine.Signal(o.Heartbeats)
 		select {
-		case <-s.drains:
+		case <-o.gate.drainBegins():
 			return
-		case <-time.After(s.cfg.Heartbeat):
+		case <-time.After(o.strays.heartbeat):
 		}
-		s.lock()
-		defer s.unlock()
-		if s.claiming && s.claimed.Before(begun.Add(-age)) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.roster.claimedBeforeLocked(begun.Add(-age)) {
 			return // its answer may have them: the next search finds them again
 		}
-		var orphans []orphan
-		for _, r := range s.notExecutedLocked(found) {
-			orphans = append(orphans, orphan{HeldRun: r.HeldRun, queue: r.Queue, key: r.Key, of: "stray"})
+		var strays []orphan
+		for _, r := range o.roster.notExecutedLocked(found) {
+			strays = append(strays, orphan{HeldRun: r.HeldRun, queue: r.Queue, key: r.Key, of: "stray"})
 		}
-		s.disownLocked(orphans...)
+		o.disownLocked(strays...)
 	}
-	s.strays.after, s.strays.searched = until, begun
+	o.strays.after, o.strays.searched = until, begun
+}
+
+func (o *orphans) notExecuted(runs []store.LeasedRun) []store.LeasedRun {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.roster.notExecutedLocked(runs)
 }
 
 // old returns those of the runs whose leases were given longer ago than age. It notes the others: their leases do not
@@ -241,156 +282,4 @@ func (s *strays) old(runs []store.LeasedRun, now time.Time, age time.Duration) (
 	}
 	s.cut = cut
 	return old
-}
-
-func (s *Session) notExecuted(runs []store.LeasedRun) []store.LeasedRun {
-	s.lock()
-	defer s.unlock()
-	return s.notExecutedLocked(runs)
-}
-
-// notExecutedLocked returns those of the runs that the session neither executes under their leases nor is inserting.
-func (s *Session) notExecutedLocked(runs []store.LeasedRun) (out []store.LeasedRun) {
-	for _, r := range runs {
-		h := s.executing[r.RunID]
-		if _, inserting := s.reserved[r.RunID]; !inserting && (h == nil || h.Lease != r.Lease) {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// claimRuns claims, and resolves the claim by its lease if its outcome is unknown. A claim whose answer is lost may
-// have taken runs, or may yet take them, if the server has not executed it yet. No worker executes those runs. See
-// doc_lostanswers.go.
-//
-// A result without Now is a claim that took nothing, as far as known. If an input may have failed the claim, claimRuns
-// claims without inputs, and the loader reads them: so an unreadable input keeps no other run from being claimed. Runs
-// that the database refuses to give are left out of this claim and the next ones.
-func (s *Session) claimRuns(ctx context.Context, req store.ClaimRequest) store.Claim {
-	sent := time.Now()
-	s.leftOut.addTo(&req)
-	claim, err := s.claimWithin(s.claimTime(), req, s.Store.Claims.Claim)
-	if store.MayBeRowError(err) && ctx.Err() == nil {
-		req.NoInputs, sent = true, time.Now()
-		claim, err = s.claimWithin(s.claimTime(), req, s.Store.Claims.Claim)
-	}
-	for tries := 0; err != nil && tries < mostSearches && s.leaveOut(ctx, &req, err); tries++ {
-		sent = time.Now()
-		claim, err = s.claimWithin(s.claimTime(), req, s.Store.Claims.Claim)
-	}
-	if err == nil {
-		s.Away.End()
-		s.Failing.Over(s.Logger(req.Worker), claiming)
-		s.claimedAgain(claim.Runs)
-		return claim
-	}
-	s.Trouble(err)
-	if pg.Unsent(err) || pg.Answered(err) || pg.Repeatable(err) {
-		return store.Claim{}
-	}
-	for ctx.Err() == nil {
-		claim, err = s.claimWithin(s.claimTime(), req, s.Store.Claims.Resolve)
-		if len(claim.Runs) > 0 {
-			return claim // one transaction took all of them
-		}
-		if err == nil {
-			break
-		}
-		s.Trouble(err)
-		if !pg.Unavailable(err) || !s.waitForDatabase(ctx) {
-			break
-		}
-	}
-	s.unfinished.Go(func() { s.resolve(ctx, req, sent) })
-	return claim
-}
-
-// leaveOut searches what made the database refuse the claim with err, and makes req leave it out. It returns false if
-// that is nothing in particular, or if the session drains.
-func (s *Session) leaveOut(ctx context.Context, req *store.ClaimRequest, err error) (found bool) {
-	within, cancel := context.WithTimeout(ctx, s.claimTime())
-	defer cancel()
-	for c, err := range s.Store.Claims.FindRefused(within, *req, err) {
-		if s.leftOut.add(c) {
-			s.Failing.Note(s.Logger(s.ID()), claimOf(c), err)
-			found = true
-		}
-	}
-	s.leftOut.addTo(req)
-	return found && ctx.Err() == nil
-}
-
-// claimedAgain notes what the database no longer refuses.
-func (s *Session) claimedAgain(runs []*store.ClaimedRun) {
-	for _, c := range s.leftOut.over(runs) {
-		s.Failing.Over(s.Logger(s.ID()), claimOf(c))
-	}
-}
-
-const (
-	claiming     = "claim runs"    // the operation's name in the store's errors
-	lastResolve  = 2 * time.Second // bounds the last query of a worker that drains
-	resolvePause = 5 * time.Second // the longest pause between two queries
-)
-
-// claimTime returns the timeout of a claim: when a late answer arrives, the lease may be over.
-func (s *Session) claimTime() time.Duration {
-	return max(min(s.cfg.LeaseTimeout, s.cfg.StaleAfter)/3, time.Second)
-}
-
-func (s *Session) claimWithin(d time.Duration, req store.ClaimRequest,
-	f func(context.Context, store.ClaimRequest) (store.Claim, error),
-) (store.Claim, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return f(ctx, req)
-}
-
-// resolve yields the runs of a claim whose outcome is unknown. It queries for them until a query comes so long after
-// sent that the claim must have become visible. After the end of ctx it queries once more. A coordinator releases the
-// runs of an even later commit, like those of a dead worker.
-func (s *Session) resolve(ctx context.Context, req store.ClaimRequest, sent time.Time) {
-	for pause := outage.Pause; ; pause = min(2*pause, resolvePause) {
-		select {
-		case <-ctx.Done():
-			_, _ = s.disownClaimed(lastResolve, req)
-			return
-		case <-time.After(pause):
-		}
-		asked := time.Now()
-		found, err := s.disownClaimed(s.claimTime(), req)
-		if err != nil {
-			s.Trouble(err)
-		} else if found || asked.Sub(sent) > store.LateClaims {
-			return // one transaction took all of them
-		}
-	}
-}
-
-// disownClaimed makes the session yield the runs of a claim that no worker executes. It reports whether there are any.
-func (s *Session) disownClaimed(within time.Duration, req store.ClaimRequest) (found bool, err error) {
-	claim, err := s.claimWithin(within, req, s.Store.Claims.Resolve)
-	if err != nil || len(claim.Runs) == 0 {
-		return false, err
-	}
-	orphans := make([]orphan, len(claim.Runs))
-	for i, r := range claim.Runs {
-		orphans[i] = orphan{
-			HeldRun: store.HeldRun{RunID: r.RunID, Lease: r.Lease}, queue: r.Queue, key: r.Key,
-			of: "claim",
-		}
-	}
-	s.disown(orphans...)
-	return true, nil
-}
-
-// waitForDatabase pauses for an outage of the database. It returns false if ctx has ended or the session is fenced.
-func (s *Session) waitForDatabase(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(outage.Pause):
-		return !s.isFenced()
-	}
 }

@@ -184,8 +184,8 @@ func TestLargeEventsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestChildOfABusyStartIsCancelled has a run start a child and end at once, while somebody's open transaction keeps the
-// start from being written: the end of the run cancels the child, as any child that nobody awaits.
+// TestChildOfABusyStartIsCancelled has a run start a child and end at once, while another open transaction keeps the
+// start from being written: the end of the run cancels the child, as any child that no run awaits.
 func TestChildOfABusyStartIsCancelled(t *testing.T) {
 	k := kit.New(t)
 	child, wf := kagzi.Define[struct{}, string]("child", kagzi.Queue("kids")), kagzi.Define[struct{}, string]("wf")

@@ -80,7 +80,8 @@ func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
 // sessionWithClock returns a session that knows the database's time, and serves the queue named queue.
 func sessionWithClock(poll time.Duration) *Session {
 	s := &Session{cfg: Config{PollInterval: poll, MaxConcurrent: 1}, Worker: &standing.Worker{}}
-	s.claims, s.wake = newPolicy(&s.cfg), make(chan struct{}, 1)
+	s.roster = newRoster(&s.mu)
+	s.claimer = s.newClaimer(nil, newGate(&s.mu))
 	s.changeQueues(map[string]int{"queue": 1})
 	s.queuesRegistered([]string{"queue"})
 	s.Clock.Set(time.Now(), time.Now(), time.Now())

@@ -62,7 +62,9 @@ func TestLeaveAQueue(t *testing.T) {
 			if back := pending(); !slices.Equal(back, queue[tt.begun:]) {
 				t.Errorf("given back %q, want %q", back, queue[tt.begun:])
 			}
-			if s.PlaceInAFreedSlot(&store.NewRun{RunID: uuid.New(), Queue: "default", Type: "wf", Priority: 3}) {
+			if s.PlaceInAFreedSlot(&store.NewRun{
+				Spec: store.Spec{Queue: "default", Type: "wf", Priority: 3}, RunID: uuid.New(),
+			}) {
 				t.Error("a run is started in place in a queue that the session has left")
 			}
 			if active, left := s.Register(); !slices.Equal(active, []string{"other"}) ||

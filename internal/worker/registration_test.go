@@ -119,7 +119,7 @@ func TestReregisterWithoutConnections(t *testing.T) {
 		return dbtest.QueryOne[int](t, db.Pool, watchedBackend) == 0
 	})
 	first := kit.Only(t, c, admin.WorkerFilter{Status: []string{"ONLINE"}}).ID
-	if err := admin.New(c).ForceOffline(t.Context(), first); err != nil {
+	if err := admin.New(c).Workers.ForceOffline(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	g.LosesLeases(t, 1)
@@ -168,7 +168,7 @@ func TestAfterConnect(t *testing.T) {
 	if !kit.Only(t, c, admin.WorkerFilter{}).Watched {
 		t.Error("the worker's connection does not count as evidence")
 	}
-	if _, err := admin.New(c).DrainQueue(t.Context(), "default"); err != nil {
+	if _, err := admin.New(c).Workers.DrainQueue(t.Context(), "default"); err != nil {
 		t.Error(err)
 	}
 	if err := await.Receive(t, done); err != nil {

@@ -19,7 +19,7 @@ func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	cfg := kit.Quick
-	cfg.NoCoordinator, cfg.LeaseTimeout = true, time.Minute
+	cfg.NoCoordinator, cfg.LeaseTimeout, cfg.StaleAfter = true, time.Hour, time.Hour // only the test declares it dead
 	w := kit.NewWorker(t, c, cfg)
 	g := kit.NewGate()
 	g.Handle(w)

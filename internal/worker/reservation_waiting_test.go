@@ -16,15 +16,15 @@ func TestReservationDoesNotOvertakeRunsThatWait(t *testing.T) {
 	t.Parallel()
 	for waiting, want := range map[int]bool{0: true, 1: false} {
 		s := sessionWithClock(time.Hour)
-		s.cfg.Types = []store.WorkflowVersions{{Type: "wf", Default: 1}}
-		s.cfg.Handlers = map[string]map[int]replay.Handler{"wf": {1: func(*replay.Branch, []byte) ([]byte, error) {
+		s.work.types = []store.WorkflowVersions{{Type: "wf", Default: 1}}
+		s.work.handlers = map[string]map[int]replay.Handler{"wf": {1: func(*replay.Branch, []byte) ([]byte, error) {
 			return nil, nil
 		}}}
-		s.reserved = map[uuid.UUID]bool{}
 		s.SetID(uuid.New())
 		claimNothing(s)
 		s.claims.Wait("queue", waiting)
-		if got := s.Reserve(&store.NewRun{RunID: uuid.New(), Queue: "queue", Type: "wf"}) != nil; got != want {
+		run := store.NewRun{Spec: store.Spec{Queue: "queue", Type: "wf"}, RunID: uuid.New()}
+		if got := s.Reserve(&run) != nil; got != want {
 			t.Errorf("%d runs wait: a reservation was given is %t, want %t", waiting, got, want)
 		}
 	}

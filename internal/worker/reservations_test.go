@@ -20,7 +20,7 @@ import (
 )
 
 // A placing is a client whose process has a worker with a gate, in an audited database behind a proxy. The worker
-// neither polls nor extends leases while the test runs, so what is lost must be found by looking.
+// neither polls nor extends leases while the test runs, so a lost claim must be found by looking.
 type placing struct {
 	t     *testing.T
 	db    *dbtest.DB
@@ -145,6 +145,7 @@ func TestStartInPlace(t *testing.T) {
 	close(p.g.Open)
 	p.result(run)
 	await.True(t, "the worker is idle again", func() bool { return worker.Slots(p.s) == 2 })
+	p.calm()
 	second := p.start(p.c)
 	p.result(second)
 	if a, b := p.inserted(run), p.inserted(second); a != store.Running || b != store.Running {
@@ -255,8 +256,8 @@ func TestTakenIDLeavesTheSlot(t *testing.T) {
 	}
 }
 
-// TestLostStartInPlace loses the statement of a start in place, or the answer to it. In the latter case nobody executes
-// the run, so it is yielded.
+// TestLostStartInPlace loses the statement of a start in place, or the answer to it. In the latter case no worker
+// executes the run, so it is yielded.
 func TestLostStartInPlace(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*pgproxy.Proxy, pgproxy.Match) *pgproxy.Drop{"Answer": (*pgproxy.Proxy).
@@ -283,9 +284,12 @@ func TestLateCommitOfAStartInPlace(t *testing.T) {
 	p := newPlacing(t, 1)
 	p.begin()
 	close(p.g.Open)
+	if err := p.db.Pool.Ping(t.Context()); err != nil { // a call to the store waits briefly for a new connection
+		t.Fatal(err)
+	}
 	st := store.New(p.db.Pool, "default")
 	run := &store.NewRun{
-		RunID: uuid.Must(uuid.NewV7()), Queue: "default", Type: "gate", Priority: 3,
+		RunID: uuid.Must(uuid.NewV7()), Spec: store.Spec{Queue: "default", Type: "gate", Priority: 3},
 		Input: []byte(`1`),
 	}
 	reservation := p.s.Reserve(run)

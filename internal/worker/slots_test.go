@@ -51,7 +51,9 @@ func TestRunsAheadOfSlots(t *testing.T) {
 	runs := kit.StartRuns(t, c, wf, n)
 	queue := pending()
 	s.Claim(t.Context(), n+1) // so the claim finds all, and no other run is due
-	if s.PlaceInAFreedSlot(&store.NewRun{RunID: uuid.New(), Queue: "default", Type: "wf", Priority: 3}) {
+	if s.PlaceInAFreedSlot(&store.NewRun{
+		Spec: store.Spec{Queue: "default", Type: "wf", Priority: 3}, RunID: uuid.New(),
+	}) {
 		t.Error("a start in place overtakes the runs that wait for a slot")
 	}
 	for range slots {
@@ -228,7 +230,7 @@ func TestEndOfARunAheadOfSlots(t *testing.T) {
 	if err := c.Cancel(t.Context(), runs["cancelled"].ID()); err != nil {
 		t.Error(err)
 	}
-	if err := admin.New(c).Terminate(t.Context(), runs["terminated"].ID()); err != nil {
+	if err := admin.New(c).Runs.Terminate(t.Context(), runs["terminated"].ID()); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"cancelled", "terminated"} {

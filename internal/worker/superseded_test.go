@@ -96,7 +96,7 @@ func TestCancelAndResumeAtOnce(t *testing.T) {
 	await.Receive(t, g.Begun)
 	tx := dbtest.Begin(t, db.Pool)
 	id := runs[0].ID()
-	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), admin.New(c).Resume(ctx, id, kagzi.InTx(tx)),
+	if err := errors.Join(c.Cancel(ctx, id, kagzi.InTx(tx)), admin.New(c).Runs.Resume(ctx, id, kagzi.InTx(tx)),
 		tx.Commit(ctx)); err != nil {
 		t.Fatal(err)
 	}

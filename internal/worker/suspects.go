@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -19,8 +21,20 @@ type suspects struct {
 	// the runs of group that have neither ended nor made progress. Added by admit, removed by leave.
 	last  map[*held]bool
 	since time.Time // when the last of them was admitted
-	// wakes the claim loop when suspects with one more recovery may begin. Set by Session.wakeSuspects.
+	// calls hint when suspects with one more recovery may begin. Set by wakeLocked.
 	timer *time.Timer
+
+	mu     *sync.Mutex // the session's
+	roster *roster
+	hint   func() // makes the claim loop claim from all queues. It is called with the mutex held.
+}
+
+func newSuspects(mu *sync.Mutex, r *roster, hint func(), hooks *testhook.Hooks) suspects {
+	s := suspects{patience: firstPatience, mu: mu, roster: r, hint: hint}
+	if hooks != nil {
+		s.patience = cmp.Or(hooks.SuspectPatience, firstPatience)
+	}
+	return s
 }
 
 // firstPatience is how long a suspect with the fewest recoveries waits for the group before it.
@@ -32,9 +46,9 @@ type suspectGroup struct {
 	bits       uint64 // the last bits of their IDs
 }
 
-func groupOf(r *store.ClaimedRun) suspectGroup {
-	bits := 1 << min(r.Recoveries-store.SuspectRecoveries, 5)
-	return suspectGroup{r.Recoveries, binary.BigEndian.Uint64(r.RunID[8:]) & (1<<bits - 1)}
+func groupOf(h *held) suspectGroup {
+	bits := 1 << min(h.Recoveries-store.SuspectRecoveries, 5)
+	return suspectGroup{h.Recoveries, binary.BigEndian.Uint64(h.RunID[8:]) & (1<<bits - 1)}
 }
 
 // patienceOf returns how long a suspect waits for the group before it. It doubles with each recovery: who died more
@@ -46,7 +60,7 @@ func (s *suspects) patienceOf(recoveries int) time.Duration {
 // admit reports whether the suspect h may begin: with its group, or because the group before it is gone, or has been
 // under way for long enough.
 func (s *suspects) admit(h *held, now time.Time) bool {
-	g := groupOf(h.ClaimedRun)
+	g := groupOf(h)
 	if g != s.group || len(s.last) == 0 {
 		if len(s.last) > 0 && now.Sub(s.since) < s.patienceOf(g.recoveries) {
 			return false
@@ -87,47 +101,47 @@ func inOrder(hs []*held) {
 	})
 }
 
-// beginSuspect reports whether the suspect h may begin.
-func (s *Session) beginSuspect(h *held) bool {
-	s.lock()
-	defer s.unlock()
-	if s.executing[h.RunID] != h { // it has stopped meanwhile, and would never leave
+// begin reports whether the suspect h may begin.
+func (s *suspects) begin(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.roster.hasLocked(h) { // it has stopped meanwhile, and would never leave
 		return true
 	}
-	if !s.suspects.admit(h, time.Now()) {
+	if !s.admit(h, time.Now()) {
 		return false
 	}
-	s.wakeSuspects()
+	s.wakeLocked()
 	return true
 }
 
-// endSuspect lets the next suspects begin if h was the last of its group: it has ended, or has made progress.
-func (s *Session) endSuspect(h *held) {
-	s.lock()
-	defer s.unlock()
-	s.endSuspectLocked(h)
-}
-
-func (s *Session) endSuspectLocked(h *held) {
-	if s.suspects.leave(h) {
-		s.wakeSuspects()
-		s.hintAllLocked() // claims have left out other suspects until now
+// endLocked lets the next suspects begin if h was the last of its group: it has ended, or has made progress.
+func (s *suspects) endLocked(h *held) {
+	if s.leave(h) {
+		s.wakeLocked()
+		s.hint() // claims have left out other suspects until now
 	}
 }
 
-// wakeSuspects lets the claim loop claim whenever suspects with more recoveries may begin beside those under way. The
-// caller holds the session's mutex.
-func (s *Session) wakeSuspects() {
-	if s.suspects.timer != nil {
-		s.suspects.timer.Stop()
-		s.suspects.timer = nil
+// endSuspect is endLocked for a caller without the mutex.
+func (s *suspects) endSuspect(h *held) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked(h)
+}
+
+// wakeLocked lets the claim loop claim whenever suspects with more recoveries may begin beside those under way.
+func (s *suspects) wakeLocked() {
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
 	}
-	if _, more := s.suspects.below(time.Now()); more > 0 {
-		s.suspects.timer = time.AfterFunc(more, func() {
-			s.lock()
-			defer s.unlock()
-			s.hintAllLocked()
-			s.wakeSuspects()
+	if _, more := s.below(time.Now()); more > 0 {
+		s.timer = time.AfterFunc(more, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.hint()
+			s.wakeLocked()
 		})
 	}
 }

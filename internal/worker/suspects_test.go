@@ -18,7 +18,7 @@ type incident struct {
 	deploy      time.Duration // all workers are killed once, so long after the start; zero: they are not
 }
 
-// An outcome is what becomes of an incident.
+// An outcome is the end of an incident.
 type outcome struct {
 	begun       time.Duration // until all innocent runs have begun for the last time
 	done        time.Duration // until all innocent runs have ended
@@ -125,7 +125,7 @@ func (in incident) play(seed uint64) (out outcome) {
 	return out
 }
 
-// TestIncidents plays incidents, each eight times with other IDs. What is stated is the worst of them.
+// TestIncidents plays incidents, each eight times with other IDs. The outcome stated is the worst of them.
 func TestIncidents(t *testing.T) {
 	t.Parallel()
 	const s, m = time.Second, time.Minute

@@ -40,6 +40,19 @@ func (t *tally) total() store.Counts {
 	return store.Counts{Completed: t.completed.Load(), Failed: t.failed.Load(), Steps: t.steps.Load()}
 }
 
+// stepped counts the ends of steps.
+func (t *tally) stepped(steps int) { t.steps.Add(int64(steps)) }
+
+// ended counts the end of a run.
+func (t *tally) ended(status string) {
+	switch status {
+	case store.Completed:
+		t.completed.Add(1)
+	case store.Failed:
+		t.failed.Add(1)
+	}
+}
+
 // begin notes that the rates are those since now, until a minute has passed.
 func (t *tally) begin(now time.Time) { t.samples = append(t.samples[:0], sample{now, t.total()}) }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 const loadAudit = `
@@ -52,12 +53,12 @@ func TestPlansOfAudit(t *testing.T) {
 			map[string][]string{"audit_log_actor": {"namespace_id", "actor"}},
 		},
 	} {
-		p := explain(t, s.pool, "EXPLAIN (FORMAT JSON)", listAudit, tt.args...)
-		if wrong := p.wrong(planned{sql: listAudit, indexes: tt.indexes}); len(wrong) > 0 {
+		p := plans.Explain(t, s.pool, "EXPLAIN (FORMAT JSON)", listAudit, tt.args...)
+		if wrong := p.Wrong(plans.Statement{SQL: listAudit, Indexes: tt.indexes}); len(wrong) > 0 {
 			t.Errorf("%s: %q", name, wrong)
 		}
 		read := false
-		p.each(func(n *node) { read = read || n.Index != "" })
+		p.Each(func(n *plans.Node) { read = read || n.Index != "" })
 		if !read {
 			t.Errorf("%s: no index is read", name)
 		}

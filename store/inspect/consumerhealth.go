@@ -66,9 +66,14 @@ func (s *Health) LateConsumers(ctx context.Context, db pg.DB, late time.Duration
 	return out, pg.Wrap("find consumers that wait for a run", err)
 }
 
-const topicsWithoutConsumers = `
-WITH RECURSIVE ` + topicsWithEvents + `
-SELECT first_topics.topic
+const (
+	topicsWithoutConsumers = `WITH RECURSIVE ` + topicsWithEvents + `
+SELECT first_topics.topic` + unsubscribed
+	ownTopicsWithoutConsumers = `WITH RECURSIVE ` + ownTopicsWithEvents + `
+SELECT first_topics.topic` + unsubscribed
+)
+
+const unsubscribed = `
 FROM first_topics
 WHERE (
 	SELECT count(*) FROM (SELECT FROM kagzi.subscriptions x WHERE x.topic = first_topics.topic AND x.namespace_id = $1
@@ -83,7 +88,15 @@ LIMIT $3`
 // TopicsWithoutConsumers returns the first topics that have events, and to which no consumer subscribes.
 func (s *Health) TopicsWithoutConsumers(ctx context.Context, db pg.DB, limit int) (out []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, db, topicsWithoutConsumers, []any{s.namespace, 10 * mostListed, limit},
+		spread, err := pg.IsOnCitus(ctx, db)
+		if err != nil {
+			return err
+		}
+		statement := topicsWithoutConsumers
+		if spread {
+			statement = ownTopicsWithoutConsumers
+		}
+		return pg.Ask(ctx, db, statement, []any{s.namespace, 10 * mostListed, limit},
 			pg.Collect(&out, pgx.RowTo[string]))
 	})
 	return out, pg.Wrap("find topics without consumers", err)

@@ -35,7 +35,7 @@ func TestConsumerThatFails(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := s.Pauses.Unpause(t.Context(), nil, store.Pause{Key: r.Key}, 0); err != nil {
+			if _, err := s.Pauses.Unpause(t.Context(), nil, store.Pause{Key: r.Key}); err != nil {
 				t.Fatal(err)
 			}
 			next := mustRun(t, s, "c")

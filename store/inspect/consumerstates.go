@@ -23,12 +23,14 @@ const (
 // ---- topics ----
 
 // The names of topics that have events ($2 at most, of all namespaces), each by one search of events_order for the
-// first name after the previous one: see activeQueues.
-const topicsWithEvents = `topics (topic) AS (
+// first name after the previous one: see activeQueues. The condition of the rows stands between these texts.
+const (
+	firstTopic = `topics (topic) AS (
 	(
 		SELECT x.topic
 		FROM kagzi.events x
-		WHERE x.topic > ''
+		WHERE x.topic > ''`
+	nextTopic = `
 		ORDER BY x.topic
 		LIMIT 1
 	)
@@ -38,16 +40,27 @@ const topicsWithEvents = `topics (topic) AS (
 	CROSS JOIN LATERAL (
 		SELECT x.topic
 		FROM kagzi.events x
-		WHERE x.topic > topics.topic
+		WHERE x.topic > topics.topic`
+	endTopics = `
 		ORDER BY x.topic
 		LIMIT 1
 	) n
 ), first_topics AS MATERIALIZED (
 	SELECT topics.topic FROM topics LIMIT $2
 )`
+	topicsWithEvents = firstTopic + nextTopic + endTopics
 
-const topicStates = `
-WITH RECURSIVE ` + topicsWithEvents + `, states AS MATERIALIZED (
+	// The same for tables that are distributed: see ownQueues.
+	ownTopicsWithEvents = firstTopic + inTopicsNamespace + nextTopic + inTopicsNamespace + endTopics
+	inTopicsNamespace   = ` AND x.namespace_id = $1`
+)
+
+const (
+	topicStates    = `WITH RECURSIVE ` + topicsWithEvents + statesOfTopics
+	ownTopicStates = `WITH RECURSIVE ` + ownTopicsWithEvents + statesOfTopics
+)
+
+const statesOfTopics = `, states AS MATERIALIZED (
 	SELECT o.topic, l.published_at AS newest, s.subscribers
 	FROM (
 		SELECT first_topics.topic FROM first_topics
@@ -95,7 +108,15 @@ type TopicState struct {
 // names of topics in the database.
 func (s *Lists) TopicStates(ctx context.Context) (out []TopicState, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, topicStates, []any{
+		spread, err := pg.IsOnCitus(ctx, s.pool)
+		if err != nil {
+			return err
+		}
+		statement := topicStates
+		if spread {
+			statement = ownTopicStates
+		}
+		return pg.Ask(ctx, s.pool, statement, []any{
 			s.namespace, 10 * mostListed, mostListed, mostEvents,
 			mostEventsCounted, mostNamed,
 		}, pg.Collect(&out, func(row pgx.CollectableRow) (t TopicState, err error) {
@@ -109,21 +130,22 @@ func (s *Lists) TopicStates(ctx context.Context) (out []TopicState, err error) {
 
 // The pause that stops runs of the consumer c. If there are several, that of its key comes first.
 const pauseOfConsumer = `LEFT JOIN LATERAL (
-	SELECT x.run_key, x.task_queue, x.workflow_type, x.percent, x.parks, x.reason, x.actor, x.paused_at
+	SELECT '' AS run_key, x.task_queue, x.workflow_type, x.parks, x.reason, x.actor, x.paused_at
 	FROM kagzi.pauses x
-	WHERE x.run_key IN ('', consumers.run_key) AND x.key_scope = '' AND x.namespace_id = $1
-		AND x.task_queue IN ('', consumers.task_queue) AND x.workflow_type IN ('', consumers.consumer)
-		AND (pg_catalog.hashtext(consumers.run_key) & 2147483647) % 100 >= x.percent
-	ORDER BY x.run_key DESC, x.workflow_type DESC, x.task_queue DESC
+	WHERE x.task_queue IN ('', consumers.task_queue) AND x.workflow_type IN ('', consumers.consumer)
+		AND x.namespace_id = $1
+	UNION ALL
+	SELECT x.run_key, '', '', x.pause_parks, x.pause_reason, x.pause_actor, x.paused_at
+	FROM kagzi.run_keys x
+	WHERE x.key_scope = '' AND x.run_key = consumers.run_key AND x.namespace_id = $1 AND x.paused_at IS NOT NULL
+	ORDER BY run_key DESC, workflow_type DESC, task_queue DESC
 	LIMIT 1
 ) p ON true`
 
 // One row for each consumer and topic; a consumer without topics has one. Rows of one consumer are together.
-//
-// What a run has reserved are pairs of positions in its records: see topic.Reserve.
 const consumerStates = `
 WITH consumers AS MATERIALIZED (
-	SELECT f.*, r.last_run, r.status, r.finished_at, r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
+	SELECT f.*, r.last_run, r.status, r.finished_at,
 		LEAST(f.wake_at, CASE WHEN r.status = 'CANCELLED' OR r.status = 'FAILED' AND NOT f.pause_on_failure
 			THEN r.finished_at + f.least_wake END) AS due_at
 	FROM (
@@ -144,28 +166,16 @@ WITH consumers AS MATERIALIZED (
 	) x
 ), budget AS MATERIALIZED (
 	SELECT GREATEST(1, LEAST($3::bigint, $4::bigint / GREATEST(count(*), 1))) AS most FROM subscriptions
-), reserves AS MATERIALIZED (
-	SELECT consumers.consumer, j.key AS topic, sum(jsonb_array_length(j.value)) AS reserved
-	FROM consumers
-	CROSS JOIN LATERAL (
-		SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = consumers.last_run AND x.namespace_id = $1
-			AND x.step_kind = 'RESERVE' AND x.output IS NOT NULL LIMIT $5
-	) o
-	CROSS JOIN LATERAL jsonb_each(convert_from(o.output, 'UTF8')::jsonb) j
-	WHERE consumers.active
-	GROUP BY 1, 2
 )
 SELECT consumers.consumer, consumers.run_key, consumers.task_queue, consumers.state, consumers.created_at,
 	consumers.due_at, consumers.last_run, coalesce(consumers.status, ''), consumers.finished_at,
 	p.paused_at, coalesce(p.run_key, ''), coalesce(p.task_queue, ''), coalesce(p.workflow_type, ''),
-		coalesce(p.percent, 0), coalesce(p.parks, false), coalesce(p.reason, ''), coalesce(p.actor, ''),
-	coalesce(subscriptions.topic, ''), LEAST(n.events, budget.most), n.events > budget.most, o.published_at,
-		coalesce(reserves.reserved, 0)
+		coalesce(p.parks, false), coalesce(p.reason, ''), coalesce(p.actor, ''),
+	coalesce(subscriptions.topic, ''), LEAST(n.events, budget.most), n.events > budget.most, o.published_at
 FROM budget
 CROSS JOIN consumers
 ` + pauseOfConsumer + `
 LEFT JOIN subscriptions ON subscriptions.consumer = consumers.consumer
-LEFT JOIN reserves ON reserves.consumer = subscriptions.consumer AND reserves.topic = subscriptions.topic
 CROSS JOIN LATERAL (
 	SELECT count(*) AS events FROM (
 		SELECT
@@ -193,10 +203,29 @@ LEFT JOIN LATERAL (
 ) o ON true
 ORDER BY consumers.consumer, subscriptions.topic`
 
-// A ConsumerState is a consumer and what there is for it.
+// The events that the active run of each consumer has reserved are pairs of positions in its records: see
+// topic.Reserve.
+const reservedEvents = `
+SELECT f.consumer, j.key, sum(jsonb_array_length(j.value))
+FROM (
+	SELECT x.consumer, x.run_id FROM kagzi.consumers x WHERE x.consumer > '' AND x.namespace_id = $1
+	ORDER BY x.consumer LIMIT $2
+) f
+CROSS JOIN LATERAL (
+	SELECT x.run_id FROM kagzi.workflow_runs x WHERE x.run_id = f.run_id AND x.namespace_id = $1
+		AND x.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') OFFSET 0
+) r
+CROSS JOIN LATERAL (
+	SELECT x.output FROM kagzi.step_runs x WHERE x.run_id = r.run_id AND x.namespace_id = $1
+		AND x.step_kind = 'RESERVE' AND x.output IS NOT NULL LIMIT $3
+) o
+CROSS JOIN LATERAL jsonb_each(convert_from(o.output, 'UTF8')::jsonb) j
+GROUP BY 1, 2`
+
+// A ConsumerState is a consumer and the events for it.
 type ConsumerState struct {
 	Name, Key, Queue string
-	State            []byte // what the last run that completed has returned
+	State            []byte // the output of the last run that completed
 	CreatedAt        time.Time
 	WakeAt           time.Time // when a run is due if no event comes; zero: never
 	RunID            uuid.UUID // the last run; the zero UUID if there is none any more
@@ -216,33 +245,62 @@ type SubscriptionState struct {
 	Reserved int       // of these, its active run has reserved so many
 }
 
-// ConsumerStates returns the first thousand consumers, by name.
+// ConsumerStates returns the first thousand consumers, by name. Reserved events are read a moment after the others.
 func (s *Lists) ConsumerStates(ctx context.Context) (out []ConsumerState, err error) {
-	args := []any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves}
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		out = nil
-		return pg.Ask(ctx, s.pool, consumerStates, args, func(rows pgx.Rows) error {
-			for rows.Next() {
-				var c ConsumerState
-				var t SubscriptionState
-				err := rows.Scan(&c.Name, &c.Key, &c.Queue, &c.State, pg.UTC(&c.CreatedAt), pg.UTC(&c.WakeAt),
-					pg.UUIDTo(&c.RunID), &c.RunStatus, pg.UTC(&c.RunEnded),
-					pg.UTC(&c.Pause.At), &c.Pause.Key.Name, &c.Pause.Queue, &c.Pause.Type, &c.Pause.Percent,
-					&c.Pause.Parks, &c.Pause.Reason, &c.Pause.Actor,
-					&t.Topic, &t.Pending, &t.More, pg.UTC(&t.Oldest), &t.Reserved)
-				if err != nil {
-					return err
-				}
-				if n := len(out); n == 0 || out[n-1].Name != c.Name {
-					c.Paused, c.Pause.Key.Group = !c.Pause.At.IsZero(), c.Pause.Key.Name != ""
-					out = append(out, c)
-				}
-				if last := &out[len(out)-1]; t.Topic != "" {
-					last.Topics = append(last.Topics, t)
-				}
-			}
-			return rows.Err()
-		})
+		var found consumers
+		b := &pgx.Batch{}
+		b.Queue(consumerStates, s.namespace, mostListed, mostEvents, mostEventsCounted)
+		b.Queue(reservedEvents, s.namespace, mostListed, mostReserves)
+		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, found.read, found.readReserved)
+		out = found
+		return err
 	})
 	return out, pg.Wrap("read the consumers", err)
+}
+
+// consumers are the results of the two statements.
+type consumers []ConsumerState
+
+// read reads the rows of consumerStates.
+func (all *consumers) read(rows pgx.Rows) error {
+	for rows.Next() {
+		var c ConsumerState
+		var t SubscriptionState
+		err := rows.Scan(&c.Name, &c.Key, &c.Queue, &c.State, pg.UTC(&c.CreatedAt), pg.UTC(&c.WakeAt),
+			pg.UUIDTo(&c.RunID), &c.RunStatus, pg.UTC(&c.RunEnded),
+			pg.UTC(&c.Pause.At), &c.Pause.Key.Name, &c.Pause.Queue, &c.Pause.Type,
+			&c.Pause.Parks, &c.Pause.Reason, &c.Pause.Actor,
+			&t.Topic, &t.Pending, &t.More, pg.UTC(&t.Oldest))
+		if err != nil {
+			return err
+		}
+		out := *all
+		if n := len(out); n == 0 || out[n-1].Name != c.Name {
+			c.Paused, c.Pause.Key.Group = !c.Pause.At.IsZero(), c.Pause.Key.Name != ""
+			out = append(out, c)
+		}
+		if last := &out[len(out)-1]; t.Topic != "" {
+			last.Topics = append(last.Topics, t)
+		}
+		*all = out
+	}
+	return rows.Err()
+}
+
+// readReserved adds the rows of reservedEvents.
+func (all *consumers) readReserved(rows pgx.Rows) error {
+	reserved := map[[2]string]int{}
+	var consumer, topic string
+	var events int
+	_, err := pgx.ForEachRow(rows, []any{&consumer, &topic, &events}, func() error {
+		reserved[[2]string{consumer, topic}] = events
+		return nil
+	})
+	for _, c := range *all {
+		for i := range c.Topics {
+			c.Topics[i].Reserved = reserved[[2]string{c.Name, c.Topics[i].Topic}]
+		}
+	}
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
 // The fields by which Counts groups, apart from times.
@@ -46,51 +47,53 @@ type RunCount struct {
 const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 		SELECT s.step_id
 		FROM kagzi.step_runs s
-		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'FAILED'
+		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'FAILED' AND ` + clause.OwnEpoch + `
 			AND s.step_kind IN ('FUNCTION', 'CHILD_WORKFLOW', 'BRANCH')
 			AND (s.forgotten_by = r.attempts OR r.outcome IS NOT NULL AND s.forgotten_by IS NULL AND s.wake_at IS NULL
 				AND s.error_kind = r.error_kind)
 		ORDER BY s.step_kind = 'BRANCH', s.position DESC, s.step_id DESC
 		LIMIT 1
-	) WHEN r.finished_at IS NULL AND r.waiting_on LIKE 'limit %' THEN (
+	) WHEN r.finished_at IS NULL AND r.waiting_on -> 0 ->> 'kind' = 'limit' THEN (
 		SELECT regexp_replace(p.step_id, '#[0-9]+$', '')
 		FROM kagzi.limit_places p
 		WHERE p.run_id = r.run_id AND p.namespace_id = $1
-		ORDER BY p.place
+		ORDER BY p.asked_at
 		LIMIT 1
-	) WHEN r.finished_at IS NULL AND r.waiting_on ~ '^(timer|signal|child|retry|compensation) ' THEN
-		regexp_replace(split_part(substring(r.waiting_on FROM position(' ' IN r.waiting_on) + 1), '; ', 1),
-			' and [0-9]+ more$', '')
+	) WHEN r.finished_at IS NULL AND r.waiting_on -> 0 ->> 'kind' IN ('timer', 'signal', 'child', 'retry',
+		'compensation') THEN r.waiting_on -> 0 ->> 'name'
 	WHEN r.status = 'RUNNING' THEN (
 		SELECT s.step_id
 		FROM kagzi.step_runs s
 		WHERE s.run_id = r.run_id AND s.namespace_id = $1 AND s.status = 'RUNNING' AND s.step_kind = 'FUNCTION'
+			AND ` + clause.OwnEpoch + `
 		ORDER BY s.position DESC, s.step_id DESC
 		LIMIT 1
 	) END`
 
-// The namespace has its second collation for the indexes of lists.
-const countRuns = `
-SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''), coalesce(g.error_kind, ''),
-	coalesce(g.step_id, ''),
-	g.started, g.ended, count(*)
+// counting returns the statement that counts the runs in groups. The namespace has its second collation for the indexes
+// of lists. first and last are the run IDs of the times given.
+func (l *selection) counting(g Grouping, first, last uuid.UUID) string {
+	by, started, ended := l.arg(append([]string{}, g.By...)), l.arg(pg.Micros(g.Started)), l.arg(pg.Micros(g.Ended))
+	return `SELECT coalesce(g.status, ''), coalesce(g.workflow_type, ''), coalesce(g.task_queue, ''),
+	coalesce(g.error_kind, ''), coalesce(g.step_id, ''), g.started, g.ended, count(*)
 FROM (
-	SELECT CASE WHEN 'status' = ANY ($23::text[]) THEN r.status END AS status,
-		CASE WHEN 'workflow' = ANY ($23::text[]) THEN r.workflow_type END AS workflow_type,
-		CASE WHEN 'queue' = ANY ($23::text[]) THEN r.task_queue END AS task_queue,
-		CASE WHEN 'kind' = ANY ($23::text[]) THEN r.error_kind END AS error_kind,
-		CASE WHEN 'step' = ANY ($23::text[]) THEN ` + stepOfRun + ` END AS step_id,
-		CASE WHEN $24::bigint > 0 THEN date_bin($24::bigint * interval '1 microsecond', r.created_at,
-			timestamptz 'epoch') END AS started,
-		CASE WHEN $25::bigint > 0 THEN date_bin($25::bigint * interval '1 microsecond', r.finished_at,
-			timestamptz 'epoch') END AS ended
+	SELECT CASE WHEN 'status' = ANY (` + by + `::text[]) THEN r.status END AS status,
+		CASE WHEN 'workflow' = ANY (` + by + `::text[]) THEN r.workflow_type END AS workflow_type,
+		CASE WHEN 'queue' = ANY (` + by + `::text[]) THEN r.task_queue END AS task_queue,
+		CASE WHEN 'kind' = ANY (` + by + `::text[]) THEN r.error_kind END AS error_kind,
+		CASE WHEN 'step' = ANY (` + by + `::text[]) THEN ` + stepOfRun + ` END AS step_id,
+		CASE WHEN ` + started + `::bigint > 0 THEN date_bin(` + started + `::bigint * interval '1 microsecond',
+			r.created_at, timestamptz 'epoch') END AS started,
+		CASE WHEN ` + ended + `::bigint > 0 THEN date_bin(` + ended + `::bigint * interval '1 microsecond',
+			r.finished_at, timestamptz 'epoch') END AS ended
 	FROM kagzi.workflow_runs r
-	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + chosen + `
-		AND r.run_id >= $27::uuid AND r.run_id <= $28::uuid
+	WHERE r.namespace_id = $1 COLLATE "POSIX" AND ` + l.where + `
+		AND r.run_id >= ` + l.arg(first.String()) + `::uuid AND r.run_id <= ` + l.arg(last.String()) + `::uuid
 ) g
 GROUP BY g.status, g.workflow_type, g.task_queue, g.error_kind, g.step_id, g.started, g.ended
 ORDER BY 8 DESC, 1, 2, 3, 4, 5, 6, 7
-LIMIT $26::int`
+LIMIT ` + l.arg(maxGroups+1) + `::int`
+}
 
 // maxGroups is how many groups Counts returns at most.
 const maxGroups = 10_000
@@ -101,19 +104,14 @@ var ErrTooMuchToCount = errors.New("too much to count")
 // Counts counts the runs that f selects by the fields and times of g, the largest group first. It ignores After and
 // Limit.
 func (s *Lists) Counts(ctx context.Context, f Filter, g Grouping) (out []RunCount, err error) {
-	by := g.By
-	if by == nil {
-		by = []string{}
-	}
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		out = nil
 		first, last, err := s.idsOf(ctx, f)
 		if err != nil {
 			return err
 		}
-		args := append(s.chosenArgs(f), by, pg.Micros(g.Started), pg.Micros(g.Ended), maxGroups+1, first.String(),
-			last.String())
-		return pg.AskPlanned(ctx, s.pool, countRuns, args, func(rows pgx.Rows) error {
+		l := s.selection(&f)
+		return pg.AskPlanned(ctx, s.pool, l.counting(g, first, last), l.args, func(rows pgx.Rows) error {
 			var c RunCount
 			dest := []any{&c.Status, &c.Type, &c.Queue, &c.Kind, &c.Step, pg.UTC(&c.Started), pg.UTC(&c.Ended), &c.Runs}
 			_, err := pgx.ForEachRow(rows, dest, func() error {
@@ -140,7 +138,7 @@ const clockAhead = `SELECT (extract(epoch FROM now() - pg_catalog.now()) * 10000
 // of all years.
 func (s *Lists) idsOf(ctx context.Context, f Filter) (first, last uuid.UUID, err error) {
 	var ahead int64
-	if !f.Since.IsZero() || !f.Until.IsZero() || !f.EndedUntil.IsZero() {
+	if !f.Created.From.IsZero() || !f.Created.Until.IsZero() || !f.Ended.Until.IsZero() {
 		err = pg.AskRow(ctx, s.pool, clockAhead, nil, &ahead)
 	}
 	first, last = f.ids(time.Duration(ahead) * time.Microsecond)

@@ -8,7 +8,7 @@
 //	waiting  ──┘
 //	moving ────►   the claim's index, up to the end of a lease: all of them
 //
-// A list reads a page of each index, and no more:
+// A list reads a page of each index, and no more. Its statement is joined from the predicates that the filter asks for:
 //
 //   - A run is in one of three indexes, or it moves: it is RUNNING, or PENDING and was due at once. Runs that move are
 //     in the claim's index already, and are due or have a lease that ends soon. So starts and claims pay for no list,
@@ -28,7 +28,7 @@
 //     the conditions have attempts >= 0, which always holds.
 //
 // Tests: TestListsReadLittle, TestListOfBacklog, TestCountsByStep. They hold that a list reads a page of each pair, and
-// finds all that a walk down the key finds.
+// finds all that a walk down the key finds. TestEveryPairOfPredicates of package store tries each two predicates.
 //
 // # Statistics
 //

@@ -11,8 +11,8 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// Those of the keys k that are not paused: each with its row x, and q with the limit that its queue sets.
-const unpausedKeys = `FROM keys
+// Those of the keys $2, $3 that are not paused: each with its row x, and q with the limit that its queue sets.
+const unpausedKeys = `FROM unnest($2::text[], $3::text[]) AS keys (key_scope, run_key)
 	LEFT JOIN LATERAL (
 		SELECT f.* FROM kagzi.run_keys f WHERE f.key_scope = keys.key_scope AND f.run_key = keys.run_key
 			AND f.namespace_id = $1 OFFSET 0
@@ -21,20 +21,12 @@ const unpausedKeys = `FROM keys
 		SELECT u.key_max_running FROM kagzi.queues u WHERE u.task_queue = keys.key_scope
 			AND u.namespace_id = $1 OFFSET 0
 	) q ON true
-	WHERE (
-		SELECT count(*) FROM (
-			SELECT FROM kagzi.pauses p WHERE p.run_key = keys.run_key AND p.key_scope = keys.key_scope
-				AND p.namespace_id = $1 LIMIT 1
-		) p
-	) = 0`
+	WHERE x.paused_at IS NULL`
 
-// The statement reads the first keys of each line, and those of the oldest changes: these no claim has looked at. It
-// leaves out keys that are paused, full, or wait for a token. Of each key it reads the first due runs, and leaves out
-// those that are paused.
-//
-// It finds the next line by one search of the index, but reads over the lines of other namespaces.
-const dueKeys = `
-WITH RECURSIVE ` + clause.PausesOfRuns + `, lines (key_scope) AS (
+// The statement finds the first keys of each line, and those of the oldest changes: these no claim has looked at. It
+// finds the next line by one search of the index, but reads over the lines of other namespaces.
+const keysToClaim = `
+WITH RECURSIVE lines (key_scope) AS (
 	(
 		SELECT x.key_scope
 		FROM kagzi.run_keys x
@@ -70,37 +62,41 @@ WITH RECURSIVE ` + clause.PausesOfRuns + `, lines (key_scope) AS (
 		ORDER BY x.key_scope
 		LIMIT 1
 	) n
-), keys AS MATERIALIZED (
-	SELECT f.key_scope, f.run_key
-	FROM (SELECT lines.key_scope FROM lines LIMIT $2) s
-	CROSS JOIN LATERAL (
-		SELECT x.key_scope, x.run_key
-		FROM kagzi.run_keys x
-		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
-			AND x.available_at <= now()
-		ORDER BY x.available_at
-		LIMIT $3
-	) f
-	UNION
-	SELECT f.key_scope, f.run_key
-	FROM (SELECT changed.key_scope FROM changed LIMIT $2) s
-	CROSS JOIN LATERAL (
-		SELECT x.key_scope, x.run_key
-		FROM kagzi.key_changes x
-		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1
-		ORDER BY x.change_id
-		LIMIT $3
-	) f
-	LIMIT $2
-), unpaused AS MATERIALIZED (
+)
+SELECT f.key_scope, f.run_key
+FROM (SELECT lines.key_scope FROM lines LIMIT $2) s
+CROSS JOIN LATERAL (
+	SELECT x.key_scope, x.run_key
+	FROM kagzi.run_keys x
+	WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
+		AND x.available_at <= now()
+	ORDER BY x.available_at
+	LIMIT $3
+) f
+UNION
+SELECT f.key_scope, f.run_key
+FROM (SELECT changed.key_scope FROM changed LIMIT $2) s
+CROSS JOIN LATERAL (
+	SELECT x.key_scope, x.run_key
+	FROM kagzi.key_changes x
+	WHERE x.key_scope = s.key_scope AND x.namespace_id = $1
+	ORDER BY x.change_id
+	LIMIT $3
+) f
+LIMIT $2`
+
+// Of its keys, the statement leaves out those that are paused, full, or wait for a token. Of each other it
+// reads the first due runs, and leaves out those that are paused.
+const dueKeys = `
+WITH ` + clause.PausesOfRuns + `, unpaused AS MATERIALIZED (
 	SELECT keys.key_scope, keys.run_key, CASE WHEN x.available_at <= now() THEN x.available_at END AS place,
 		LEAST(CASE WHEN keys.key_scope = '' THEN 1 ELSE coalesce(x.max_running, q.key_max_running) END,
-			$5::int) AS max_running
+			$4::int) AS max_running
 	` + unpausedKeys + ` AND coalesce(x.rate_at <= now(), true)
 )
 SELECT c.key_scope = '', c.run_key, d.task_queue, d.workflow_type, coalesce(d.version, 0), d.due, d.since,
 	(extract(epoch FROM now() - d.since) * 1000000)::bigint,
-	(extract(epoch FROM now() - GREATEST(d.since, c.place)) * 1000000)::bigint, d.counted = $4
+	(extract(epoch FROM now() - GREATEST(d.since, c.place)) * 1000000)::bigint, d.counted = $5::bigint
 FROM unpaused c
 CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running OFFSET 0) h
 CROSS JOIN LATERAL (
@@ -110,13 +106,13 @@ CROSS JOIN LATERAL (
 	CROSS JOIN LATERAL (
 		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT x.run_id, x.run_key, x.task_queue, x.workflow_type, x.version, x.available_at, x.released_at
+			SELECT x.run_id, x.run_key, x.task_queue, x.workflow_type, x.version, x.available_at
 			FROM kagzi.workflow_runs x
 			WHERE x.key_scope = c.key_scope AND x.namespace_id = $1 AND x.run_key = c.run_key
 				AND x.priority = n.priority
 				AND ` + clause.Waits + ` AND x.outcome IS NULL AND x.available_at <= now()
 			ORDER BY x.available_at
-			LIMIT $4
+			LIMIT $5
 		) q
 	) k
 	WHERE coalesce(h.running < c.max_running, true) AND ` + clause.Unstopped + `
@@ -129,12 +125,33 @@ const (
 	runsPerKey  = 10 // due runs of one key and priority that are counted
 )
 
+// foundKeys are keys that one statement has found and another one is given.
+type foundKeys struct{ scopes, names []string }
+
+func (k *foundKeys) read(rows pgx.Rows) error {
+	var scope, name string
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name}, func() error {
+		k.add(scope, name)
+		return nil
+	})
+	return err
+}
+
+func (k *foundKeys) add(scope, name string) {
+	k.scopes, k.names = append(k.scopes, scope), append(k.names, name)
+}
+
 // DueKeys returns due runs that wait for a slot of their key although the key has one: of the first keys of each line,
-// of at most a thousand keys.
+// of at most a thousand keys. A key that stands in the line no longer when its runs are read is none of them.
 func (s *Health) DueKeys(ctx context.Context, db pg.DB) (out []DueWork, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		out = nil
-		return pg.Ask(ctx, db, dueKeys, []any{s.namespace, clause.MaxQueues, keysPerLine, runsPerKey, maxSlotsCounted},
+		var keys foundKeys
+		err := pg.Ask(ctx, db, keysToClaim, []any{s.namespace, clause.MaxQueues, keysPerLine}, keys.read)
+		if err != nil || keys.names == nil {
+			return err
+		}
+		return pg.Ask(ctx, db, dueKeys, []any{s.namespace, keys.scopes, keys.names, maxSlotsCounted, runsPerKey},
 			func(rows pgx.Rows) error {
 				var w DueWork
 				var v DueVersion
@@ -158,7 +175,7 @@ func (s *Health) DueKeys(ctx context.Context, db pg.DB) (out []DueWork, err erro
 	return out, pg.Wrap("find due keys", err)
 }
 
-// A SlotHolder is what holds slots of a queue although no worker executes it.
+// A SlotHolder holds slots of a queue although no worker executes its runs.
 type SlotHolder struct {
 	Worker uuid.UUID // that is lost; zero: the runs wait, and keep their slots
 	Runs   int
@@ -182,7 +199,8 @@ WHERE g.worker IS NULL OR (
 ORDER BY g.worker IS NOT NULL, g.runs DESC
 LIMIT 6`
 
-// IdleSlots returns what holds slots of the queue although no worker executes it, among the first thousands of slots.
+// IdleSlots returns the runs that hold slots of the queue although no worker executes them, among the first thousands
+// of slots.
 func (s *Health) IdleSlots(ctx context.Context, db pg.DB, queue string) (out []SlotHolder, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, db, idleSlots, []any{s.namespace, queue, maxSlotsCounted},

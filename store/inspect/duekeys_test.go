@@ -1,9 +1,11 @@
 package inspect
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/campaign"
@@ -11,10 +13,11 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
-// Health and Stranded read a bounded number of the runs of each key, of each line, and none of what is paused as a
-// whole.
+// Health and Stranded read a bounded number of the runs of each key, of each line, and none of a workflow
+// that is paused as a whole.
 func TestHealthReadsLittleOfKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -39,32 +42,39 @@ func TestHealthReadsLittleOfKeys(t *testing.T) {
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs, kagzi.run_keys, kagzi.key_changes`)
 	tx := begin(t, s)
 	exec(t, tx, pg.ApplySettings)
+	var toClaim, waiting foundKeys
+	read(t, tx, toClaim.read, keysToClaim, s.namespace, clause.MaxQueues, keysPerLine)
+	read(t, tx, waiting.read, keysWithWaiting, s.namespace, maxStandingKeys)
 	for _, p := range []struct {
 		name, sql string
 		args      []any
 		most      int // rows of workflow_runs that a search reads
 		buffers   int
 	}{
+		{"keysToClaim", keysToClaim, []any{s.namespace, clause.MaxQueues, keysPerLine}, 0, 200},
 		{
 			"dueKeys", dueKeys,
-			[]any{s.namespace, clause.MaxQueues, keysPerLine, runsPerKey, maxSlotsCounted},
+			[]any{s.namespace, toClaim.scopes, toClaim.names, maxSlotsCounted, runsPerKey},
 			runsPerKey,
-			700,
+			500,
 		},
 		{
 			"activeKeyed", activeKeyed,
 			[]any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal},
 			maxActiveTotal / 1001, 25_000,
 		},
+		{"keysWithWaiting", keysWithWaiting, []any{s.namespace, maxStandingKeys}, 1, 5 * maxStandingKeys},
 		{"standingKeys", standingKeys, []any{
-			s.namespace, maxStandingKeys, maxSlotsCounted, pg.Micros(time.Minute),
-			runsBehind, 20,
-		}, 1, 15 * maxStandingKeys},
+			s.namespace, waiting.scopes, waiting.names, maxSlotsCounted, pg.Micros(time.Minute), 20,
+		}, 1, 10 * maxStandingKeys},
+		{"runsBehindKeys", runsBehindKeys, []any{
+			s.namespace, waiting.scopes[:20], waiting.names[:20], make([]uuid.UUID, 20), runsBehind,
+		}, runsBehind, 500},
 		{"dueWork", dueWork, []any{s.namespace, []string{"queue"}, []string{"paused"}, maxDueCounted}, 0, 10},
 	} {
-		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
-		if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > float64(p.most) || n > p.buffers {
-			t.Errorf("%s read %v rows at once, want %d at most, and %d buffers\n%s", p.name, rows, p.most, n, plan.text)
+		plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
+		if rows, n := plan.MaxRows("workflow_runs"), plan.Buffers(); rows > float64(p.most) || n > p.buffers {
+			t.Errorf("%s read %v rows at once, want %d at most, and %d buffers\n%s", p.name, rows, p.most, n, plan.Text)
 		}
 	}
 	due, err := s.DueKeys(t.Context(), s.pool)
@@ -141,4 +151,24 @@ func insertLive(t *testing.T, pool *pgxpool.Pool, req store.ClaimRequest) {
 		INSERT INTO kagzi.workers (worker_id, namespace_id, task_queues, workflow_types, status, lease_timeout,
 			stale_after)
 		VALUES ($1, 'test', '{queue}', '{type}', 'ONLINE', '5 minutes', '1 minute')`, req.Worker)
+}
+
+// The many keys of one queue do not hide those of another.
+func TestKeysOfAllQueuesAreLookedAt(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	exec(t, s.pool, `
+		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, key_scope, run_key, workflow_type, status,
+			available_at)
+		SELECT gen_random_uuid(), 'test', queue, queue, 'key' || i, 'type', 'PENDING', now()
+		FROM generate_series(1, $1::int) AS i
+		CROSS JOIN (VALUES ('many'), ('other')) AS q (queue)
+		WHERE queue = 'many' OR i = 1`, 2*maxStandingKeys)
+	tx := begin(t, s)
+	exec(t, tx, pg.ApplySettings)
+	var found foundKeys
+	read(t, tx, found.read, keysWithWaiting, s.namespace, maxStandingKeys)
+	if n := len(found.scopes); n != maxStandingKeys/2+1 || !slices.Contains(found.scopes, "other") {
+		t.Errorf("looked at %d keys, of %v", n, slices.Compact(found.scopes))
+	}
 }

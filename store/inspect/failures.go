@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
-	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 const (
@@ -160,12 +160,12 @@ func (s *Health) UncompensatedRuns(ctx context.Context, db pg.DB, limit int) (ou
 	return out, pg.Wrap("find failed compensations", err)
 }
 
-// The ends of waiting_on are those of Compensate.
+// Compensate writes the refusals.
 const refusedCompensations = `
 SELECT r.run_id, r.workflow_type, r.waiting_on
 FROM kagzi.workflow_runs r
 WHERE r.namespace_id = $1 AND r.outcome IS NOT NULL AND r.finished_at IS NULL AND r.available_at < 'infinity'
-	AND (r.waiting_on LIKE '%' || $3::text OR r.waiting_on LIKE '%' || $4::text)
+	AND r.waiting_on -> 0 ->> 'refused' IS NOT NULL
 ORDER BY r.available_at
 LIMIT $2`
 
@@ -173,13 +173,13 @@ LIMIT $2`
 type RefusedCompensation struct {
 	RunID     uuid.UUID
 	Type      string
-	WaitingOn string
+	WaitingOn waits.List
 }
 
 // RefusedCompensations returns up to limit runs whose compensations do not go on because the server refuses that.
 func (s *Health) RefusedCompensations(ctx context.Context, db pg.DB, limit int) (out []RefusedCompensation, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, db, refusedCompensations, []any{s.namespace, limit, clause.StartRefused, clause.EndRefused},
+		return pg.Ask(ctx, db, refusedCompensations, []any{s.namespace, limit},
 			pg.Collect(&out, pgx.RowToStructByPos[RefusedCompensation]))
 	})
 	return out, pg.Wrap("find refused compensations", err)

@@ -133,7 +133,7 @@ const (
 )
 
 // Runs that are paused do not count, nor those that hold a slot of a paused key. Those of a queue or workflow that is
-// paused as a whole are not even read.
+// paused are not even read.
 const dueWork = `
 WITH ` + clause.PausesOfRuns + `
 SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since,
@@ -142,8 +142,7 @@ SELECT w.task_queue, w.workflow_type, coalesce(d.version, 0), d.due, d.since,
 FROM (
 	SELECT u.task_queue, u.workflow_type
 	FROM unnest($2::text[], $3::text[]) AS u (task_queue, workflow_type)
-	WHERE (SELECT count(*) FROM pauses p WHERE p.whole AND p.in_queue IN ('', u.task_queue)
-		AND p.of_type IN ('', u.workflow_type)) = 0
+	WHERE ` + clause.Unstopped + `
 	OFFSET 0
 ) w
 CROSS JOIN LATERAL (
@@ -153,8 +152,8 @@ CROSS JOIN LATERAL (
 	CROSS JOIN LATERAL (
 		SELECT q.*, row_number() OVER () AS place
 		FROM (
-			SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.available_at, q.version,
-				q.released_at, q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
+			SELECT q.run_key, q.key_scope, q.available_at, q.version,
+				q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = w.task_queue AND q.workflow_type = w.workflow_type
 				AND q.priority = n.priority
@@ -163,7 +162,7 @@ CROSS JOIN LATERAL (
 			LIMIT $4
 		) q
 	) k
-	WHERE ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + `
+	WHERE ` + clause.KeyUnpaused + `
 	GROUP BY k.version
 ) d
 ORDER BY 1, 2, 3`
@@ -352,7 +351,8 @@ type Suspect struct {
 const suspects = `
 SELECT r.run_id, r.workflow_type, r.recoveries, r.available_at
 FROM kagzi.workflow_runs r
-WHERE r.recoveries >= 3 AND r.status = 'PENDING' AND r.waiting_on = 'recovery' AND r.namespace_id = $1
+WHERE r.recoveries >= 3 AND r.status = 'PENDING' AND r.waiting_on = '` + clause.Recovery + `'
+	AND r.namespace_id = $1
 ORDER BY r.recoveries DESC, r.run_id
 LIMIT $2`
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 // Health reads a number of rows that does not grow with the backlog: of a hundred thousand due runs it reads as many as
@@ -49,18 +50,18 @@ func TestHealthReadsLittle(t *testing.T) {
 			maxDueCounted,
 		}, maxDueCounted, 3 * maxDueCounted},
 	} {
-		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
-		if rows := plan.maxRows("workflow_runs"); rows > float64(p.most) {
-			t.Errorf("%s read %v rows at once, want %d at most\n%s", p.name, rows, p.most, plan.text)
+		plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
+		if rows := plan.MaxRows("workflow_runs"); rows > float64(p.most) {
+			t.Errorf("%s read %v rows at once, want %d at most\n%s", p.name, rows, p.most, plan.Text)
 		}
-		if n := plan.buffers(); n > p.buffers {
-			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.text)
+		if n := plan.Buffers(); n > p.buffers {
+			t.Errorf("%s read %d buffers\n%s", p.name, n, plan.Text)
 		}
 	}
-	plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace,
+	plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, activeWork, s.namespace,
 		[]string{"queue", "queue", "zoo"}, []string{"asleep", "type", "type"}, maxDueCounted)
-	if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > maxDueCounted || n > 6*maxDueCounted {
-		t.Errorf("activeWork read %v rows at once, and %d buffers\n%s", rows, n, plan.text)
+	if rows, n := plan.MaxRows("workflow_runs"), plan.Buffers(); rows > maxDueCounted || n > 6*maxDueCounted {
+		t.Errorf("activeWork read %v rows at once, and %d buffers\n%s", rows, n, plan.Text)
 	}
 	due, err := s.DueWork(t.Context(), s.pool)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// readHung reads what a worker has written; nil if that is nothing.
+// readHung reads the column that a worker has written; nil if it has written none.
 func readHung(raw json.RawMessage) *store.Hung {
 	var h *store.Hung
 	if json.Unmarshal(raw, &h) != nil {
@@ -71,6 +72,7 @@ const stepsUnderWay = `
 SELECT s.step_id
 FROM kagzi.step_runs s
 WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.status = 'RUNNING' AND s.step_kind = 'FUNCTION' AND s.worker_id = $3
+	AND ` + clause.OwnEpoch + `
 ORDER BY s.step_id
 LIMIT $4`
 

@@ -10,7 +10,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// The heartbeat writes what hangs in a worker. A run has what hangs under its lease, in a worker that is not OFFLINE.
+// The heartbeat writes the code that hangs in a worker. A run shows the code that hangs under its lease, in a worker
+// that is not OFFLINE.
 func TestHung(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -84,7 +84,9 @@ type StoredMessage struct {
 	ReceivedAt time.Time
 	ReadBy     string // the step that read it; empty: none
 	ReadAt     time.Time
-	SetAside   string // why it was set aside; empty: it was not
+	AnsweredAt time.Time // of a request: when its answer was recorded
+	Expired    bool      // no step read it in time: ReadAt says when that was found
+	SetAside   string    // why it was set aside; empty: it was not
 	SetAsideAt time.Time
 }
 
@@ -97,7 +99,12 @@ type MessageFilter struct {
 }
 
 const storedMessage = `g.name, g.signal_id, g.payload, g.headers, coalesce(g.sent_by, ''), g.received_at,
-	coalesce(g.consumed_by, ''), g.consumed_at, coalesce(g.set_aside, ''), g.set_aside_at`
+	coalesce(g.consumed_by, ''), g.consumed_at, coalesce(g.consumed_by = '', false), coalesce(g.set_aside, ''),
+	g.set_aside_at,
+	CASE WHEN g.payload_hash IS NOT NULL THEN (
+		SELECT min(a.finished_at) FROM kagzi.step_runs a
+		WHERE a.run_id = g.run_id AND a.namespace_id = $1 AND a.sequence = g.sequence AND a.step_kind = 'REPLY'
+	) END`
 
 // Both statements read in the order of the key, begin behind the message ($3, $4), and stop at the limit.
 const messagesOfRun = `
@@ -150,7 +157,7 @@ func (s *Lists) Messages(ctx context.Context, run uuid.UUID, f MessageFilter) (o
 				var m StoredMessage
 				_, err := pgx.ForEachRow(rows, []any{
 					&m.Name, &m.ID, &m.Payload, &m.Headers, &m.SentBy, pg.UTC(&m.ReceivedAt),
-					&m.ReadBy, pg.UTC(&m.ReadAt), &m.SetAside, pg.UTC(&m.SetAsideAt),
+					&m.ReadBy, pg.UTC(&m.ReadAt), &m.Expired, &m.SetAside, pg.UTC(&m.SetAsideAt), pg.UTC(&m.AnsweredAt),
 				}, func() error {
 					out = append(out, m)
 					m.Payload, m.Headers = nil, nil // the next scan must not overwrite them

@@ -159,61 +159,64 @@ type KeyState struct {
 // them; and those that claims look at soon, with those of runs that hold slots, since keys whose slots are all taken
 // stand in no line. They read a bounded number of rows, so of many thousands of keys the last two may miss some.
 const (
-	keysByName = `keys AS MATERIALIZED (
-	SELECT x.run_key FROM kagzi.run_keys x
-	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $7
-	ORDER BY x.run_key
-	LIMIT $6
-), `
-	keysByPrefix = `keys AS MATERIALIZED (
-	SELECT x.run_key FROM kagzi.run_keys x
-	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $7 AND x.run_key >= $8 AND x.run_key < $9
-	ORDER BY x.run_key
-	LIMIT $6
-), `
-	keysFullest = `keys AS MATERIALIZED (
-	SELECT h.run_key
+	keysByName = `
+SELECT x.run_key
+FROM kagzi.run_keys x
+WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $4
+ORDER BY x.run_key
+LIMIT $3`
+	keysByPrefix = `
+SELECT x.run_key
+FROM kagzi.run_keys x
+WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.run_key > $4 AND x.run_key >= $5 AND x.run_key < $6
+ORDER BY x.run_key
+LIMIT $3`
+	keysFullest = `
+SELECT h.run_key
+FROM (` + holdersOfKeys + `) h
+GROUP BY h.run_key
+ORDER BY count(*) DESC, h.run_key
+LIMIT $3`
+	keysWaiting = `
+SELECT l.run_key
+FROM (
+	SELECT x.run_key
+	FROM kagzi.run_keys x
+	WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.available_at < 'infinity'
+	ORDER BY x.available_at
+	LIMIT $3
+) l
+UNION
+(
+	SELECT DISTINCT h.run_key
 	FROM (` + holdersOfKeys + `) h
-	GROUP BY h.run_key
-	ORDER BY count(*) DESC, h.run_key
-	LIMIT $6
-), `
-	keysWaiting = `keys AS MATERIALIZED (
-	(
-		SELECT x.run_key
-		FROM kagzi.run_keys x
-		WHERE x.key_scope = $2 AND x.namespace_id = $1 AND x.available_at < 'infinity'
-		ORDER BY x.available_at
-		LIMIT $6
-	)
-	UNION
-	(
-		SELECT DISTINCT h.run_key
-		FROM (` + holdersOfKeys + `) h
-		LIMIT $6
-	)
-), `
+	LIMIT $3
+)`
 
 	// The keys of runs of the scope $2 that hold slots.
-	holdersOfKeys = `(
-			SELECT run_key
-			FROM kagzi.workflow_runs
-			WHERE $2::text <> '' AND task_queue = $2 AND namespace_id = $1 AND run_key IS NOT NULL
-				AND ` + clause.Holds + ` AND key_scope <> ''
-			LIMIT 10000
-		)
-		UNION ALL
-		(
-			SELECT run_key
-			FROM kagzi.workflow_runs
-			WHERE $2::text = '' AND run_key > '' AND namespace_id = $1 AND ` + clause.HoldsGroup + `
-			LIMIT 10000
-		)`
+	holdersOfKeys = `
+	(
+		SELECT run_key
+		FROM kagzi.workflow_runs
+		WHERE $2::text <> '' AND task_queue = $2 AND namespace_id = $1 AND run_key IS NOT NULL
+			AND ` + clause.Holds + ` AND key_scope <> ''
+		LIMIT 10000
+	)
+	UNION ALL
+	(
+		SELECT run_key
+		FROM kagzi.workflow_runs
+		WHERE $2::text = '' AND run_key > '' AND namespace_id = $1 AND ` + clause.HoldsGroup + `
+		LIMIT 10000
+	)
+`
+)
 
-	// Orders the keys of c, and returns the first of them.
-	keyStates = `states AS MATERIALIZED (
+// The statement orders its keys, and returns the first of them.
+const keyStates = `
+WITH states AS MATERIALIZED (
 	SELECT keys.run_key, n.running, w.since
-	FROM keys
+	FROM unnest($6::text[]) AS keys (run_key)
 	CROSS JOIN LATERAL (
 		SELECT CASE WHEN $2::text = '' THEN (
 			SELECT count(*) FROM kagzi.workflow_runs WHERE run_key = keys.run_key AND namespace_id = $1
@@ -266,12 +269,6 @@ LEFT JOIN LATERAL (
 ) f ON true
 ORDER BY CASE WHEN $3::int = 1 THEN -states.running END, CASE WHEN $3::int = 2 THEN states.since END, states.run_key`
 
-	listKeysByName   = `WITH ` + keysByName + keyStates
-	listKeysByPrefix = `WITH ` + keysByPrefix + keyStates
-	listKeysFullest  = `WITH ` + keysFullest + keyStates
-	listKeysWaiting  = `WITH ` + keysWaiting + keyStates
-)
-
 // Bounds of Keys.
 const (
 	leastCandidates = 500    // keys among which it looks for the fullest, or those that wait the longest
@@ -285,42 +282,51 @@ func (s *Lists) Keys(ctx context.Context, db pg.DB, f KeyFilter) (out []KeyState
 	if db == nil {
 		db = s.pool
 	}
-	statement, args := f.statement(s.namespace)
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, db, statement, args, pg.Collect(&out, func(row pgx.CollectableRow) (k KeyState, err error) {
-			var interval int64
-			var burst int
-			err = row.Scan(&k.Key, &k.Limits.MaxRunning, &k.Limits.Weight, &interval, &burst, &k.Running, &k.Waiting,
-				pg.UTC(&k.Since), pg.UTC(&k.Next))
-			k.Limits.Rate = rateOf(interval, burst)
-			return k, err
-		}))
+		var keys []string
+		statement, args := f.candidates(s.namespace)
+		if err := pg.Ask(ctx, db, statement, args, pg.Collect(&keys, pgx.RowTo[string])); err != nil || len(keys) == 0 {
+			return err
+		}
+		return pg.Ask(ctx, db, keyStates, f.args(s.namespace, keys), pg.Collect(&out, readKeyState))
 	})
 	return out, pg.Wrap("read the keys", err)
 }
 
-func (f KeyFilter) statement(namespace string) (sql string, args []any) {
-	candidates := f.Limit
+func readKeyState(row pgx.CollectableRow) (k KeyState, err error) {
+	var interval int64
+	var burst int
+	err = row.Scan(&k.Key, &k.Limits.MaxRunning, &k.Limits.Weight, &interval, &burst, &k.Running, &k.Waiting,
+		pg.UTC(&k.Since), pg.UTC(&k.Next))
+	k.Limits.Rate = rateOf(interval, burst)
+	return k, err
+}
+
+// candidates returns the statement that finds the keys from which Keys chooses.
+func (f KeyFilter) candidates(namespace string) (sql string, args []any) {
+	most := f.Limit
 	if f.Order != ByName {
-		candidates = max(f.Limit, leastCandidates)
-	}
-	args = []any{
-		namespace, f.Queue, int(f.Order), f.Limit,
-		max(minKeyRuns, min(maxKeyRuns, maxKeyTotal/max(f.Limit, 1))), candidates,
+		most = max(f.Limit, leastCandidates)
 	}
 	switch {
 	case f.Prefix != "":
 		if f.Order != ByName {
-			args[5] = 2 * candidates
+			most *= 2
 		}
-		return listKeysByPrefix, append(args, f.After, f.Prefix, afterPrefix(f.Prefix))
+		return keysByPrefix, []any{namespace, f.Queue, most, f.After, f.Prefix, afterPrefix(f.Prefix)}
 	case f.Order == Fullest:
-		return listKeysFullest, args
+		return keysFullest, []any{namespace, f.Queue, most}
 	case f.Order == LongestWaiting:
-		return listKeysWaiting, args
+		return keysWaiting, []any{namespace, f.Queue, most}
 	default:
-		return listKeysByName, append(args, f.After)
+		return keysByName, []any{namespace, f.Queue, most, f.After}
 	}
+}
+
+// args returns the arguments of keyStates.
+func (f KeyFilter) args(namespace string, keys []string) []any {
+	counted := max(minKeyRuns, min(maxKeyRuns, maxKeyTotal/max(f.Limit, 1)))
+	return []any{namespace, f.Queue, int(f.Order), f.Limit, counted, keys}
 }
 
 // afterPrefix returns the first text, in the order of bytes, that is after all those with the prefix. If the prefix

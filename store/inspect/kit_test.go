@@ -5,25 +5,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/await"
-	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func types(h ...store.WorkflowVersions) func(*store.ClaimRequest) {
@@ -40,7 +36,7 @@ func registering(r *store.ClaimedRun, step string, place int64, change ...func(*
 			Output: []byte("hash of " + step), Position: place,
 		},
 		Lease: r.Lease, Wake: -1, Worker: uuid.New(), Compensation: &store.Compensation{
-			Type:  "undo",
+			Spec:  store.Spec{Type: "undo"},
 			Input: []byte(step),
 		},
 	}
@@ -149,10 +145,10 @@ func mustDelete(t *testing.T, s *both, id uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-func ofKey(key string) func(*store.NewRun) { return func(r *store.NewRun) { r.Key = key } }
+func ofKey(key string) func(*store.NewRun) { return func(r *store.NewRun) { r.Key.Name = key } }
 
 func inGroup(name string) func(*store.NewRun) {
-	return func(r *store.NewRun) { r.Key, r.Group = name, true }
+	return func(r *store.NewRun) { r.Key = store.Key{Name: name, Group: true} }
 }
 
 func keyedRequest(n int) store.ClaimRequest {
@@ -195,14 +191,12 @@ func placesOf(runs ...*store.ClaimedRun) (places []store.Place) {
 	return places
 }
 
-func setLimit(t *testing.T, s *both, l store.StepLimit) []store.Signalled {
+func setLimit(t *testing.T, s *both, l store.StepLimit) {
 	t.Helper()
 	l.Burst = max(l.Burst, 1)
-	woken, err := s.Limits.Set(t.Context(), l, store.Why{})
-	if err != nil {
+	if err := s.Limits.Set(t.Context(), l, store.Why{}); err != nil {
 		t.Fatal(err)
 	}
-	return woken
 }
 
 // losing returns a store behind a proxy, and one that is not.
@@ -277,369 +271,14 @@ func pause(t *testing.T, s *both, p store.Pause) {
 	}
 }
 
-func unpause(t *testing.T, s *both, p store.Pause, percent int) {
+func unpause(t *testing.T, s *both, p store.Pause) {
 	t.Helper()
-	if _, err := s.Pauses.Unpause(t.Context(), nil, p, percent); err != nil {
+	if _, err := s.Pauses.Unpause(t.Context(), nil, p); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
-
-// A plan is the result of EXPLAIN.
-type plan struct {
-	node
-	text string
-}
-
-type node struct {
-	Type      string  `json:"Node Type"`
-	Relation  string  `json:"Relation Name"`
-	Index     string  `json:"Index Name"`
-	IndexCond string  `json:"Index Cond"`
-	Rows      float64 `json:"Actual Rows"`
-	Removed   float64 `json:"Rows Removed by Filter"`
-	Hit       int     `json:"Shared Hit Blocks"`
-	Read      int     `json:"Shared Read Blocks"`
-	Plans     []node  `json:"Plans"`
-}
-
-// each calls f for the node and all nodes below it.
-func (n *node) each(f func(*node)) {
-	f(n)
-	for i := range n.Plans {
-		n.Plans[i].each(f)
-	}
-}
-
-// reads reports whether the node, or one below it, reads the relation.
-func (n *node) reads(relation string) (yes bool) {
-	n.each(func(n *node) { yes = yes || n.Relation == relation })
-	return yes
-}
-
-// buffers is how many pages were touched.
-func (p *plan) buffers() int { return p.Hit + p.Read }
-
-// maxRows is how many rows one scan of the relation read at most.
-func (p *plan) maxRows(relation string) (rows float64) {
-	p.each(func(n *node) {
-		if n.Relation == relation && strings.HasSuffix(n.Type, "Scan") {
-			rows = max(rows, n.Rows+n.Removed)
-		}
-	})
-	return rows
-}
-
-// explain returns the plan of sql for args.
-func explain(t *testing.T, db pg.DB, how, sql string, args ...any) *plan {
-	t.Helper()
-	text := one[string](t, db, how+" "+sql, args...)
-	var out []struct{ Plan node }
-	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
-	p := &plan{node: out[0].Plan}
-	p.text = p.outline("    ")
-	return p
-}
-
-// outline returns the plan in the form that people read.
-func (n *node) outline(indent string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s %s %s %s\n", indent, n.Type, n.Relation, n.Index, n.IndexCond)
-	for i := range n.Plans {
-		b.WriteString(n.Plans[i].outline(indent + "  "))
-	}
-	return b.String()
-}
-
-const (
-	claimIndex  = "workflow_runs_claim"
-	runsKey     = "workflow_runs_pkey"
-	stepsKey    = "step_runs_pkey"
-	signalsKey  = "signals_pkey"
-	eventsKey   = "run_events_pkey"
-	externalID  = "workflow_runs_active_external_id"
-	endedID     = "workflow_runs_ended_external_id"
-	dueIndex    = "schedules_due"
-	namesIndex  = "schedules_name"
-	scheduleKey = "schedules_pkey"
-	firedIndex  = "workflow_runs_active_fired"
-	queuedIndex = "workflow_runs_queued"
-	parentIndex = "workflow_runs_parent"
-	keyedIndex  = "workflow_runs_keyed"
-	slotsIndex  = "workflow_runs_slots"
-	keysKey     = "run_keys_pkey"
-	queuesKey   = "queues_pkey"
-	windowsKey  = "start_windows_pkey"
-	itemsKey    = "start_items_pkey"
-	pausesKey   = "pauses_pkey"
-)
-
-// A planned is a statement whose plan is checked, with the indexes that it may use and the columns that the search of
-// each must have conditions on.
-type planned struct {
-	name    string
-	sql     string
-	args    []any
-	indexes map[string][]string
-}
-
-// wrong returns the parts of the plan that differ from want.
-func (p *plan) wrong(want planned) (wrong []string) {
-	p.each(func(n *node) {
-		columns, ok := want.indexes[n.Index]
-		switch {
-		case n.Type == "ModifyTable", n.Type == "Bitmap Heap Scan", n.Type == "Tid Scan":
-			// of the former two, the child node counts; the last reads a row by its place
-		case n.Index != "" && !ok, n.Index == "" && (n.Relation == "workflow_runs" || n.Relation == "step_runs" ||
-			n.Relation == "schedules" || n.Relation == "run_keys" || n.Relation == "queues" ||
-			n.Relation == "start_windows" || n.Relation == "start_items" || n.Relation == "pauses" ||
-			n.Relation == "consumers" || n.Relation == "subscriptions"):
-			wrong = append(wrong, fmt.Sprintf("%s of %s by %q", n.Type, n.Relation, n.Index))
-		case n.Index != "":
-			for _, c := range columns {
-				if !strings.Contains(n.IndexCond, c) {
-					wrong = append(wrong, fmt.Sprintf("%s by %s with condition %s, without %s", n.Type, n.Index,
-						n.IndexCond, c))
-				}
-			}
-		case n.Type == "Sort" && n.reads("workflow_runs") && (strings.HasPrefix(want.name, "claimRuns") ||
-			strings.HasPrefix(want.name, "claimLimited") || want.name == "missedRuns"):
-			wrong = append(wrong, "the claim sorts")
-		}
-	})
-	return wrong
-}
-
-func withKey(a, b map[string][]string) map[string][]string {
-	out := maps.Clone(b)
-	maps.Copy(out, a)
-	return out
-}
-
-// loadRuns inserts runs as a busy year does: half of them sleep, in the part of the index that workers read, and half
-// have ended.
-const loadRuns = `
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, available_at,
-		locked_by, lease, finished_at, external_id, input, run_key, key_scope)
-	SELECT ('01900000' || lpad(to_hex(g), 8, '0') || '7000800000000000')::text::uuid, 'test', 'queue', 'type', 1,
-		CASE WHEN g % 2 = 0 THEN 'SLEEPING' ELSE 'COMPLETED' END,
-		CASE WHEN g % 2 = 0 THEN now() + interval '1 day' + g * interval '1 ms' END,
-		NULL, NULL, CASE WHEN g % 2 = 1 THEN now() END, CASE WHEN g % 50 < 2 THEN 'id-' || g END, '\x7b7d',
-		CASE WHEN g % 20 = 4 THEN 'key-' || g % 1000 END, CASE WHEN g % 20 = 4 THEN 'queue' END
-	FROM generate_series(1, $1::int) AS g`
-
-const loadSteps = `
-	INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
-		first_attempt, started_at, finished_at)
-	SELECT run_id, 'step', 1, namespace_id, 'COMPLETED', 'FUNCTION', 1, 1, now(), now() FROM kagzi.workflow_runs
-		LIMIT 300000`
-
-const loadSchedules = `
-	INSERT INTO kagzi.schedules (schedule_id, namespace_id, name, cron_expr, max_catchup, spec, paused, cursor_at,
-		next_at, task_queue, workflow_type, priority)
-	SELECT run_id, namespace_id, 'schedule ' || run_id, '0 12 * * *', 0, '{}', false, now(), now() + interval '1 day',
-		'queue', 'type', 3
-	FROM kagzi.workflow_runs LIMIT 10000`
-
-const loadKeys = `
-	INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
-	SELECT DISTINCT key_scope, run_key, namespace_id, timestamptz 'infinity' FROM kagzi.workflow_runs
-		WHERE run_key IS NOT NULL`
-
-const loadMessages = `
-	INSERT INTO kagzi.signals (run_id, namespace_id, name, sequence, signal_id)
-	SELECT run_id, namespace_id, 'signal', 1, run_id FROM kagzi.workflow_runs`
-
-const loadWindows = `
-	WITH w AS (
-		INSERT INTO kagzi.start_windows (window_id, namespace_id, policy, workflow_type, start_key, run_id, closes_at)
-		SELECT run_id, namespace_id, 'batch', 'type', run_id, run_id, now() + interval '1 day' FROM kagzi.workflow_runs
-			LIMIT 10000
-	)
-	INSERT INTO kagzi.start_items (run_id, place, namespace_id, item_id, input)
-	SELECT run_id, 0, namespace_id, run_id, '{}' FROM kagzi.workflow_runs LIMIT 10000`
-
-const loadConsumers = `
-	WITH c AS (
-		INSERT INTO kagzi.consumers (consumer, namespace_id, run_key, task_queue, priority, least_wake, most_wake,
-			pause_on_failure)
-		SELECT 'consumer-' || g, 'test', 'consumer-' || g, 'queue', 2, interval '1 s', interval '1 day', true
-			FROM generate_series(1, 10000) AS g
-		RETURNING consumer
-	)
-	INSERT INTO kagzi.subscriptions (topic, consumer, namespace_id, run_key, task_queue, subscribed, position,
-		looked_at)
-	SELECT 'topic', c.consumer, 'test', c.consumer, 'queue', true, 0, 0 FROM c`
-
-// asNew empties tables, and makes the planner know nothing of them. An earlier test may have left indexes that are
-// empty but not small, and statistics. An autovacuum that comes beside a transaction that inserts many rows counts
-// their pages, and no rows: until the next one, which is due at once, the planner takes the tables for empty.
-func asNew(t *testing.T, s *both, tables string) {
-	t.Helper()
-	for table := range strings.SplitSeq(tables, ", ") {
-		exec(t, s.pool, `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
-		t.Cleanup(func() { // other tests may get the database; t's context has ended
-			if _, err := s.pool.Exec(context.Background(), `ALTER TABLE `+table+
-				` RESET (autovacuum_enabled)`); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	exec(t, s.pool, `TRUNCATE `+tables)
-	forgetStatistics(t, s)
-}
-
-func forgetStatistics(t *testing.T, s *both) {
-	t.Helper()
-	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid IN (SELECT oid FROM pg_class
-		WHERE relnamespace = 'kagzi'::regnamespace)`)
-	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE relnamespace = 'kagzi'::regnamespace
-		AND relkind = 'r'`)
-}
-
-// checkPlans checks the plans of statements while the tables are small and large, with statistics and without.
-func checkPlans(t *testing.T, statements func(*both, []uuid.UUID) []planned) {
-	t.Helper()
-	rows := campaign.Size(100_000, 300_000)
-	db := dbtest.Database(t, dbtest.Unchecked())
-	s := newBoth(db.Pool, "test")
-	const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, ` +
-		`kagzi.audit_log, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, ` +
-		`kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
-	for part := range clause.EventParts {
-		exec(t, s.pool, fmt.Sprintf(`ALTER TABLE kagzi.events_%d SET (autovacuum_enabled = off)`, part))
-	}
-	exec(t, s.pool, `TRUNCATE kagzi.events`)
-	asNew(t, s, tables)
-	check := func(state string, lists ...[]planned) {
-		t.Helper()
-		conn := dbtest.Connect(t, db.DSN)
-		for _, p := range lists[0] {
-			exec(t, conn, `PREPARE `+p.name+` AS `+p.sql, pgx.QueryExecModeSimpleProtocol)
-			execute := "EXECUTE " + p.name + literals(t, conn, p)
-			got := explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", execute, pgx.QueryExecModeSimpleProtocol)
-			kept := one[bool](t, conn, `SELECT generic_plans > 0 FROM pg_prepared_statements WHERE name = $1`,
-				strings.ToLower(p.name))
-			if wrong := got.wrong(p); kept && len(wrong) > 0 {
-				t.Errorf("%s, kept plan of %s: %s\n%s", state, p.name, strings.Join(wrong, "; "), got.text)
-			}
-			if !kept && len(lists) > 1 {
-				t.Errorf("%s: %s is planned at every call", state, p.name)
-			}
-		}
-		for _, list := range lists {
-			for _, p := range list {
-				got := explain(t, prepared(t, conn), "EXPLAIN (FORMAT JSON)", p.sql, p.args...)
-				if wrong := got.wrong(p); len(lists) > 1 && len(wrong) > 0 {
-					t.Errorf("%s, plan of %s for its arguments: %s\n%s", state, p.name,
-						strings.Join(wrong, "; "), got.text)
-				}
-			}
-		}
-		exec(t, conn, `ROLLBACK`)
-		if t.Failed() {
-			t.Fatal("the planner's statistics: ", one[string](t, s.pool, `SELECT string_agg(concat_ws(' ', relname,
-				relpages, reltuples, pg_relation_size(oid) / 8192), ', ')
-				FROM pg_class WHERE relnamespace = 'kagzi'::regnamespace AND relkind IN ('r', 'i')`))
-		}
-	}
-
-	// Plans made while the tables are empty or small stay in use until the tables are analyzed.
-	fake := make([]uuid.UUID, 20)
-	for i := range fake {
-		fake[i] = uuid.New()
-	}
-	if campaign.Long {
-		check("new tables", statements(s, fake))
-	}
-	exec(t, s.pool, `VACUUM ANALYZE `+tables)
-	if campaign.Long {
-		check("empty tables", statements(s, fake))
-	}
-
-	// The planner's statistics now say that the tables are empty.
-	exec(t, s.pool, loadRuns, rows)
-	exec(t, s.pool, loadSteps)
-	exec(t, s.pool, loadSchedules)
-	exec(t, s.pool, loadMessages)
-	exec(t, s.pool, loadKeys)
-	exec(t, s.pool, loadWindows)
-	exec(t, s.pool, loadConsumers)
-	ids := func(n int) []uuid.UUID {
-		return column[uuid.UUID](t, s.pool, `SELECT run_id FROM kagzi.step_runs OFFSET 1000 LIMIT $1`, n)
-	}
-	few, most := statements(s, ids(20)), statements(s, ids(1000))
-
-	check("stale statistics", few, most)
-	exec(t, s.pool, `ANALYZE `+tables)
-	check("fresh statistics", few, most)
-	forgetStatistics(t, s)
-	check("missing statistics", few, most)
-	if !campaign.Long {
-		return
-	}
-
-	// If autovacuum runs while no run is active, the indexes of active runs look empty.
-	exec(t, s.pool, `TRUNCATE `+tables)
-	exec(t, s.pool, loadRuns, 200_000)
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'COMPLETED', available_at = NULL, finished_at = now()`)
-	exec(t, s.pool, loadSteps)
-	exec(t, s.pool, loadSchedules)
-	exec(t, s.pool, loadMessages)
-	exec(t, s.pool, loadKeys)
-	exec(t, s.pool, loadWindows)
-	exec(t, s.pool, loadConsumers)
-	exec(t, s.pool, `VACUUM ANALYZE `+tables)
-	few = statements(s, ids(20))
-	check("all runs over", few, statements(s, ids(1000)))
-
-	for _, n := range []int{5, 100, 1000, 30000} {
-		exec(t, s.pool, `TRUNCATE `+tables)
-		forgetStatistics(t, s)
-		exec(t, s.pool, loadRuns, n)
-		exec(t, s.pool, loadSteps)
-		exec(t, s.pool, loadSchedules)
-		exec(t, s.pool, loadMessages)
-		exec(t, s.pool, loadKeys)
-		exec(t, s.pool, loadWindows)
-		exec(t, s.pool, loadConsumers)
-		check(fmt.Sprintf("%d runs, never analyzed", n), few)
-		exec(t, s.pool, `VACUUM ANALYZE `+tables)
-		check(fmt.Sprintf("%d runs", n), few)
-	}
-}
-
-// prepared begins a transaction as the store does for the statements that it sends, or begins it anew.
-func prepared(t *testing.T, conn *pgx.Conn) *pgx.Conn {
-	t.Helper()
-	exec(t, conn, `ROLLBACK`)
-	exec(t, conn, `BEGIN`)
-	exec(t, conn, pg.ApplySettings)
-	return conn
-}
-
-// literals returns the arguments of p as a list for EXECUTE.
-func literals(t *testing.T, conn *pgx.Conn, p planned) string {
-	t.Helper()
-	d, err := conn.Prepare(t.Context(), p.name+"_described", p.sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := make([]string, len(p.args))
-	for i, arg := range p.args {
-		text, err := conn.TypeMap().Encode(d.ParamOIDs[i], pgtype.TextFormatCode, arg, nil)
-		if err != nil {
-			t.Fatalf("%s: $%d: %v", p.name, i+1, err)
-		}
-		if parts[i] = "NULL"; text != nil {
-			parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
-		}
-	}
-	return "(" + strings.Join(parts, ", ") + ")"
-}
 
 func ifActive(policy string) func(*store.NewRun) {
 	return func(r *store.NewRun) { r.IfActive = policy }
@@ -716,9 +355,10 @@ func (s *both) ReleaseLost(ctx context.Context) ([]store.LostWorker, error) {
 func saveTemplate(t *testing.T, s *both, name string) *store.Template {
 	t.Helper()
 	template := &store.Template{
-		ID: uuid.Must(uuid.NewV7()), Name: name, Queue: "queue", Type: "type", Priority: 3, CatchUp: 1,
-		Spec: []byte(`{"timeout": 60000000}`),
-		Cron: "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
+		ID: uuid.Must(uuid.NewV7()), Name: name, CatchUp: 1,
+		Spec:   store.Spec{Queue: "queue", Type: "type", Priority: 3, Timeout: time.Minute},
+		Timing: []byte("{}"),
+		Cron:   "@daily", Input: []byte("input"), Next: time.Now().Add(time.Hour), Cursor: time.Now(),
 	}
 	edit(t, s, nil, template.ID, &store.Edit{Save: template})
 	return template
@@ -740,22 +380,6 @@ func statementsIn(t *testing.T, folders ...string) map[string]string {
 	return dbtest.Statements(t, []string{"../../internal/pg", "../internal/clause"}, folders...)
 }
 
-// wantPlanned fails unless all statements of the package's folder that read or write the big tables are checked, or are
-// among others, which another test checks.
-func wantPlanned(t *testing.T, checked []planned, others ...string) {
-	t.Helper()
-	for _, p := range checked {
-		others = append(others, p.name)
-	}
-	for name, sql := range statementsIn(t, ".") {
-		if big := strings.Contains(sql, "kagzi.workflow_") || strings.Contains(sql, "kagzi.step_runs") ||
-			strings.Contains(sql, "kagzi.signals") ||
-			strings.Contains(sql, "kagzi.schedules"); big && !slices.Contains(others, name) {
-			t.Errorf("%s is missing from plannedStatements", name)
-		}
-	}
-}
-
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // open returns a store of the namespace "test" in a database of its own.
@@ -767,8 +391,9 @@ func open(t *testing.T, opts ...dbtest.Option) *both {
 // newRun returns a run to start, changed by the given functions.
 func newRun(change ...func(*store.NewRun)) store.NewRun {
 	r := store.NewRun{
-		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: "type", Priority: 3, InputHash: []byte("hash"),
-		Input: []byte("input"),
+		RunID: uuid.Must(uuid.NewV7()), Spec: store.Spec{Queue: "queue", Type: "type", Priority: 3},
+		InputHash: []byte("hash"),
+		Input:     []byte("input"),
 	}
 	for _, f := range change {
 		f(&r)
@@ -886,7 +511,7 @@ func finish(r *store.ClaimedRun) *store.Finish {
 func sleep(r *store.ClaimedRun, d time.Duration) *store.Suspension {
 	return &store.Suspension{
 		RunID: r.RunID, Lease: r.Lease, Status: store.Sleeping, Wake: d, Seen: r.Wakeups, Need: 1,
-		WaitingOn: "timer",
+		WaitingOn: waits.List{{Kind: waits.Timer}},
 	}
 }
 
@@ -934,7 +559,7 @@ func readRow(t *testing.T, db pg.DB, id uuid.UUID) tableRow {
 		SELECT status, lease, locked_by, coalesce(available_at <= clock_timestamp(), false),
 			coalesce(CASE WHEN available_at = 'infinity' THEN 'infinity'
 				ELSE extract(epoch FROM available_at - clock_timestamp())::float8 END, 0),
-			wakeups, attempts, recoveries, version, waiting_on, error_kind, finished_at IS NOT NULL
+			wakeups, attempts, recoveries, version, waiting_on -> 0 ->> 'kind', error_kind, finished_at IS NOT NULL
 		FROM kagzi.workflow_runs WHERE run_id = $1`, id)
 	if err != nil {
 		t.Fatal(err)
@@ -949,7 +574,11 @@ func readRow(t *testing.T, db pg.DB, id uuid.UUID) tableRow {
 // exec runs a statement of the test's own.
 func exec(t *testing.T, db pg.DB, sql string, args ...any) {
 	t.Helper()
-	if _, err := ofOwner(t, db).Exec(t.Context(), sql, args...); err != nil {
+	_, err := ofOwner(t, db).Exec(t.Context(), sql, args...)
+	if pool, ok := db.(*pgxpool.Pool); ok && err != nil {
+		err = dbtest.ExecOnShards(t.Context(), dbtest.Owner(t, pool), err, sql, args...)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -23,7 +23,7 @@ type Quantiles struct{ Median, P95, Max time.Duration }
 
 // latencies finds the queues and workflows that have completed runs by one search of the index for each, $2 at most,
 // and reads the newest runs of each: those started last, $3 in all and at least ten of each. Of these it takes those
-// that ended within $4 microseconds, so what it reads is bounded.
+// that ended within $4 microseconds, so the rows that it reads are bounded.
 const latencies = `
 WITH routes AS MATERIALIZED (
 	SELECT t.task_queue, t.workflow_type

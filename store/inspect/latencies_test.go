@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 // loadCompleted inserts n completed runs that ended so long ago. The first took a second and waited for a tenth of it,
@@ -72,16 +73,17 @@ func TestLatenciesOfManyRuns(t *testing.T) {
 		if analyzed {
 			exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
 		}
-		p := explain(t, s.pool, "EXPLAIN (ANALYZE, FORMAT JSON)", latencies, "test", mostLatencyRoutes, mostLatencyRuns,
+		p := plans.Explain(t, s.pool, "EXPLAIN (ANALYZE, FORMAT JSON)", latencies, "test", mostLatencyRoutes,
+			mostLatencyRuns,
 			time.Hour.Microseconds())
-		if wrong := p.wrong(planned{
-			sql:     latencies,
-			indexes: map[string][]string{"workflow_runs_completed": {"namespace_id"}},
+		if wrong := p.Wrong(plans.Statement{
+			SQL:     latencies,
+			Indexes: map[string][]string{"workflow_runs_completed": {"namespace_id"}},
 		}); len(wrong) > 0 {
-			t.Errorf("analyzed %t: %s\n%s", analyzed, strings.Join(wrong, "; "), p.text)
+			t.Errorf("analyzed %t: %s\n%s", analyzed, strings.Join(wrong, "; "), p.Text)
 		}
-		if rows := p.maxRows("workflow_runs"); rows > mostLatencyRuns {
-			t.Errorf("analyzed %t: a scan reads %v rows\n%s", analyzed, rows, p.text)
+		if rows := p.MaxRows("workflow_runs"); rows > mostLatencyRuns {
+			t.Errorf("analyzed %t: a scan reads %v rows\n%s", analyzed, rows, p.Text)
 		}
 	}
 	for _, l := range strings.Split(readLatencies(t, s), "; ") {

@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// A LimitState is a limit, and what it does.
+// A LimitState is a limit, and its use.
 type LimitState struct {
 	store.StepLimit
 	Running int       // slots in use; without MaxRunning, zero
@@ -26,22 +26,18 @@ const mostCounted = 10_000
 
 const limits = `
 SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
-	GREATEST(c.next_at, c.line_at), h.n, w.n + d.n
+	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, now()) + w.n * c.every * interval '1 microsecond' ELSE c.next_at END,
+	h.n, w.n
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NOT NULL AND c.max_running IS NOT NULL
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.state = 'RUNNING' AND c.max_running IS NOT NULL
 			LIMIT $4) x
 ) h
 CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NULL LIMIT $4) x
+		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.state IN ('CALLED', 'WAITING') LIMIT $4) x
 ) w
-CROSS JOIN LATERAL (
-	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
-		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL AND p.due_at IS NOT NULL
-			LIMIT $4) x
-) d
 WHERE c.limit_name > $2 AND c.namespace_id = $1
 ORDER BY c.limit_name
 LIMIT $3`
@@ -74,8 +70,8 @@ type StuckLimit struct {
 	Rated bool // the limit has a rate
 }
 
-// The first places of the line whose time has come, or for which a slot was kept. The runs of the others are not due. A
-// run that is paused, waits for a slot of its key, or is executed, is no worker's to take.
+// The first steps that were called and have not come. A run that is paused, waits for a slot of its key, or is
+// executed, is no worker's to take.
 const stuckLimits = `
 WITH ` + clause.PausesOfRuns + `
 SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
@@ -86,38 +82,28 @@ SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::b
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) > 0 AS waits FROM (
-		SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.lease IS NULL
-			AND p.due_at IS NOT NULL LIMIT 1
+		SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1
+			AND p.state = 'CALLED' AND p.due_at > now() LIMIT 1
 	) p
 ) w
 LEFT JOIN LATERAL (
 	SELECT r.*, p.since
 	FROM (
-		(
-			SELECT x.run_id AS waiting, x.due_at AS since
-			FROM kagzi.limit_places x
-			WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NOT NULL
-			ORDER BY x.due_at
-			LIMIT 20
-		)
-		UNION ALL
-		(
-			SELECT x.run_id AS waiting, x.called_at
-			FROM kagzi.limit_places x
-			WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.lease IS NULL AND x.due_at IS NULL
-			ORDER BY x.place
-			LIMIT 20
-		)
+		SELECT x.run_id AS waiting, x.due_at AS since
+		FROM kagzi.limit_places x
+		WHERE x.limit_name = c.limit_name AND x.namespace_id = $1 AND x.state = 'CALLED' AND x.due_at < now()
+		ORDER BY x.due_at
+		LIMIT 1000
 	) p
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.released_at, q.status = 'SLEEPING'
+		SELECT q.run_id, q.run_key, q.key_scope, q.task_queue, q.workflow_type, q.status = 'SLEEPING'
 			AND q.available_at <= now() AND q.paused_at IS NULL
 			AND (q.run_key IS NULL OR coalesce(q.slot = 2, false)) AS due
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = p.waiting AND q.namespace_id = $1
 		OFFSET 0
 	) r
-	WHERE p.since < now() AND r.due AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + `
+	WHERE r.due AND ` + clause.Unstopped + ` AND ` + clause.KeyUnpaused + `
 	ORDER BY p.since
 	LIMIT 1
 ) d ON true

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,32 +14,40 @@ import (
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A Filter chooses runs. A zero field does not restrict the choice.
 type Filter struct {
-	Status     []string
-	Type       string
-	Queue      string
-	ExternalID string
-	Parent     uuid.UUID
-	Schedule   uuid.UUID
-	Key        store.Key // with its Queue if that is set, else of any queue
-	Metadata   json.RawMessage
-	Kind       string
-	WaitingOn  string // one of the waits in the run's waiting_on, or the first word of one
-	Since      time.Time
-	Until      time.Time
-	EndedSince time.Time
-	EndedUntil time.Time
-	Paused     bool        // runs that are active and paused themselves
-	ErrorText  string      // runs whose error has this text, whatever the case
-	IDs        []uuid.UUID // empty: all
-	// MinRecoveries chooses runs with as many recoveries or more, also those that are over.
-	MinRecoveries int
-	After         uuid.UUID // the last run of the previous page: only older runs follow
-	Limit         int
-	Payloads      bool // List reads inputs and outputs
+	Status        []string
+	Type          string
+	Queue         string
+	ExternalID    string
+	Parent        uuid.UUID
+	Schedule      uuid.UUID
+	Key           store.Key // with its Queue if that is set, else of any queue
+	Metadata      json.RawMessage
+	WaitingOn     waits.Wait // of the runs that wait for this kind, and for this name if there is one
+	Created       Span
+	Ended         Span
+	Paused        bool // runs that are active and paused themselves
+	Error         Failure
+	IDs           []uuid.UUID // empty: all
+	MinRecoveries int         // runs with as many recoveries or more, also those that are over
+	Page
+}
+
+// A Span is from a time on, and before another one.
+type Span struct{ From, Until time.Time }
+
+// A Failure describes the errors of runs.
+type Failure struct{ Kind, Text string } // the error has this text, whatever the case
+
+// A Page is a part of the runs that a filter chooses, the newest first.
+type Page struct {
+	After    uuid.UUID // the last run of the previous page: only older runs follow
+	Limit    int
+	Payloads bool // List reads inputs and outputs
 }
 
 // The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of
@@ -58,92 +67,91 @@ const (
 // inNamespace also has the namespace in the collation that it has in the indexes of lists.
 const inNamespace = `r.namespace_id = $1 AND r.namespace_id = $1 COLLATE "POSIX"`
 
-// The statements are planned at each call for their arguments (see pg.Listing), so an empty argument costs nothing.
-const chosen = `r.namespace_id = $1
-	AND (cardinality($2::text[]) = 0 OR r.status = ANY ($2::text[]))
-	AND ($3::text = '' OR r.workflow_type = $3::text)
-	AND ($4::text = '' OR r.task_queue = $4::text)
-	AND ($5::text = '' OR r.external_id = $5::text)
-	AND ($6::uuid = '00000000-0000-0000-0000-000000000000' OR r.parent_run_id = $6::uuid)
-	AND ($7::text = '' OR r.metadata @> NULLIF($7::text, '')::jsonb)
-	AND ($8::bigint = 0 OR r.created_at >= timestamptz 'epoch' + $8::bigint * interval '1 microsecond')
-	AND ($9::bigint = 0 OR r.created_at < timestamptz 'epoch' + $9::bigint * interval '1 microsecond')
-	AND ($10::uuid = '00000000-0000-0000-0000-000000000000' OR r.run_id < $10::uuid)
-	AND ($11::uuid = '00000000-0000-0000-0000-000000000000' OR r.schedule_id = $11::uuid)
-	AND ($12::text = '' OR r.run_key = $12::text AND (r.key_scope = '') = $13::bool)
-	AND ($14::text = '' OR r.error_kind = $14::text)
-	AND ($15::text = '' OR strpos('; ' || r.waiting_on || ';', $15::text) > 0
-		OR strpos('; ' || r.waiting_on || ';', $16::text) > 0)
-	AND ($17::bigint = 0 OR r.finished_at >= timestamptz 'epoch' + $17::bigint * interval '1 microsecond')
-	AND ($18::bigint = 0 OR r.finished_at < timestamptz 'epoch' + $18::bigint * interval '1 microsecond')
-	AND (NOT $19::bool OR r.paused_at IS NOT NULL AND r.finished_at IS NULL)
-	AND ($20::text = '' OR strpos(lower(r.error), lower($20::text)) > 0)
-	AND (cardinality($21::uuid[]) = 0 OR r.run_id = ANY ($21::uuid[]))
-	AND ($22::bigint = 0 OR r.recoveries >= $22::bigint AND r.recoveries > 0 AND r.attempts >= 0)`
+// A selection is the runs that a filter selects. Its statements are planned at each call: see pg.AskPlanned.
+type selection struct {
+	*Filter
+	args  []any
+	where string // the condition on the run r: the predicates that the filter asks for
+}
 
-func (s *Lists) chosenArgs(f Filter) []any {
-	statuses := f.Status
-	if statuses == nil {
-		statuses = []string{}
-	}
+// selection returns the selection of f. These are all predicates.
+func (s *Lists) selection(f *Filter) *selection {
+	l := &selection{Filter: f, args: []any{s.namespace}, where: "r.namespace_id = $1"}
+	l.when(len(f.Status) > 0, `r.status = ANY ($%d::text[])`, f.Status)
+	l.when(f.Type != "", `r.workflow_type = $%d::text`, f.Type)
+	l.when(f.Queue != "", `r.task_queue = $%d::text`, f.Queue)
+	l.when(f.ExternalID != "", `r.external_id = $%d::text`, f.ExternalID)
+	l.when(f.Parent != uuid.Nil, `r.parent_run_id = $%d::uuid`, f.Parent.String())
+	l.when(f.Schedule != uuid.Nil, `r.schedule_id = $%d::uuid`, f.Schedule.String())
+	l.when(f.Key.Name != "", `r.run_key = $%d::text AND (r.key_scope = '') = $%d::bool`, f.Key.Name, f.Key.Group)
+	l.when(len(f.Metadata) > 0, `r.metadata @> $%d::jsonb`, string(f.Metadata))
+	l.when(f.Error.Kind != "", `r.error_kind = $%d::text`, f.Error.Kind)
+	waiting, _ := json.Marshal(waits.List{f.WaitingOn}) // no value of these types fails
+	l.when(f.WaitingOn.Kind != "", `r.waiting_on @> $%d::jsonb`, string(waiting))
+	l.when(!f.Created.From.IsZero(), `r.created_at >= $%d::timestamptz`, f.Created.From)
+	l.when(!f.Created.Until.IsZero(), `r.created_at < $%d::timestamptz`, f.Created.Until)
+	l.when(!f.Ended.From.IsZero(), `r.finished_at >= $%d::timestamptz`, f.Ended.From)
+	l.when(!f.Ended.Until.IsZero(), `r.finished_at < $%d::timestamptz`, f.Ended.Until)
+	l.when(f.Paused, `r.paused_at IS NOT NULL AND r.finished_at IS NULL`)
+	l.when(f.Error.Text != "", `strpos(lower(r.error), lower($%d::text)) > 0`, f.Error.Text)
 	ids := make([]string, len(f.IDs))
 	for i, id := range f.IDs {
 		ids[i] = id.String()
 	}
-	word, whole := "", ""
-	if f.WaitingOn != "" {
-		word, whole = "; "+f.WaitingOn+" ", "; "+f.WaitingOn+";"
-	}
-	if strings.Contains(f.WaitingOn, " ") {
-		word = whole
-	}
-	return []any{
-		s.namespace, statuses, f.Type, f.Queue, f.ExternalID, f.Parent.String(), string(f.Metadata), pg.Epoch(f.Since),
-		pg.Epoch(f.Until),
-		f.After.String(), f.Schedule.String(), f.Key.Name, f.Key.Group, f.Kind, word, whole, pg.Epoch(f.EndedSince),
-		pg.Epoch(f.EndedUntil), f.Paused,
-		f.ErrorText, ids, f.MinRecoveries,
-	}
+	l.when(len(ids) > 0, `r.run_id = ANY ($%d::uuid[])`, ids)
+	l.when(f.MinRecoveries > 0, `r.recoveries >= $%d::bigint AND r.recoveries > 0 AND r.attempts >= 0`, f.MinRecoveries)
+	l.when(f.After != uuid.Nil, `r.run_id < $%d::uuid`, f.After.String())
+	return l
 }
 
-const listedColumns = clause.RunColumns + `, CASE WHEN $24::bool THEN ` + clause.StoredInput +
-	` END, CASE WHEN $24::bool THEN r.output END`
+// when adds a predicate to the condition if the filter asks for it.
+func (l *selection) when(asked bool, predicate string, args ...any) {
+	if !asked {
+		return
+	}
+	numbers := []any{}
+	for _, arg := range args {
+		l.args = append(l.args, arg)
+		numbers = append(numbers, len(l.args))
+	}
+	l.where += "\n\tAND " + fmt.Sprintf(predicate, numbers...)
+}
 
-// ofListed ends the CTE chosen and reads its runs. It leaves the planner no join to choose.
-const ofListed = `)
-SELECT ` + listedColumns + `
-FROM chosen
+// arg adds an argument, and returns how the statement calls it.
+func (l *selection) arg(v any) string {
+	l.args = append(l.args, v)
+	return "$" + fmt.Sprint(len(l.args))
+}
+
+// list lists the runs r.
+func (l *selection) list(from string) string {
+	payloads := `NULL::bytea, NULL::bytea`
+	if l.Payloads {
+		payloads = clause.StoredInput + `, r.output`
+	}
+	return `SELECT ` + clause.RunColumns + `, ` + payloads + `
+FROM ` + from + `
+ORDER BY r.run_id DESC
+LIMIT ` + l.arg(l.Limit) + `::int`
+}
+
+// walk lists all runs: the planner chooses between an index for the filter's fields and a walk down the key.
+func (l *selection) walk() string { return l.list(`kagzi.workflow_runs r WHERE ` + l.where) }
+
+// among lists the runs whose IDs the parts select. It leaves the planner no join to choose.
+func (l *selection) among(parts ...string) string {
+	return `WITH chosen AS MATERIALIZED (
+	` + strings.Join(parts, "\n\tUNION ALL\n\t") + `
+)
+` + l.list(`chosen
 CROSS JOIN LATERAL (SELECT q.* FROM kagzi.workflow_runs q WHERE q.run_id = chosen.run_id
-	AND q.namespace_id = $1 OFFSET 0) r
-ORDER BY r.run_id DESC
-LIMIT $23::int`
+	AND q.namespace_id = $1 OFFSET 0) r`)
+}
 
-// The planner chooses between an index for the filter's fields and a walk down the key.
-const listRuns = `
-SELECT ` + listedColumns + `
-FROM kagzi.workflow_runs r
-WHERE ` + chosen + `
-ORDER BY r.run_id DESC
-LIMIT $23::int`
-
-// Runs that an index finds by one of the filter's fields: they are few, and are all read. A walk down the key would be
-// slower.
-const listFew = `
-WITH chosen AS MATERIALIZED (
-	SELECT r.run_id FROM kagzi.workflow_runs r WHERE ` + chosen + `
-` + ofListed
-
-// The runs of an external ID are in two indexes.
-const listByID = `
-WITH chosen AS MATERIALIZED (
-	SELECT r.run_id
-	FROM kagzi.workflow_runs r
-	WHERE r.external_id = $5::text AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND ` + chosen + `
-	UNION ALL
-	SELECT r.run_id
-	FROM kagzi.workflow_runs r
-	WHERE r.external_id = $5::text AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND ` + chosen + `
-` + ofListed
+// all selects the runs in an index for one of the filter's fields: they are few. A walk down the key would be slower.
+func (l *selection) all(index string) string {
+	return `SELECT r.run_id FROM kagzi.workflow_runs r WHERE ` + l.where + index
+}
 
 // The pairs of queue and workflow in an index are found by one search for each. The index's condition stands between
 // these texts.
@@ -171,63 +179,40 @@ const (
 				LIMIT 1
 			) n
 		)`
-	lastPair = endPairs + `
-		SELECT pairs.task_queue, pairs.workflow_type FROM pairs WHERE $4::text IN ('', pairs.task_queue)
-			AND $3::text IN ('', pairs.workflow_type)
+)
+
+// newest selects the newest runs of each status, queue and workflow in the index with this condition. first and last
+// are the run IDs of the times given.
+func (l *selection) newest(index string, statuses []string, first, last uuid.UUID) string {
+	index += ` AND r.status = u.status`
+	return `SELECT k.run_id
+	FROM unnest(` + l.arg(statuses) + `::text[]) AS u (status)
+	CROSS JOIN LATERAL ` + firstPair + index + nextPair + index + endPairs + `
+		SELECT pairs.task_queue, pairs.workflow_type FROM pairs WHERE ` + l.arg(l.Queue) + `::text IN ('',
+			pairs.task_queue) AND ` + l.arg(l.Type) + `::text IN ('', pairs.workflow_type)
 	) t
 	CROSS JOIN LATERAL (
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE ` + inNamespace + ` AND r.task_queue = t.task_queue AND r.workflow_type = t.workflow_type
-			AND r.run_id >= $25::uuid AND r.run_id <= $26::uuid AND ` + chosen + ` AND `
-	newestOfPair = `
+			AND r.run_id >= ` + l.arg(first.String()) + `::uuid AND r.run_id <= ` + l.arg(last.String()) + `::uuid
+			AND ` + l.where + ` AND ` + index + `
 		ORDER BY r.run_id DESC
-		LIMIT $23::int
+		LIMIT ` + l.arg(l.Limit) + `::int
 	) k`
+}
 
-	ofStatus = ` AND r.status = u.status`
-)
-
-// Merges the newest runs of each queue and workflow in each of three indexes with those that move, of which there are
-// few. $25 and $26 are the run IDs of the times given. A run that completed has no kind and no error, and one that is
-// over waits for nothing but its deletion. See the package's comment, Lists.
-const listParts = `
-WITH RECURSIVE queues (task_queue) AS (` + allQueues + `
-), ` + partsOfList
-
-// ownListParts is listParts for tables that are distributed: see ownQueues.
-const ownListParts = `
-WITH RECURSIVE queues (task_queue) AS (` + queuesOfNamespace + `
-), ` + partsOfList
-
-// The queues and workflows of the runs that move are found by the same statement: a run that begins to move meanwhile
-// may be the only one of its queue.
-const partsOfList = `chosen AS MATERIALIZED (
-	SELECT k.run_id
-	FROM ` + firstPair + isCompleted + nextPair + isCompleted + lastPair + isCompleted + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR 'COMPLETED' = ANY ($2::text[])) AND $14::text = ''
-		AND $15::text IN ('', '; ` + clause.BeingDeleted + ` ') AND $20::text = ''
-	UNION ALL
-	SELECT k.run_id
-	FROM (VALUES ('FAILED'), ('CANCELLED')) AS u (status)
-	CROSS JOIN LATERAL ` + firstPair + isStopped + ofStatus + nextPair + isStopped + ofStatus + lastPair + isStopped +
-	ofStatus + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $15::text IN ('', '; ` +
-	clause.BeingDeleted + ` ')
-	UNION ALL
-	SELECT k.run_id
-	FROM (VALUES ('PENDING'), ('SLEEPING'), ('RUNNING')) AS u (status)
-	CROSS JOIN LATERAL ` + firstPair + isWaiting + ofStatus + nextPair + isWaiting + ofStatus + lastPair + isWaiting +
-	ofStatus + newestOfPair + `
-	WHERE (cardinality($2::text[]) = 0 OR u.status = ANY ($2::text[])) AND $17::bigint = 0 AND $18::bigint = 0
-	UNION ALL
-	SELECT k.run_id
+// moving selects the runs that move, with those that are due until then, in microseconds. Their queues and workflows
+// are found by the same statement: a run that begins to move meanwhile may be the only one of its queue.
+func (l *selection) moving(queues string, until int64) string {
+	return `SELECT k.run_id
 	FROM (
 		SELECT u.task_queue, t.workflow_type, p.priority
-		FROM queues u
+		FROM (WITH RECURSIVE queues (task_queue) AS (` + queues + `) SELECT queues.task_queue FROM queues) u
 		` + clause.TypesOfQueue + `
 		CROSS JOIN generate_series(1, 4) AS p (priority)
-		WHERE $28::bool AND $4::text IN ('', u.task_queue) AND $3::text IN ('', t.workflow_type)
+		WHERE ` + l.arg(l.Queue) + `::text IN ('', u.task_queue)
+			AND ` + l.arg(l.Type) + `::text IN ('', t.workflow_type)
 		OFFSET 0
 	) w
 	CROSS JOIN LATERAL (
@@ -235,11 +220,32 @@ const partsOfList = `chosen AS MATERIALIZED (
 		FROM kagzi.workflow_runs r
 		WHERE r.task_queue = w.task_queue AND r.workflow_type = w.workflow_type AND r.priority = w.priority
 			AND ` + clause.Claimable + `
-			AND r.available_at <= timestamptz 'epoch' + $27::bigint * interval '1 microsecond' AND ` + moves + `
-				AND ` + chosen + `
+			AND r.available_at <= timestamptz 'epoch' + ` + l.arg(until) + `::bigint * interval '1 microsecond'
+			AND ` + moves + ` AND ` + l.where + `
 		OFFSET 0
-	) k
-` + ofListed
+	) k`
+}
+
+// resting selects from the indexes of lists. A run that completed has no kind and no error, and one that is over waits
+// for nothing but its deletion. See the package's comment, Lists.
+func (l *selection) resting(first, last uuid.UUID) (parts []string) {
+	add := func(index string, may bool, statuses ...string) {
+		if statuses = slices.DeleteFunc(statuses, func(status string) bool { return !l.has(status) }); may &&
+			len(statuses) > 0 {
+			parts = append(parts, l.newest(index, statuses, first, last))
+		}
+	}
+	over := l.WaitingOn.Kind == "" || l.WaitingOn.Kind == waits.Deletion
+	add(isCompleted, over && l.Error.Kind == "" && l.Error.Text == "", store.Completed)
+	add(isStopped, over, store.Failed, store.Cancelled)
+	add(isWaiting, l.Ended.From.IsZero() && l.Ended.Until.IsZero(), store.Pending, store.Sleeping, store.Running)
+	return parts
+}
+
+// has reports whether the filter selects runs of the status.
+func (f *Filter) has(status string) bool {
+	return len(f.Status) == 0 || slices.Contains(f.Status, status)
+}
 
 // Counts the runs that may move, up to $4. No lease is longer than twice the longest LeaseTimeout. The clock of the
 // database may have been ahead, and runs of that time are due when it gets there again. In tests, now() may be ahead of
@@ -279,7 +285,7 @@ const (
 func (s *Lists) List(ctx context.Context, tx pgx.Tx, f Filter) (out []*store.Run, err error) {
 	read := func(ctx context.Context, db pg.DB) error {
 		statement, args, err := s.listing(ctx, db, f)
-		if err != nil {
+		if err != nil || statement == "" {
 			return err
 		}
 		return pg.AskPlanned(ctx, db, statement, args, func(rows pgx.Rows) (err error) {
@@ -295,48 +301,64 @@ func (s *Lists) List(ctx context.Context, tx pgx.Tx, f Filter) (out []*store.Run
 	return out, pg.Wrap("list runs", err)
 }
 
-// listing returns the statement that lists the runs that f selects.
-func (s *Lists) listing(ctx context.Context, db pg.DB, f Filter) (string, []any, error) {
-	args := append(s.chosenArgs(f), f.Limit, f.Payloads)
+// listing returns the statement that lists the runs that f selects; none if there can be no such run.
+func (s *Lists) listing(ctx context.Context, db pg.DB, f Filter) (statement string, args []any, err error) {
+	l := s.selection(&f)
 	switch {
-	case f.ExternalID != "":
-		return listByID, args, nil
+	case f.ExternalID != "": // its runs are in two indexes
+		statement = l.among(l.all(` AND r.status IN ('PENDING', 'SLEEPING', 'RUNNING')`),
+			l.all(` AND r.status IN ('COMPLETED', 'FAILED', 'CANCELLED')`))
 	case f.Parent != uuid.Nil, f.Schedule != uuid.Nil, f.Paused, f.MinRecoveries > 0, len(f.IDs) > 0:
-		return listFew, args, nil
-	case f.Metadata != nil, f.Key.Name != "":
-		return listRuns, args, nil
+		statement = l.among(l.all(""))
+	case len(f.Metadata) > 0, f.Key.Name != "":
+		statement = l.walk()
+	default:
+		statement, err = s.merging(ctx, db, l)
 	}
+	return statement, l.args, err
+}
+
+// merging merges the newest runs of each queue and workflow in each of three indexes with those that move, of which
+// there are few: if there are many, it walks.
+func (s *Lists) merging(ctx context.Context, db pg.DB, l *selection) (string, error) {
 	var queues, types []string
-	moves := len(f.Status) == 0 || slices.Contains(f.Status, store.Pending) || slices.Contains(f.Status, store.Running)
+	moves := l.has(store.Pending) || l.has(store.Running)
 	if moves {
 		var err error
 		if queues, types, err = s.activePairs(ctx, db); err != nil {
-			return "", nil, err
+			return "", err
 		}
 		if len(queues) == clause.MaxQueues {
-			return listRuns, args, nil
+			return l.walk(), nil
 		}
-		queues, types = f.pairs(queues, types)
+		queues, types = l.pairs(queues, types)
 	}
 	var until, ahead int64
 	var moving int
 	if err := pg.AskRow(ctx, db, movingRuns, []any{s.namespace, queues, types, maxMoving}, &until, &ahead,
 		&moving); err != nil {
-		return "", nil, err
+		return "", err
 	}
 	if moving == maxMoving {
-		return listRuns, args, nil
+		return l.walk(), nil
 	}
-	citus, err := pg.IsOnCitus(ctx, db)
-	if err != nil {
-		return "", nil, err
+	first, last := l.ids(time.Duration(ahead) * time.Microsecond)
+	parts := l.resting(first, last)
+	if moves {
+		citus, err := pg.IsOnCitus(ctx, db)
+		if err != nil {
+			return "", err
+		}
+		of := allQueues
+		if citus {
+			of = queuesOfNamespace
+		}
+		parts = append(parts, l.moving(of, until))
 	}
-	statement := listParts
-	if citus {
-		statement = ownListParts
+	if parts == nil {
+		return "", nil
 	}
-	first, last := f.ids(time.Duration(ahead) * time.Microsecond)
-	return statement, append(args, first.String(), last.String(), until, moves), nil
+	return l.among(parts...), nil
 }
 
 // pairs returns the pairs of queue and workflow that f selects.
@@ -353,10 +375,10 @@ func (f *Filter) pairs(queues, types []string) (ofQueues, ofTypes []string) {
 // clocks.
 func (f *Filter) ids(ahead time.Duration) (first, last uuid.UUID) {
 	last = uuid.Max
-	if !f.Since.IsZero() {
-		first = pg.IDAt(f.Since.Add(-clockSlip - ahead))
+	if !f.Created.From.IsZero() {
+		first = pg.IDAt(f.Created.From.Add(-clockSlip - ahead))
 	}
-	for _, t := range []time.Time{f.Until, f.EndedUntil} {
+	for _, t := range []time.Time{f.Created.Until, f.Ended.Until} {
 		if id := pg.IDAt(t.Add(clockSlip)); !t.IsZero() && id.String() < last.String() {
 			last = id
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/store/internal/plans"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // fillLists inserts $1 runs over the last 30 days: the oldest and the newest quarter have ended, but for a few of the
@@ -34,8 +36,10 @@ const fillLists = `
 			THEN 'queue-' || g % 2 END,
 		CASE WHEN k.status = 'FAILED' OR k.status = 'PENDING' AND g % 12 = 4 THEN 'kind-' || g % 2
 			WHEN k.status = 'CANCELLED' THEN 'cancelled' END,
-		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 1000 = 7 THEN 'signal approved' ELSE 'timer cooling-off' END
-			WHEN k.status = 'PENDING' AND g % 12 = 4 THEN 'retry' END,
+		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 1000 = 7
+			THEN '[{"kind": "signal", "name": "approved"}]'::jsonb
+			ELSE '[{"kind": "timer", "name": "cooling-off"}]' END
+			WHEN k.status = 'PENDING' AND g % 12 = 4 THEN '[{"kind": "retry"}]' END,
 		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '1 second' END, k.at,
 		CASE WHEN g % 300 = 1 THEN 'id-' || g / 900 END,
 		CASE WHEN g % 1000 = 1 THEN '00000000-0000-7000-8000-000000000001'::uuid END, CASE WHEN g % 1000 = 2
@@ -58,60 +62,66 @@ func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
 	ago := func(days time.Duration) time.Time { return now.Add(-days * 24 * time.Hour) }
 	of := func(status ...string) []string { return status }
 	return map[string]Filter{
-		"all": {}, "after": {After: middle}, "ID": {ExternalID: "id-5"}, "no ID": {ExternalID: "none"},
+		"all": {}, "after": {Page: Page{After: middle}}, "ID": {ExternalID: "id-5"}, "no ID": {ExternalID: "none"},
 		"pending": {Status: of(store.Pending)}, "running": {Status: of(store.Running)},
 		"sleeping":  {Status: of(store.Sleeping)},
 		"completed": {Status: of(store.Completed)},
 		"failed":    {Status: of(store.Failed)}, "cancelled": {Status: of(store.Cancelled)},
 		"active": {Status: of(store.Pending, store.Running, store.Sleeping)}, "over": {Status: of(store.Completed,
 			store.Failed, store.Cancelled)},
-		"completed, after": {Status: of(store.Completed), After: middle},
-		"sleeping, after":  {Status: of(store.Sleeping), After: middle},
+		"completed, after": {Status: of(store.Completed), Page: Page{After: middle}},
+		"sleeping, after":  {Status: of(store.Sleeping), Page: Page{After: middle}},
 		"rare workflow":    {Type: "rare"}, "workflow": {Type: "type-1"}, "no workflow": {Type: "none"},
-		"workflow, after": {Type: "type-1", After: middle},
+		"workflow, after": {Type: "type-1", Page: Page{After: middle}},
 		"queue":           {Queue: "queue-1"}, "no queue": {Queue: "none"},
 		"queue and workflow": {Queue: "queue-1", Type: "type-2"},
-		"since":              {Since: ago(1)}, "until": {Until: ago(20)},
-		"between": {Since: ago(20), Until: ago(20).Add(time.Hour)}, "future": {Since: ago(-3)},
-		"failed, ended since": {Status: of(store.Failed), EndedSince: ago(2)}, "ended until": {EndedUntil: ago(25)},
-		"failed, kind": {Status: of(store.Failed), Kind: "kind-1"}, "failed, no kind": {
+		"since":              {Created: Span{From: ago(1)}}, "until": {Created: Span{Until: ago(20)}},
+		"between":             {Created: Span{From: ago(20), Until: ago(20).Add(time.Hour)}},
+		"future":              {Created: Span{From: ago(-3)}},
+		"failed, ended since": {Status: of(store.Failed), Ended: Span{From: ago(2)}},
+		"ended until":         {Ended: Span{Until: ago(25)}},
+		"failed, kind":        {Status: of(store.Failed), Error: Failure{Kind: "kind-1"}}, "failed, no kind": {
 			Status: of(store.Failed),
-			Kind:   "none",
+			Error:  Failure{Kind: "none"},
 		},
 		"parent":                     {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")},
 		"schedule":                   {Schedule: uuid.MustParse("00000000-0000-7000-8000-000000000002")},
 		"failed of workflow":         {Status: of(store.Failed), Type: "type-1"},
 		"completed of rare workflow": {Status: of(store.Completed), Type: "rare"},
 		"running of workflow":        {Status: of(store.Running), Type: "type-1"},
-		"completed until":            {Status: of(store.Completed), Until: ago(20)}, "failed until": {
-			Status: of(store.Failed),
-			Until:  ago(20),
-		}, "workflow between": {Type: "type-0", Since: ago(20), Until: ago(19)},
-		"paused": {Paused: true}, "paused, after": {Paused: true, After: uuid.Max}, "paused and pending": {
+		"completed until":            {Status: of(store.Completed), Created: Span{Until: ago(20)}}, "failed until": {
+			Status:  of(store.Failed),
+			Created: Span{Until: ago(20)},
+		}, "workflow between": {Type: "type-0", Created: Span{From: ago(20), Until: ago(19)}},
+		"paused": {Paused: true}, "paused, after": {Paused: true, Page: Page{After: uuid.Max}}, "paused and pending": {
 			Paused: true,
 			Status: of(store.Pending),
 		}, "paused of workflow": {Paused: true, Type: "type-1"},
 		"recoveries": {MinRecoveries: 1}, "three recoveries": {MinRecoveries: 3},
-		"recoveries, after":  {MinRecoveries: 3, After: middle},
+		"recoveries, after":  {MinRecoveries: 3, Page: Page{After: middle}},
 		"failed, recoveries": {MinRecoveries: 2, Status: of(store.Failed)},
 		"IDs":                {IDs: []uuid.UUID{middle, uuid.Max}}, "IDs and status": {
 			IDs:    []uuid.UUID{middle},
 			Status: of(store.Running),
-		}, "IDs, after": {IDs: []uuid.UUID{middle}, After: middle},
+		}, "IDs, after": {IDs: []uuid.UUID{middle}, Page: Page{After: middle}},
 	}
 }
 
 // These read more, but no row that does not match.
 func slowCases(now time.Time) map[string]Filter {
 	return map[string]Filter{
-		"kind": {Kind: "kind-0"}, "waiting on": {WaitingOn: "signal approved"},
-		"waiting on a word": {WaitingOn: "signal"}, "waiting on part of a word": {WaitingOn: "sig"},
-		"waiting to retry": {WaitingOn: "retry"}, "ended since": {EndedSince: now.Add(-48 * time.Hour)},
-		"ended lately": {EndedSince: now.Add(time.Hour)},
-		"key":          {Key: store.Key{Name: "key"}, Queue: "queue-0"}, "metadata": {Metadata: []byte(`{"k": "v"}`)},
-		"error": {ErrorText: "OF CUSTOMER 1"}, "no error": {ErrorText: "of customer x"},
-		"error of failed":    {ErrorText: "declined", Status: []string{store.Failed}},
-		"error of completed": {ErrorText: "declined", Status: []string{store.Completed}},
+		"kind": {Error: Failure{Kind: "kind-0"}}, "waiting on": {WaitingOn: waits.Parse("signal approved")},
+		"waiting on a word":         {WaitingOn: waits.Parse("signal")},
+		"waiting on part of a word": {WaitingOn: waits.Parse("sig")},
+		"waiting to retry":          {WaitingOn: waits.Parse("retry")},
+		"ended since":               {Ended: Span{From: now.Add(-48 * time.Hour)}},
+		"ended lately":              {Ended: Span{From: now.Add(time.Hour)}},
+		"key":                       {Key: store.Key{Name: "key"}, Queue: "queue-0"},
+		"metadata":                  {Metadata: []byte(`{"k": "v"}`)},
+		"error":                     {Error: Failure{Text: "OF CUSTOMER 1"}},
+		"no error":                  {Error: Failure{Text: "of customer x"}},
+		"error of failed":           {Error: Failure{Text: "declined"}, Status: []string{store.Failed}},
+		"error of completed":        {Error: Failure{Text: "declined"}, Status: []string{store.Completed}},
 	}
 }
 
@@ -168,22 +178,24 @@ func TestListsReadLittle(t *testing.T) {
 					t.Fatal(err)
 				}
 				exec(t, tx, `SET LOCAL jit = off`) // as the store does
-				read := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, statement, args...)
-				if n := read.maxRows("workflow_runs"); n > most {
+				read := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, statement, args...)
+				if n := read.MaxRows("workflow_runs"); n > most {
 					t.Errorf("%s: %s of %s read %v rows in one scan, want %v at most\n%s", state, name, s.namespace, n,
-						most, read.text)
+						most, read.Text)
 				}
-				counted := explain(t, tx, `EXPLAIN (FORMAT JSON)`, countRuns, append(s.chosenArgs(f), []string{ByQueue},
-					0, 0, 1, uuid.Nil.String(), uuid.Max.String())...)
-				for _, p := range []*plan{read, counted} {
-					if f.Paused && !strings.Contains(p.text, "workflow_runs_paused") {
+				l := s.selection(&f)
+				counted := plans.Explain(t, tx, `EXPLAIN (FORMAT JSON)`,
+					l.counting(Grouping{By: []string{ByQueue}}, uuid.Nil,
+						uuid.Max), l.args...)
+				for _, p := range []*plans.Plan{read, counted} {
+					if f.Paused && !strings.Contains(p.Text, "workflow_runs_paused") {
 						t.Errorf("%s: %s of %s does not use the index of paused runs\n%s", state, name,
-							s.namespace, p.text)
+							s.namespace, p.Text)
 					}
 					if f.MinRecoveries > 0 && (p == read || state == "fresh statistics") &&
-						!strings.Contains(p.text, "workflow_runs_recovered") {
+						!strings.Contains(p.Text, "workflow_runs_recovered") {
 						t.Errorf("%s: %s of %s does not use the index of recovered runs\n%s", state, name,
-							s.namespace, p.text)
+							s.namespace, p.Text)
 					}
 				}
 				if err := tx.Rollback(t.Context()); err != nil {
@@ -212,22 +224,23 @@ func TestCountsOfATimeReadLittle(t *testing.T) {
 	exec(t, s.pool, `VACUUM ANALYZE kagzi.workflow_runs`)
 	ago := func(days time.Duration) time.Time { return time.Now().Add(-days * 24 * time.Hour) }
 	for name, f := range map[string]Filter{
-		"since": {Since: ago(1)}, "until": {Until: ago(28)},
-		"between": {Since: ago(20), Until: ago(19)}, "ended until": {EndedUntil: ago(28)},
+		"since": {Created: Span{From: ago(1)}}, "until": {Created: Span{Until: ago(28)}},
+		"between": {Created: Span{From: ago(20), Until: ago(19)}}, "ended until": {Ended: Span{Until: ago(28)}},
 	} {
 		first, last, err := s.idsOf(t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := explain(t, s.pool, `EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)`, countRuns,
-			append(s.chosenArgs(f), []string{ByStatus}, 0, 0, maxGroups, first.String(), last.String())...)
-		if n := read.maxRows("workflow_runs"); n == 0 || n > 3.1*rows/30 {
-			t.Errorf("%s: %v rows are read\n%s", name, n, read.text)
+		l := s.selection(&f)
+		read := plans.Explain(t, s.pool, `EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)`,
+			l.counting(Grouping{By: []string{ByStatus}}, first, last), l.args...)
+		if n := read.MaxRows("workflow_runs"); n == 0 || n > 3.1*rows/30 {
+			t.Errorf("%s: %v rows are read\n%s", name, n, read.Text)
 		}
 		counts, err := s.Counts(t.Context(), f, Grouping{})
 		want := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE namespace_id = 'test'
 			AND created_at >= $1 AND created_at < $2 AND ($3::timestamptz IS NULL OR finished_at < $3)`,
-			f.Since, cmp.Or(f.Until, time.Now().Add(time.Hour)), nullTime(f.EndedUntil))
+			f.Created.From, cmp.Or(f.Created.Until, time.Now().Add(time.Hour)), nullTime(f.Ended.Until))
 		if err != nil || len(counts) != 1 || counts[0].Runs != want {
 			t.Errorf("%s: %+v, %v, want %d", name, counts, err, want)
 		}
@@ -259,7 +272,8 @@ func walked(t *testing.T, s *both, f Filter) (ids []uuid.UUID) {
 	t.Helper()
 	var runs []*store.Run
 	b := &pgx.Batch{}
-	b.Queue(listRuns, append(s.chosenArgs(f), f.Limit, false)...)
+	l := s.selection(&f)
+	b.Queue(l.walk(), l.args...)
 	if err := pg.Exchange(t.Context(), s.pool, pg.Listing, b, func(rows pgx.Rows) (err error) {
 		runs, err = store.ReadRuns(rows)
 		return err
@@ -280,9 +294,10 @@ func TestListOfBacklog(t *testing.T) {
 		INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		SELECT gen_random_uuid(), 'test', 'queue', 'type', 'PENDING', now()
 			FROM generate_series(1, $1::int)`, maxMoving)
-	for name, want := range map[string]string{store.Pending: listRuns, store.Completed: listParts} {
-		f := Filter{Status: []string{name}, Limit: 5}
-		if statement, _, err := s.listing(t.Context(), s.pool, f); err != nil || statement != want {
+	for name, walks := range map[string]bool{store.Pending: true, store.Completed: false} {
+		f := Filter{Status: []string{name}, Page: Page{Limit: 5}}
+		walk := s.selection(&f).walk()
+		if statement, _, err := s.listing(t.Context(), s.pool, f); err != nil || (statement == walk) != walks {
 			t.Errorf("%s: error %v, statement %s", name, err, statement)
 		}
 		if got, want := listed(t, s, f), walked(t, s, f); !slices.Equal(got, want) {
@@ -313,7 +328,7 @@ func TestListAfterTheClockWasAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{store.Pending: 1, store.Running: 1, "": 2} {
-		f := Filter{Limit: 10}
+		f := Filter{Page: Page{Limit: 10}}
 		if name != "" {
 			f.Status = []string{name}
 		}
@@ -347,7 +362,7 @@ func TestListFindsARunThatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(t *testing.T, s *both) (id uuid.UUID, meanwhile func()){
 		"keyed run is claimed": func(t *testing.T, s *both) (uuid.UUID, func()) {
-			id := start(t, s, newRun(func(r *store.NewRun) { r.Key = "k" }))[0]
+			id := start(t, s, newRun(func(r *store.NewRun) { r.Key.Name = "k" }))[0]
 			return id, func() {
 				if got := runIDs(claim(t, s, keyedRequest(1)).Runs); !slices.Equal(got, []uuid.UUID{id}) {
 					t.Fatal(got)
@@ -365,7 +380,7 @@ func TestListFindsARunThatChangesMeanwhile(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			id, meanwhile := c(t, s)
-			f := Filter{Limit: 10}
+			f := Filter{Page: Page{Limit: 10}}
 			statement, args, err := s.listing(t.Context(), s.pool, f)
 			if err != nil {
 				t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 type Obstacle struct {
 	Paused bool        // by Pause; if that is zero, the run itself or all runs
 	Own    bool        // the run itself is paused
-	Pause  store.Pause // the names of what is paused
+	Pause  store.Pause // the names in the pause
 	Key    Full        // its key lets no run begin
 	Queue  Full        // its queue lets none begin
 }
@@ -39,11 +39,11 @@ type Full struct {
 // index. A run that holds its slot until its end needs none.
 const obstacle = `
 WITH run AS MATERIALIZED (
-	SELECT q.run_id, q.task_queue, q.workflow_type, q.released_at, coalesce(q.run_key, '') AS run_key,
+	SELECT q.run_id, q.task_queue, q.workflow_type, coalesce(q.run_key, '') AS run_key,
 		coalesce(q.key_scope, '') AS key_scope,
 		q.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED', 'CANCELLED') AND q.outcome IS NULL
 			AND q.available_at <= now() AS due,
-		q.paused_at IS NOT NULL AS own, q.slot IS DISTINCT FROM 2 AS takes, ` + clause.PassesAt + ` AS passes_at
+		q.paused_at IS NOT NULL AS own, q.slot IS DISTINCT FROM 2 AS takes
 	FROM kagzi.workflow_runs q
 	WHERE q.run_id = $2 AND q.namespace_id = $1
 )
@@ -62,15 +62,12 @@ LEFT JOIN LATERAL (
 		AND x.namespace_id = $1 AND run.run_key <> '' OFFSET 0
 ) f ON true
 LEFT JOIN LATERAL (
-	SELECT x.run_key, x.key_scope, CASE WHEN x.run_key <> '' THEN x.key_scope ELSE x.task_queue END AS task_queue,
-		x.workflow_type
+	SELECT '' AS run_key, '' AS key_scope, x.task_queue, x.workflow_type
 	FROM kagzi.pauses x
-	WHERE x.namespace_id = $1 AND (x.run_key = '' AND x.task_queue IN ('', run.task_queue)
-		AND x.workflow_type IN ('', run.workflow_type)
-			AND run.passes_at >= x.percent
-			AND coalesce(run.released_at < x.paused_at, true)
-		OR x.run_key = run.run_key AND x.run_key <> '' AND x.key_scope = run.key_scope)
-	ORDER BY x.run_key, x.task_queue, x.workflow_type
+	WHERE x.namespace_id = $1 AND x.task_queue IN ('', run.task_queue) AND x.workflow_type IN ('', run.workflow_type)
+	UNION ALL
+	SELECT run.run_key, run.key_scope, run.key_scope, '' WHERE f.paused_at IS NOT NULL
+	ORDER BY run_key, task_queue, workflow_type
 	LIMIT 1
 ) p ON true
 CROSS JOIN LATERAL (

@@ -10,12 +10,16 @@ import (
 )
 
 const listPauses = `
-SELECT CASE WHEN p.run_key <> '' THEN p.key_scope ELSE p.task_queue END, p.workflow_type, p.run_key, p.run_key <> ''
-	AND p.key_scope = '',
-	p.percent, p.parks, coalesce(p.reason, ''), coalesce(p.actor, ''), p.paused_at
+SELECT p.task_queue, p.workflow_type, '' AS run_key, false, p.parks, coalesce(p.reason, ''), coalesce(p.actor, ''),
+	p.paused_at
 FROM kagzi.pauses p
-WHERE p.namespace_id = $1
-ORDER BY p.run_key, p.key_scope, p.task_queue, p.workflow_type
+WHERE p.task_queue >= '' AND p.namespace_id = $1
+UNION ALL
+SELECT x.key_scope, '', x.run_key, x.key_scope = '', x.pause_parks, coalesce(x.pause_reason, ''),
+	coalesce(x.pause_actor, ''), x.paused_at
+FROM kagzi.run_keys x
+WHERE x.paused_at IS NOT NULL AND x.key_scope >= '' AND x.namespace_id = $1
+ORDER BY run_key, task_queue, workflow_type
 LIMIT $2`
 
 // Pauses returns up to limit pauses, those of keys last.
@@ -23,7 +27,7 @@ func (s *Lists) Pauses(ctx context.Context, db pg.DB, limit int) (out []store.Pa
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, db, listPauses, []any{s.namespace, limit},
 			pg.Collect(&out, func(row pgx.CollectableRow) (p store.Pause, err error) {
-				return p, row.Scan(&p.Queue, &p.Type, &p.Key.Name, &p.Key.Group, &p.Percent, &p.Parks, &p.Reason,
+				return p, row.Scan(&p.Queue, &p.Type, &p.Key.Name, &p.Key.Group, &p.Parks, &p.Reason,
 					&p.Actor, pg.UTC(&p.At))
 			}))
 	})

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
-// What is said to stop a run that holds a slot of a paused key.
+// Obstacle names the pause of the key that stops a run which holds its slot.
 func TestObstacleOfASlotHolder(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -17,7 +18,7 @@ func TestObstacleOfASlotHolder(t *testing.T) {
 	flush(t, s,
 		&store.Flush{Suspensions: []*store.Suspension{{
 			RunID: r.RunID, Lease: r.Lease, Status: store.Pending,
-			WaitingOn: "retry",
+			WaitingOn: waits.List{{Kind: waits.Retry}},
 		}}})
 	pause(t, s, store.Pause{Queue: "queue", Key: store.Key{Name: "a"}})
 	if got := claim(t, s, keyedRequest(1)); len(got.Runs) > 0 {
@@ -47,12 +48,13 @@ func TestDueWorkOfAPausedKey(t *testing.T) {
 			flush(t, s,
 				&store.Flush{Suspensions: []*store.Suspension{{
 					RunID: r.RunID, Lease: r.Lease, Status: store.Sleeping,
-					WaitingOn: "limit",
+					WaitingOn: waits.List{{Kind: waits.Limit}},
 				}}})
-			exec(t, s.pool, `INSERT INTO kagzi.limits (limit_name, namespace_id, max_running, next_at, line_at,
-				last_place) VALUES ('limit', $1, 1, now(), now(), 1)`, s.namespace)
-			exec(t, s.pool, `INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, place,
-				called_at) VALUES ($2, 'a#1', $1, 'limit', 1, now() - interval '1 hour')`, s.namespace, r.RunID)
+			exec(t, s.pool, `INSERT INTO kagzi.limits (limit_name, namespace_id, max_running, next_at)
+				VALUES ('limit', $1, 1, now())`, s.namespace)
+			exec(t, s.pool, `INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, state,
+				asked_at, due_at) VALUES ($2, 'a#1', $1, 'limit', 'CALLED', now() - interval '1 hour',
+				now() - interval '1 hour')`, s.namespace, r.RunID)
 			for _, paused := range []bool{false, true} {
 				if paused {
 					pause(t, s, c.pause)
@@ -74,5 +76,28 @@ func TestDueWorkOfAPausedKey(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A step that no worker takes is seen behind many steps of paused runs.
+func TestStuckLimitBehindPausedRuns(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	runs := make([]store.NewRun, 22)
+	for i := range runs {
+		runs[i] = newRun()
+	}
+	start(t, s, runs...)
+	exec(t, s.pool, `INSERT INTO kagzi.limits (limit_name, namespace_id, max_running, next_at)
+		VALUES ('limit', $1, 1, now())`, s.namespace)
+	exec(t, s.pool, `INSERT INTO kagzi.limit_places (run_id, step_id, namespace_id, limit_name, state, asked_at, due_at)
+		SELECT run_id, 'a#1', $1, 'limit', 'CALLED', now() - interval '1 hour', CASE WHEN run_id = $2
+			THEN now() - interval '1 hour' ELSE now() - interval '2 hours' END FROM kagzi.workflow_runs`,
+		s.namespace, runs[21].RunID)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'SLEEPING',
+		paused_at = CASE WHEN run_id <> $1 THEN now() END`, runs[21].RunID)
+	stuck, err := s.StuckLimits(t.Context(), s.pool, time.Minute)
+	if err != nil || len(stuck) != 1 || stuck[0].RunID != runs[21].RunID {
+		t.Errorf("stuck limits %+v, %v: want the one of run %v", stuck, err, runs[21].RunID)
 	}
 }

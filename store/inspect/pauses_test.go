@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/store"
+	"github.com/kagzi/kagzi/waits"
 )
 
 func TestPauses(t *testing.T) {
@@ -57,8 +57,8 @@ func TestPauses(t *testing.T) {
 			if missed, err := s.Claims.Missed(t.Context(), req); err != nil || len(missed) != 0 {
 				t.Errorf("%+v: missed %v, %v", c.pause, missed, err)
 			}
-			unpause(t, s, c.pause, 0)
-			if err := second(s.Pauses.Unpause(t.Context(), nil, c.pause, 0)); !errors.Is(err, store.ErrNotPaused) {
+			unpause(t, s, c.pause)
+			if err := second(s.Pauses.Unpause(t.Context(), nil, c.pause)); !errors.Is(err, store.ErrNotPaused) {
 				t.Errorf("%+v: ended twice: %v", c.pause, err)
 			}
 			if got := claim(t, s, request(10, two)); len(got.Runs) != len(ids)-len(want) {
@@ -77,118 +77,9 @@ func TestPauses(t *testing.T) {
 		if got := claimIDs(t, s, request(1)); got != nil {
 			t.Errorf("claimed %v", got)
 		}
-		unpause(t, s, store.Pause{Queue: "queue"}, 0)
+		unpause(t, s, store.Pause{Queue: "queue"})
 		if got := claim(t, s, request(1)); len(got.Runs) != 1 || got.Runs[0].Recoveries != 1 {
 			t.Errorf("claimed %+v", got)
-		}
-	})
-
-	t.Run("PercentagesGrow", func(t *testing.T) {
-		t.Parallel()
-		s := open(t)
-		var runs []store.NewRun
-		for range 300 {
-			runs = append(runs, newRun())
-		}
-		start(t, s, runs...)
-		pause(t, s, store.Pause{})
-		passed := map[uuid.UUID]bool{}
-		for _, percent := range []int{10, 20, 50} {
-			unpause(t, s, store.Pause{}, percent)
-			got := claimIDs(t, s, request(300))
-			if n := 3 * percent; len(got) < n/5 || len(passed)+len(got) > 3*n {
-				t.Errorf("at %d%% %d runs pass", percent, len(passed)+len(got))
-			}
-			for _, id := range got {
-				passed[id] = true
-			}
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), started_at = NULL
-				WHERE run_id = ANY ($1)`, got)
-			again := claimIDs(t, s, request(300))
-			for id := range passed {
-				if !slices.Contains(again, id) {
-					t.Errorf("at %d%% run %s does not pass any more", percent, id)
-				}
-			}
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now(), started_at = NULL
-				WHERE run_id = ANY ($1)`, again)
-		}
-		pause(t, s, store.Pause{})
-		if got := claimIDs(t, s, request(300)); got != nil {
-			t.Errorf("paused again: claimed %v", got)
-		}
-	})
-
-	// The runs of a key pass together, so a sequence stays one. The line of a key that does not pass is not read.
-	t.Run("PercentageOfKeys", func(t *testing.T) {
-		t.Parallel()
-		for name, of := range map[string]func(string) func(*store.NewRun){"keys": ofKey, "groups": inGroup} {
-			s := open(t)
-			var runs []store.NewRun
-			for i := range 300 {
-				runs = append(runs, newRun(of(fmt.Sprint(i%100))))
-			}
-			ids := start(t, s, runs...)
-			pause(t, s, store.Pause{})
-			unpause(t, s, store.Pause{}, 30)
-			stopped := map[string]bool{}
-			for i, id := range ids[:100] {
-				o, err := s.Obstacle(t.Context(), id)
-				if err != nil {
-					t.Fatal(err)
-				}
-				stopped[fmt.Sprint(i)] = o.Paused
-			}
-			pass := map[string]int{}
-			for more := true; more; {
-				req := keyedRequest(300)
-				got := claim(t, s, req)
-				more = len(got.Runs) > 0
-				for _, r := range got.Runs {
-					pass[r.Key.Name]++
-					flush(t, s, &store.Flush{Finishes: []*store.Finish{finish(r)}})
-				}
-				exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key)
-					SELECT DISTINCT key_scope, namespace_id, run_key FROM kagzi.run_keys`)
-			}
-			for key, isStopped := range stopped {
-				if isStopped == (pass[key] > 0) {
-					t.Errorf("%s: of key %s %d runs pass, and an obstacle is said to stop them: %t", name, key,
-						pass[key], isStopped)
-				}
-			}
-			for key, n := range pass {
-				if n != 3 {
-					t.Errorf("%s: of key %s %d runs pass", name, key, n)
-				}
-			}
-			if len(pass) < 10 || len(pass) > 50 {
-				t.Errorf("%d of 100 %s pass at 30%%", len(pass), name)
-			}
-			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.run_keys WHERE available_at < 'infinity'`); n > 0 {
-				t.Errorf("%d %s are in the line", n, name)
-			}
-		}
-	})
-
-	t.Run("ARunIsReleased", func(t *testing.T) {
-		t.Parallel()
-		s := open(t)
-		ids := start(t, s, newRun(), newRun(), newRun(ofKey("a")), newRun(ofKey("a")))
-		pause(t, s, store.Pause{})
-		claim(t, s, keyedRequest(10))
-		for _, id := range []uuid.UUID{ids[1], ids[3]} {
-			if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(sorted(got), []uuid.UUID{ids[1], ids[3]}) {
-			t.Errorf("claimed %v of %v", got, ids)
-		}
-		pause(t, s, store.Pause{})
-		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', slot = NULL, available_at = now()`)
-		if got := claimIDs(t, s, request(10)); got != nil {
-			t.Errorf("paused again: claimed %v", got)
 		}
 	})
 
@@ -210,7 +101,7 @@ func TestPauses(t *testing.T) {
 		if got := claim(t, s, keyedRequest(10)); len(got.Runs) > 0 || !got.Keys.Next.IsZero() {
 			t.Errorf("after the commit: %+v", got)
 		}
-		if err := second(s.Pauses.Unpause(t.Context(), unpausing, store.Pause{Queue: "queue"}, 0)); err != nil {
+		if err := second(s.Pauses.Unpause(t.Context(), unpausing, store.Pause{Queue: "queue"})); err != nil {
 			t.Fatal(err)
 		}
 		// The key is younger than the search of the transaction that ends the pause.
@@ -253,15 +144,12 @@ func TestPauses(t *testing.T) {
 			{Reason: "why", Actor: "who", Parks: true},
 			{Type: "type"},
 			{Queue: "queue"},
-			{Queue: "queue", Type: "type", Percent: 7},
+			{Queue: "queue", Type: "type"},
 			{Queue: "queue", Key: store.Key{Name: "key"}},
 			{Key: store.Key{Name: "mail", Group: true}},
 		}
 		for _, p := range want {
 			pause(t, s, p)
-			if p.Percent > 0 {
-				unpause(t, s, p, p.Percent)
-			}
 		}
 		got, err := s.View.Pauses(t.Context(), s.pool, 10)
 		for i := range got {
@@ -320,6 +208,9 @@ func TestPausedRun(t *testing.T) {
 			if err != nil || run != (store.DueRun{RunID: id, Queue: "queue", Type: "type"}) {
 				t.Errorf("unpaused %+v, %v", run, err)
 			}
+			if err := second(s.Pauses.UnpauseRun(t.Context(), nil, id, store.Why{})); err != nil {
+				t.Errorf("unpaused again: %v", err)
+			}
 		}
 		if got := runIDs(claim(t, s, keyedRequest(10)).Runs); !slices.Equal(sorted(got), ids) {
 			t.Errorf("claimed %v of %v", got, ids)
@@ -341,7 +232,10 @@ func TestPausedRun(t *testing.T) {
 		if err != nil || !states[0].Paused || !states[0].Holds {
 			t.Fatalf("states %+v, %v", states, err)
 		}
-		p := &store.Suspension{RunID: id, Lease: r.Lease, Status: store.Pending, WaitingOn: "pause"}
+		p := &store.Suspension{
+			RunID: id, Lease: r.Lease, Status: store.Pending,
+			WaitingOn: waits.List{{Kind: waits.Pause}},
+		}
 		flush(t, s, &store.Flush{Suspensions: []*store.Suspension{p}})
 		if got := claimIDs(t, s, request(1)); got != nil || p.Outcome != store.Done {
 			t.Errorf("claimed %v after %+v", got, p)
@@ -404,7 +298,7 @@ func TestPausedRun(t *testing.T) {
 		flush(t, s,
 			&store.Flush{Suspensions: []*store.Suspension{{
 				RunID: id, Lease: r.Lease, Status: store.Pending,
-				WaitingOn: "pause",
+				WaitingOn: waits.List{{Kind: waits.Pause}},
 			}}})
 		if got := claim(t, s, request(1)); len(got.Runs) != 1 || !got.Runs[0].CancelRequested {
 			t.Errorf("claimed %+v", got)
@@ -449,7 +343,7 @@ func TestPausedRun(t *testing.T) {
 			if err != nil || states[0].Paused != c.want {
 				t.Errorf("%+v: states %+v, %v", c.pause, states, err)
 			}
-			unpause(t, s, c.pause, 0)
+			unpause(t, s, c.pause)
 		}
 	})
 }

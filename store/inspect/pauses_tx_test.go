@@ -40,11 +40,8 @@ func TestLostPause(t *testing.T) {
 					got.Keys.Change != 0 {
 					t.Errorf("paused: %+v", got)
 				}
-				if p.Key.Name == "" {
-					losing("percent", func() error { return second(s.Pauses.Unpause(t.Context(), nil, p, 99)) })
-				}
 				losing("unpause", func() error {
-					out, err := s.Pauses.Unpause(t.Context(), nil, p, 0)
+					out, err := s.Pauses.Unpause(t.Context(), nil, p)
 					if !slices.Equal(out.Workers, []uuid.UUID{worker}) || len(out.Queues) != 1 {
 						t.Errorf("to be told %+v", out)
 					}

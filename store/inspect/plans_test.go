@@ -7,24 +7,27 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 // plannedViews returns the statements that only read, as plannedStatements does.
-func plannedViews(s *both, ids []uuid.UUID) []planned {
+func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 	claimed := []string{"task_queue", "namespace_id", "workflow_type", "priority", "available_at"}
-	byKey := map[string][]string{runsKey: {"run_id", "namespace_id"}}
-	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	byKey := map[string][]string{plans.RunsKey: {"run_id", "namespace_id"}}
+	byStep := map[string][]string{plans.StepsKey: {"run_id", "namespace_id"}}
 	consuming := map[string][]string{
 		"consumers_pkey": {"consumer", "namespace_id"}, "consumers_key": {"run_key", "namespace_id"},
 		"subscriptions_pkey":     {"topic", "consumer", "namespace_id"},
 		"subscriptions_consumer": {"consumer", "namespace_id"}, "run_keys_pkey": {
 			"key_scope", "run_key",
 			"namespace_id",
-		}, pausesKey: {"run_key", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
+		}, "run_keys_paused": {"key_scope", "run_key", "namespace_id"}, plans.PausesKey: {"task_queue", "namespace_id"},
+		plans.RunsKey: {"run_id", "namespace_id"},
 	}
 	eventsByTopic := map[string][]string{}
 	for i := range clause.EventParts {
@@ -35,232 +38,272 @@ func plannedViews(s *both, ids []uuid.UUID) []planned {
 		eventsByTopic[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic"}
 	}
 	typeNames := []string{"type", "other", "third"}
-	pauses := map[string][]string{pausesKey: {"run_key", "namespace_id"}}
+	pauses := map[string][]string{
+		plans.PausesKey: {"task_queue", "namespace_id"}, plans.KeysKey: {"key_scope", "run_key", "namespace_id"},
+	}
 	ofLimit := []string{"limit_name", "namespace_id"}
-	placed := withKey(byKey, map[string][]string{
-		"limits_pkey": ofLimit, "limit_places_held": ofLimit, "limit_places_line": ofLimit,
-		"limit_places_timed": ofLimit, "limit_places_pkey": {"run_id", "namespace_id"},
+	placed := plans.Both(byKey, map[string][]string{
+		"limits_pkey": ofLimit, "limit_places_state": ofLimit, "limit_places_pkey": {"run_id", "namespace_id"},
 	})
 	keyed := map[string][]string{
-		runsKey: byKey[runsKey], keyedIndex: {"key_scope", "namespace_id", "run_key"},
-		slotsIndex: {"task_queue", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"},
-		keysKey: {"key_scope", "run_key", "namespace_id"}, queuesKey: {"task_queue", "namespace_id"},
+		plans.RunsKey: byKey[plans.RunsKey], plans.KeyedIndex: {"key_scope", "namespace_id", "run_key"},
+		plans.SlotsIndex: {"task_queue", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"},
+		plans.KeysKey: {"key_scope", "run_key", "namespace_id"}, plans.QueuesKey: {"task_queue", "namespace_id"},
 	}
-	states := withKey(keyed, map[string][]string{
-		claimIndex: claimed[:3], slotsIndex: {"task_queue", "namespace_id"}, "run_keys_line": {"namespace_id"},
-		keysKey: {"namespace_id"}, queuesKey: {"namespace_id"},
+	states := plans.Both(keyed, map[string][]string{
+		plans.ClaimIndex: claimed[:3], plans.SlotsIndex: {"task_queue", "namespace_id"},
+		"run_keys_line": {"namespace_id"},
+		plans.KeysKey:   {"namespace_id"}, plans.QueuesKey: {"namespace_id"},
 	})
-	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
-	listed := func(name string, f KeyFilter) planned {
+	maps.Copy(states, map[string][]string{plans.KeysKey: {"namespace_id"}, plans.QueuesKey: {"namespace_id"}})
+	listed := func(name string, f KeyFilter) plans.Statement {
 		f.Queue, f.Limit = "queue", 100
-		sql, args := f.statement(s.namespace)
-		return planned{name, sql, args, states}
+		sql, args := f.candidates(s.namespace)
+		return plans.Of(name, sql, args, states)
 	}
-	return []planned{
-		{"queueStates", queueStates, []any{s.namespace, clause.MaxQueues, maxSlotsCounted}, states},
-		{
+	return []plans.Statement{
+		plans.Of("queueStates", queueStates, []any{s.namespace, clause.MaxQueues, maxSlotsCounted}, states),
+		plans.Of(
+			"keysToClaim", keysToClaim,
+			[]any{s.namespace, clause.MaxQueues, keysPerLine},
+			map[string][]string{"run_keys_line": {"namespace_id"}, "key_changes_pkey": {"namespace_id"}},
+		),
+		plans.Of(
 			"dueKeys", dueKeys,
-			[]any{s.namespace, clause.MaxQueues, keysPerLine, runsPerKey, maxSlotsCounted},
-			withKey(map[string][]string{
-				pausesKey:  {"run_key", "namespace_id"},
-				keyedIndex: {"key_scope", "namespace_id", "run_key"}, "key_changes_pkey": {"namespace_id"},
-			}, states),
-		},
-		{
+			[]any{s.namespace, typeNames, typeNames, maxSlotsCounted, runsPerKey},
+			plans.Both(keyed, map[string][]string{
+				plans.PausesKey:   {"task_queue", "namespace_id"},
+				"run_keys_paused": {"key_scope", "run_key", "namespace_id"},
+			}),
+		),
+		plans.Of(
 			"idleSlots", idleSlots,
 			[]any{s.namespace, "queue", maxSlotsCounted},
 			map[string][]string{
-				slotsIndex:     {"task_queue", "namespace_id"},
-				"workers_pkey": {"worker_id", "namespace_id"}, "workers_live": {"worker_id", "namespace_id"},
+				plans.SlotsIndex: {"task_queue", "namespace_id"},
+				"workers_pkey":   {"worker_id", "namespace_id"}, "workers_live": {"worker_id", "namespace_id"},
 			},
-		},
-		{
+		),
+		plans.Of(
 			"obstacle", obstacle,
 			[]any{s.namespace, ids[0], maxSlotsCounted},
-			withKey(map[string][]string{pausesKey: {"namespace_id"}}, keyed),
-		},
-		listed("listKeysByName", KeyFilter{}),
-		listed("listKeysByPrefix", KeyFilter{Prefix: "key-1"}),
-		listed("listKeysFullest", KeyFilter{Order: Fullest}),
-		listed("listKeysWaiting", KeyFilter{Order: LongestWaiting}),
-		{"stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep},
-		{"setAside", setAside, []any{s.namespace, 10}, map[string][]string{
-			runsKey:             {"run_id", "namespace_id"},
+			plans.Both(map[string][]string{plans.PausesKey: {"task_queue", "namespace_id"}}, keyed),
+		),
+		listed("keysByName", KeyFilter{}),
+		listed("keysByPrefix", KeyFilter{Prefix: "key-1"}),
+		listed("keysFullest", KeyFilter{Order: Fullest}),
+		listed("keysWaiting", KeyFilter{Order: LongestWaiting}),
+		plans.Of("keyStates", keyStates, KeyFilter{Queue: "queue", Limit: 100}.args(s.namespace, typeNames), keyed),
+		plans.Of("stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep),
+		plans.Of("setAside", setAside, []any{s.namespace, 10}, map[string][]string{
+			plans.RunsKey:       {"run_id", "namespace_id"},
 			"signals_set_aside": {"namespace_id"},
-		}},
-		{
+		}),
+		plans.Of(
 			"countSetAside", countSetAside,
 			[]any{s.namespace, ids[0]},
 			map[string][]string{"signals_set_aside": {"run_id", "namespace_id"}},
-		},
-		{
+		),
+		plans.Of(
 			"messagesOfRun", messagesOfRun,
 			[]any{s.namespace, ids[0], "", int64(-1), true, 100},
-			map[string][]string{signalsKey: {"run_id", "namespace_id", "ROW(name, sequence)"}},
-		},
-		{
+			map[string][]string{
+				plans.SignalsKey:    {"run_id", "namespace_id", "ROW(name, sequence)"},
+				"step_runs_replies": {"run_id", "sequence", "namespace_id"},
+			},
+		),
+		plans.Of(
 			"messagesOfName", messagesOfName,
 			[]any{s.namespace, ids[0], "signal", int64(-1), true, 100},
-			map[string][]string{signalsKey: {"run_id", "namespace_id", "name", "sequence"}},
-		},
+			map[string][]string{
+				plans.SignalsKey:    {"run_id", "namespace_id", "name", "sequence"},
+				"step_runs_replies": {"run_id", "sequence", "namespace_id"},
+			},
+		),
 		// the latter reads the run's messages
-		{
+		plans.Of(
 			"messagePlace", messagePlace,
 			[]any{s.namespace, ids[0], "id"},
 			map[string][]string{
 				"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
-				signalsKey:          {"run_id", "namespace_id"},
+				plans.SignalsKey:    {"run_id", "namespace_id"},
 			},
-		},
-		{
+		),
+		plans.Of(
 			"entryTime", entryTime,
 			[]any{s.namespace, ids[0]},
 			map[string][]string{"audit_log_pkey": {"entry_id", "namespace_id"}},
-		},
-		{
+		),
+		plans.Of(
 			"pausedRuns", pausedRuns,
 			[]any{s.namespace, 1000},
 			map[string][]string{"workflow_runs_paused": {"namespace_id"}},
-		},
-		{
+		),
+		plans.Of(
 			"consumerStates", consumerStates,
-			[]any{s.namespace, mostListed, mostEvents, mostEventsCounted, mostReserves},
-			withKey(map[string][]string{stepsKey: {"run_id", "namespace_id"}}, consuming),
-		},
-		{"topicStates", topicStates, []any{
+			[]any{s.namespace, mostListed, mostEvents, mostEventsCounted},
+			consuming,
+		),
+		plans.Of(
+			"reservedEvents", reservedEvents,
+			[]any{s.namespace, mostListed, mostReserves},
+			plans.Both(byStep, consuming),
+		),
+		plans.Of("topicStates", topicStates, []any{
 			s.namespace, 10 * mostListed, mostListed, mostEvents, mostEventsCounted,
 			mostNamed,
-		}, withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}})},
-		{"lateConsumers", lateConsumers, []any{s.namespace, mostListed, pg.Micros(time.Minute), 10}, consuming},
-		{
+		}, plans.Both(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}})),
+		plans.Of("lateConsumers", lateConsumers, []any{s.namespace, mostListed, pg.Micros(time.Minute), 10}, consuming),
+		plans.Of(
 			"topicsWithoutConsumers", topicsWithoutConsumers,
 			[]any{s.namespace, 10 * mostListed, 10},
-			withKey(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}}),
-		},
-		{"activeQueues", activeQueues, []any{clause.MaxQueues}, map[string][]string{claimIndex: {"task_queue"}}},
-		{
+			plans.Both(eventsByTopic, map[string][]string{"subscriptions_pkey": {"topic", "namespace_id"}}),
+		),
+		plans.Of("activeQueues", activeQueues, []any{clause.MaxQueues},
+			map[string][]string{plans.ClaimIndex: {"task_queue"}}),
+		plans.Of(
 			"ownQueues", ownQueues,
 			[]any{s.namespace, clause.MaxQueues},
-			map[string][]string{claimIndex: {"task_queue", "namespace_id"}},
-		},
-		{
+			map[string][]string{plans.ClaimIndex: {"task_queue", "namespace_id"}},
+		),
+		plans.Of(
 			"dueWork", dueWork,
 			[]any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted},
-			withKey(pauses, map[string][]string{claimIndex: claimed}),
-		},
-		{
+			plans.Both(pauses, map[string][]string{plans.ClaimIndex: claimed}),
+		),
+		plans.Of(
 			"unextendedRuns", unextendedRuns,
 			[]any{s.namespace, typeNames[:3], typeNames[:3], dueSoonRead, 20},
 			map[string][]string{
-				claimIndex: claimed, "workers_live": {"namespace_id"},
+				plans.ClaimIndex: claimed, "workers_live": {"namespace_id"},
 				"workers_pkey": {"worker_id", "namespace_id"},
 			},
-		},
-		{
+		),
+		plans.Of(
+			"keysWithWaiting", keysWithWaiting,
+			[]any{s.namespace, maxStandingKeys},
+			map[string][]string{plans.KeyedIndex: {"key_scope", "namespace_id"}},
+		),
+		plans.Of(
 			"standingKeys", standingKeys,
-			[]any{
-				s.namespace, maxStandingKeys, maxSlotsCounted, pg.Micros(time.Minute),
-				runsBehind, 20,
-			},
-			withKey(pauses, withKey(map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}, keyed)),
-		},
-		{
+			[]any{s.namespace, typeNames, typeNames, maxSlotsCounted, pg.Micros(time.Minute), 20},
+			plans.Both(pauses, keyed),
+		),
+		plans.Of(
+			"runsBehindKeys", runsBehindKeys,
+			[]any{s.namespace, typeNames[:2], typeNames[:2], ids[:2], runsBehind},
+			plans.Both(pauses, keyed),
+		),
+		plans.Of(
 			"activeWork", activeWork,
 			[]any{s.namespace, typeNames[:3], typeNames[:3], maxActiveRead},
-			map[string][]string{claimIndex: claimed[:4]},
-		},
-		{
+			map[string][]string{plans.ClaimIndex: claimed[:4]},
+		),
+		plans.Of(
 			"activeKeyed", activeKeyed,
 			[]any{s.namespace, maxActiveKeys, minKeyRead, maxActiveRead, maxActiveTotal},
-			map[string][]string{keyedIndex: {"key_scope", "namespace_id"}},
-		},
-		{
+			map[string][]string{plans.KeyedIndex: {"key_scope", "namespace_id"}},
+		),
+		plans.Of(
+			"routes", routes,
+			[]any{s.namespace, clause.MaxQueues},
+			map[string][]string{plans.ClaimIndex: {"task_queue"}},
+		),
+		plans.Of(
+			"ownRoutes", ownRoutes,
+			[]any{s.namespace, clause.MaxQueues},
+			map[string][]string{plans.ClaimIndex: {"task_queue", "namespace_id"}},
+		),
+		plans.Of(
 			"routeCounts", routeCounts,
-			[]any{s.namespace, clause.MaxQueues, routeSample, mostOfRoutes},
-			withKey(pauses, map[string][]string{claimIndex: {"task_queue"}}),
-		},
-		{
-			"ownRouteCounts", ownRouteCounts,
-			[]any{s.namespace, clause.MaxQueues, routeSample, mostOfRoutes},
-			withKey(pauses, map[string][]string{claimIndex: {"task_queue", "namespace_id"}}),
-		},
-		{
+			[]any{s.namespace, typeNames, typeNames, []int32{1, 2, 3}, []int{10, 10, 10}, []int{10, 0, 10}},
+			plans.Both(pauses, map[string][]string{plans.ClaimIndex: claimed}),
+		),
+		plans.Of(
+			"sampledKeys", sampledKeys,
+			[]any{s.namespace, mostKeys},
+			map[string][]string{plans.KeyedIndex: {"key_scope", "namespace_id"}},
+		),
+		plans.Of(
 			"keyedCounts", keyedCounts,
-			[]any{s.namespace, mostKeys, keySample, mostOfKeys},
-			withKey(pauses, map[string][]string{keyedIndex: {"key_scope", "namespace_id"}}),
-		},
-		{
+			[]any{s.namespace, typeNames, typeNames, runsOfKey},
+			plans.Both(pauses, map[string][]string{plans.KeyedIndex: {"key_scope", "namespace_id", "run_key"}}),
+		),
+		plans.Of(
 			"newestRuns", newestRuns,
 			[]any{s.namespace, newestWithin.Milliseconds(), mostNewest},
-			map[string][]string{runsKey: {"run_id"}},
-		},
-		{
+			map[string][]string{plans.RunsKey: {"run_id"}},
+		),
+		plans.Of(
 			"ownNewestRuns", ownNewestRuns,
 			[]any{s.namespace, newestWithin.Milliseconds(), mostNewest},
-			map[string][]string{runsKey: {"run_id", "namespace_id"}},
-		},
-		{
+			map[string][]string{plans.RunsKey: {"run_id", "namespace_id"}},
+		),
+		plans.Of(
 			"activePaused", activePaused,
 			[]any{s.namespace, maxActiveRead},
 			map[string][]string{"workflow_runs_paused": {"namespace_id"}},
-		},
-		{"stuckLimits", stuckLimits, []any{s.namespace, clause.MaxQueues}, withKey(pauses, placed)},
-		{
+		),
+		plans.Of("stuckLimits", stuckLimits, []any{s.namespace, clause.MaxQueues}, plans.Both(pauses, placed)),
+		plans.Of(
 			"overdueSchedules", overdueSchedules,
 			[]any{s.namespace, pg.Micros(time.Minute), 10},
-			map[string][]string{dueIndex: {"next_at", "namespace_id"}},
-		},
-		{"brokenSchedules", brokenSchedules, []any{s.namespace, 10}, map[string][]string{namesIndex: {"namespace_id"}}},
-		{
+			map[string][]string{plans.DueIndex: {"next_at", "namespace_id"}},
+		),
+		plans.Of("brokenSchedules", brokenSchedules, []any{s.namespace, 10},
+			map[string][]string{plans.NamesIndex: {"namespace_id"}}),
+		plans.Of(
 			"suspects", suspects,
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
-		},
-		{
+		),
+		plans.Of(
 			"inboxFull", inboxFull,
 			[]any{s.namespace, ids[0], store.MostUnread},
-			map[string][]string{signalsKey: {"run_id", "namespace_id"}},
-		},
-		{
+			map[string][]string{plans.SignalsKey: {"run_id", "namespace_id"}},
+		),
+		plans.Of(
 			"fullInboxes", fullInboxes,
 			[]any{s.namespace, 20, store.MostUnread},
 			map[string][]string{
 				"workflow_runs_inbox_full": {"namespace_id"},
-				signalsKey:                 {"run_id", "namespace_id"},
+				plans.SignalsKey:           {"run_id", "namespace_id"},
 			},
-		},
-		{
+		),
+		plans.Of(
 			"unreadRuns", unreadRuns,
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{"workflow_runs_unread": {"namespace_id"}},
-		},
-		{
+		),
+		plans.Of(
 			"recentFailures", recentFailures,
 			[]any{s.namespace, pg.Micros(time.Hour), maxKinds, maxFailedCounted},
 			map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}},
-		},
-		{
+		),
+		plans.Of(
 			"uncompensatedRuns", uncompensatedRuns,
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{
 				"workflow_runs_failed": {"namespace_id", "error_kind"},
-				stepsKey:               {"run_id", "namespace_id"},
+				plans.StepsKey:         {"run_id", "namespace_id"},
 			},
-		},
-		{
+		),
+		plans.Of(
 			"refusedCompensations", refusedCompensations,
-			[]any{s.namespace, maxDueCounted, clause.StartRefused, clause.EndRefused},
+			[]any{s.namespace, maxDueCounted},
 			map[string][]string{"workflow_runs_compensating": {"available_at", "namespace_id"}},
-		},
-		{
+		),
+		plans.Of(
 			"quarantined", quarantined,
 			[]any{s.namespace, maxDueCounted, pg.Micros(time.Hour), 5},
 			map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}},
-		},
+		),
 	}
 }
 
 func TestPlansOfViewsOfManyRows(t *testing.T) {
 	t.Parallel()
-	checkPlans(t, plannedViews)
+	plans.Check(t, func(pool *pgxpool.Pool, ids []uuid.UUID) []plans.Statement {
+		return plannedViews(newBoth(pool, "test"), ids)
+	})
 }

@@ -13,7 +13,7 @@ func TestScheduleIsNoRun(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	template := saveTemplate(t, s, "s")
-	if list, err := s.List(t.Context(), nil, Filter{Limit: 10}); err != nil || len(list) != 0 {
+	if list, err := s.List(t.Context(), nil, Filter{Page: Page{Limit: 10}}); err != nil || len(list) != 0 {
 		t.Errorf("runs %v, error %v", list, err)
 	}
 	if c := claim(t, s, request(5)); len(c.Runs) != 0 {
@@ -30,7 +30,7 @@ func TestScheduleIsNoRun(t *testing.T) {
 	}, Delete: true})
 	_, err = s.Schedules.Get(t.Context(), template.ID)
 	wantError(t, err, store.ErrScheduleNotFound)
-	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Limit: 10, Payloads: true})
+	list, err := s.List(t.Context(), nil, Filter{Schedule: template.ID, Page: Page{Limit: 10, Payloads: true}})
 	if err != nil || len(list) != 1 || string(list[0].Input) != "input" || list[0].Schedule != "s" ||
 		list[0].DeadlineAt.IsZero() {
 		t.Errorf("runs %+v, error %v", list, err)

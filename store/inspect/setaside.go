@@ -23,7 +23,8 @@ type WaitingMessage struct {
 	At    time.Time // when it was set aside
 }
 
-// The inner LIMIT bounds what the statement reads: messages of runs that are over stay until the runs are deleted.
+// The inner LIMIT bounds the rows that the statement reads: messages of runs that are over stay until the runs are
+// deleted.
 const setAside = `
 SELECT g.run_id, r.workflow_type, g.name, g.signal_id, g.set_aside_at
 FROM (

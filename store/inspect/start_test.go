@@ -37,15 +37,18 @@ func TestRunAndList(t *testing.T) {
 		"Parent":    {Filter{Parent: parent}, []int{3}},
 		"Metadata":  {Filter{Metadata: []byte(`{"k": "v"}`)}, []int{0}},
 		"AllTags":   {Filter{Metadata: []byte(`{"k": "v", "n": "2"}`)}, nil},
-		"Since":     {Filter{Since: created.Add(time.Microsecond)}, []int{4, 3, 2, 1, 0}},
-		"SinceThen": {Filter{Since: created}, []int{5, 4, 3, 2, 1, 0}},
-		"Until":     {Filter{Until: created.Add(time.Hour)}, []int{5}},
-		"UntilThen": {Filter{Until: created}, nil},
-		"After":     {Filter{After: ids[2]}, []int{1, 0}},
-		"Several": {Filter{Type: "type", Queue: "queue", Status: []string{store.Pending}, After: ids[5]}, []int{
-			3,
-			0,
-		}},
+		"Since":     {Filter{Created: Span{From: created.Add(time.Microsecond)}}, []int{4, 3, 2, 1, 0}},
+		"SinceThen": {Filter{Created: Span{From: created}}, []int{5, 4, 3, 2, 1, 0}},
+		"Until":     {Filter{Created: Span{Until: created.Add(time.Hour)}}, []int{5}},
+		"UntilThen": {Filter{Created: Span{Until: created}}, nil},
+		"After":     {Filter{Page: Page{After: ids[2]}}, []int{1, 0}},
+		"Several": {
+			Filter{Type: "type", Queue: "queue", Status: []string{store.Pending}, Page: Page{After: ids[5]}},
+			[]int{
+				3,
+				0,
+			},
+		},
 		"None": {Filter{Type: "none"}, nil},
 	} {
 		test.filter.Limit = 100
@@ -66,7 +69,7 @@ func TestRunAndList(t *testing.T) {
 	}
 
 	var paged []uuid.UUID
-	page := Filter{Limit: 4}
+	page := Filter{Page: Page{Limit: 4}}
 	for range 5 {
 		runs, err := s.List(t.Context(), nil, page)
 		if err != nil {

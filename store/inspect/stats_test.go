@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
+	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
 // loadStats inserts n runs as some accident left them. A RUNNING one has a lease that ends at that time.
@@ -106,7 +108,7 @@ func TestStatsCounts(t *testing.T) {
 	}
 }
 
-// What is left of the bound goes to those workflows that have more runs than others.
+// The rest of the bound goes to those workflows that have more runs than others.
 func TestStatsOfManyWorkflows(t *testing.T) {
 	t.Parallel()
 	s := open(t, dbtest.Unchecked())
@@ -169,18 +171,22 @@ func TestStatsReadsLittle(t *testing.T) {
 		FROM generate_series(1, 4000) AS g, (VALUES (0, 'test'), (1, 'other')) AS namespace (nr, id)`)
 	tx := begin(t, s)
 	exec(t, tx, pg.ApplySettings)
+	var lines routeLines
+	read(t, tx, lines.read, routes, s.namespace, clause.MaxQueues)
+	sample := lines.args(s.namespace)
+	read(t, tx, lines.readCounts, routeCounts, sample...)
+	var keys keySample
+	read(t, tx, keys.read, sampledKeys, s.namespace, mostKeys)
 	for _, p := range []struct {
 		name, sql     string
 		args          []any
 		rows, buffers int
 	}{
-		{
-			"routeCounts", routeCounts,
-			[]any{s.namespace, clause.MaxQueues, routeSample, mostOfRoutes},
-			mostOfRoutes,
-			3 * mostOfRoutes,
-		},
-		{"keyedCounts", keyedCounts, []any{s.namespace, mostKeys, keySample, mostOfKeys}, mostOfKeys, 8 * mostOfKeys},
+		{"routes", routes, []any{s.namespace, clause.MaxQueues}, 1, 100},
+		{"routeCounts", routeCounts, sample, routeSample, 20 * routeSample},
+		{"routeCounts again", routeCounts, lines.larger().args(s.namespace), mostOfRoutes / 2, 2 * mostOfRoutes},
+		{"sampledKeys", sampledKeys, []any{s.namespace, mostKeys}, 1, 5 * mostKeys},
+		{"keyedCounts", keyedCounts, keys.args(s.namespace), mostOfKeys / mostKeys, 3 * mostOfKeys},
 		{
 			"newestRuns", newestRuns,
 			[]any{s.namespace, newestWithin.Milliseconds(), mostNewest},
@@ -188,9 +194,9 @@ func TestStatsReadsLittle(t *testing.T) {
 			2 * mostNewest,
 		},
 	} {
-		plan := explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
-		if rows, n := plan.maxRows("workflow_runs"), plan.buffers(); rows > float64(p.rows) || n > p.buffers {
-			t.Errorf("%s read %v rows at once, and %d buffers\n%s", p.name, rows, n, plan.text)
+		plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
+		if rows, n := plan.MaxRows("workflow_runs"), plan.Buffers(); rows > float64(p.rows) || n > p.buffers {
+			t.Errorf("%s read %v rows at once, and %d buffers\n%s", p.name, rows, n, plan.Text)
 		}
 	}
 	st := readStats(t, s)
@@ -200,6 +206,14 @@ func TestStatsReadsLittle(t *testing.T) {
 	// the last one is 10 s old
 	if want := 10*time.Second + mostNewest/2*time.Millisecond; st.Within < want || st.Within > want+time.Minute {
 		t.Errorf("they were started within %v, want a little over %v", st.Within, want)
+	}
+}
+
+// read sends a statement and reads its rows.
+func read(t *testing.T, db pg.DB, rows func(pgx.Rows) error, sql string, args ...any) {
+	t.Helper()
+	if err := pg.Ask(t.Context(), db, sql, args, rows); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -51,7 +51,7 @@ ORDER BY 1, 2, 3`
 // The runs that wait for a slot of their key are in another index, which has neither their queue nor their workflow. So
 // the statement reads the first runs of each key. It finds each key by one search.
 const activeKeyed = `
-WITH RECURSIVE ` + waitingScopes + `, keys AS MATERIALIZED (
+WITH RECURSIVE ` + clause.WaitingScopes + `, keys AS MATERIALIZED (
 	SELECT s.key_scope, t.run_key
 	FROM scopes s
 	CROSS JOIN LATERAL ` + waitingKeys + `
@@ -81,29 +81,8 @@ CROSS JOIN LATERAL (
 ) d
 GROUP BY 1, 2, 3`
 
-// The scopes of keys that have waiting runs, and the keys of a scope s.
-const (
-	waitingScopes = `scopes (key_scope) AS (
-	(
-		SELECT r.key_scope
-		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope >= ''
-		ORDER BY r.key_scope
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.key_scope
-	FROM scopes
-	CROSS JOIN LATERAL (
-		SELECT r.key_scope
-		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Waits + ` AND r.namespace_id = $1 AND r.key_scope > scopes.key_scope
-		ORDER BY r.key_scope
-		LIMIT 1
-	) n
-)`
-
-	waitingKeys = `(
+// The keys of a scope s that have waiting runs.
+const waitingKeys = `(
 		WITH RECURSIVE of_scope (run_key) AS (
 			(
 				SELECT r.run_key
@@ -119,13 +98,12 @@ const (
 				SELECT r.run_key
 				FROM kagzi.workflow_runs r
 				WHERE ` +
-		clause.Waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > of_scope.run_key
+	clause.Waits + ` AND r.key_scope = s.key_scope AND r.namespace_id = $1 AND r.run_key > of_scope.run_key
 				ORDER BY r.run_key
 				LIMIT 1
 			) n
 		)
 		SELECT of_scope.run_key FROM of_scope`
-)
 
 // Runs that are paused themselves are in neither of the two indexes. No time makes one due.
 const activePaused = `

@@ -160,8 +160,8 @@ func startCalls(b *testing.B, c *kagzi.Client, n int, call func(i int) kagzi.Cal
 	}
 }
 
-// handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once what is
-// under way is finished and recorded.
+// handleDrained lets the worker execute b.N runs of so many steps, and ends it with the last: Run returns once all that
+// is under way is finished and recorded.
 func handleDrained(b *testing.B, w *kagzi.Worker, wf kagzi.Workflow[int, int], steps int, end func(),
 	opts ...kagzi.StepOption,
 ) {

@@ -132,7 +132,7 @@ func BenchmarkShares(b *testing.B) {
 	c, pool := benchClient(b, 8)
 	setQueue(b, c, admin.QueueLimits{MaxRunning: 40})
 	for key, weight := range weights {
-		if err := admin.New(c).SetKey(b.Context(), "default", keyName(key),
+		if err := admin.New(c).Keys.Set(b.Context(), "default", keyName(key),
 			admin.KeyLimits{Weight: weight}); err != nil {
 			b.Fatal(err)
 		}

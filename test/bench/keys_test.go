@@ -47,7 +47,7 @@ func (k keyed) start(b *testing.B, c *kagzi.Client, n int) {
 func setQueue(b *testing.B, c *kagzi.Client, l admin.QueueLimits) {
 	b.Helper()
 	l.Queue = "default"
-	if err := admin.New(c).SetQueue(b.Context(), l); err != nil {
+	if err := admin.New(c).Queues.Set(b.Context(), l); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -35,7 +35,7 @@ func BenchmarkMostRunning(b *testing.B) {
 func benchLimit(b *testing.B, l admin.StepLimit, takes time.Duration) (begun []time.Time) {
 	b.Helper()
 	c, pool := benchClient(b, 30)
-	if err := admin.New(c).SetLimit(b.Context(), l); err != nil {
+	if err := admin.New(c).Limits.Set(b.Context(), l); err != nil {
 		b.Fatal(err)
 	}
 	var mu sync.Mutex

@@ -24,8 +24,9 @@ const fillListed = `
 			THEN k.at WHEN 'RUNNING' THEN now() + interval '4 minutes' END,
 		CASE k.status WHEN 'FAILED' THEN 'kind-' || g % 4 WHEN 'CANCELLED' THEN 'cancelled' END,
 			CASE WHEN k.status IN ('FAILED', 'CANCELLED') THEN 'an error' END,
-		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 10000 = 1 THEN 'signal approved'
-			ELSE 'timer cooling-off' END END, k.at,
+		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 10000 = 1
+			THEN '[{"kind": "signal", "name": "approved"}]'::jsonb
+			ELSE '[{"kind": "timer", "name": "cooling-off"}]' END END, k.at,
 		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN k.at + interval '2 seconds' END, k.at,
 			CASE WHEN g % 10 = 1 THEN 'id-' || g END,
 		'{"order": "42", "note": "an input of the usual length"}', CASE WHEN k.status = 'COMPLETED'
@@ -137,7 +138,7 @@ func BenchmarkList(b *testing.B) {
 				f = kagzi.RunFilter{Status: of(kagzi.StatusFailed), EndedSince: days(1)}
 			}
 			for range b.N {
-				if _, err := admin.New(c).Counts(b.Context(), f, by...); err != nil {
+				if _, err := admin.New(c).Runs.Count(b.Context(), f, by...); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -21,7 +21,7 @@ import (
 
 var saga = kagzi.Define[int, int]("saga", kagzi.RetryPolicy{MaxAttempts: 1})
 
-// undoSaga compensates one step of a saga. Its first attempt may fail, and its backoff outlasts what stays in memory.
+// undoSaga compensates one step of a saga. Its first attempt may fail, and its backoff outlasts a wait in memory.
 var undoSaga = kagzi.Define[string, int]("undoSaga", kagzi.RetryPolicy{MaxAttempts: 1})
 
 // saga registers three compensations, each before the step that it undoes, and then sleeps to be cancelled, or fails.
@@ -55,7 +55,7 @@ func (l workload) undoSaga(ctx kagzi.Context, of string) (int, error) {
 }
 
 // TestKillWhileCompensating kills the worker at each point, early and late in runs that fail or are cancelled: another
-// runs what was registered, from the last to the first, nothing twice but what was under way.
+// runs the compensations, from the last to the first, none twice but the one under way.
 func TestKillWhileCompensating(t *testing.T) {
 	t.Parallel()
 	for _, kill := range campaign.Some([]struct {
@@ -112,7 +112,7 @@ func cancelAllAsleep(ctx context.Context, c *kagzi.Client, runs []*kagzi.Run[int
 			if err != nil {
 				return err
 			}
-			if info.Status == kagzi.StatusSleeping && info.WaitingOn == "timer until cancelled" {
+			if info.Status == kagzi.StatusSleeping && info.WaitingOn.String() == "timer until cancelled" {
 				break
 			}
 			<-time.After(5 * time.Millisecond)
@@ -124,7 +124,7 @@ func cancelAllAsleep(ctx context.Context, c *kagzi.Client, runs []*kagzi.Run[int
 	return nil
 }
 
-// checkUndone compares how a run ended and what was executed for it with what must have been.
+// checkUndone compares the end of a run and its executed steps with the expected ones.
 func checkUndone(t *testing.T, files [2]string, i int, r *kagzi.Run[int]) {
 	_, err := r.Result(kit.Context(t))
 	var re *kagzi.RunError

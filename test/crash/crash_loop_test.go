@@ -36,7 +36,7 @@ func TestCrashLoopIsQuarantined(t *testing.T) {
 	// From its third recovery on it waits first, minutes by now.
 	await.True(t, "the poison run waits", func() bool {
 		info, err := poison.Info(t.Context())
-		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn == "recovery" &&
+		return err == nil && info.Status == kagzi.StatusPending && info.WaitingOn.String() == "recovery" &&
 			info.Recoveries == mostRecoveries+1 && time.Until(info.AvailableAt) > 3*time.Minute
 	})
 	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET available_at = now() WHERE run_id = $1`,

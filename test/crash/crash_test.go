@@ -221,7 +221,7 @@ func (k *killing) results(ctx context.Context) error {
 	return nil
 }
 
-// checkSteps compares what the processes executed with what was recorded between.
+// checkSteps compares the steps that the processes executed with those recorded between.
 func (k *killing) checkSteps() error {
 	var errs []error
 	begun := map[string]int{}
@@ -258,7 +258,7 @@ func (k *killing) checkSteps() error {
 	return errors.Join(errs...)
 }
 
-// checkAgain allows that each of the victim's two runs repeats what was under way: a step, or one of each branch.
+// checkAgain allows that each of the victim's two runs repeats its last step, or the last of each branch.
 func checkAgain(begun map[string]int) error {
 	runs := map[string]int{}
 	for attempt, n := range begun {
@@ -380,12 +380,12 @@ func TestKillIsNoticedByTheConnection(t *testing.T) {
 	o := takeOver(t, kagzi.WorkerConfig{}, `SELECT count(*) FROM kagzi.workers WHERE backend_pid IS NOT NULL`,
 		30*time.Second)
 	c := o.c
-	page, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"OFFLINE"}})
+	page, total, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{Status: []string{"OFFLINE"}})
 	if err != nil || total != 1 || page[0].PID != o.victim.cmd.Process.Pid || page[0].StoppedAt.IsZero() ||
 		page[0].Active != 0 {
 		t.Fatalf("offline %+v, %v; want the victim", page, err)
 	}
-	events, err := admin.New(c).WorkerLog(t.Context(), page[0].ID)
+	events, err := admin.New(c).Workers.Log(t.Context(), page[0].ID)
 	if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "connection gone" {
 		t.Errorf("events %+v, %v", events, err)
 	}

@@ -52,10 +52,12 @@ func TestKillDuringADelete(t *testing.T) {
 		at   pgproxy.Match
 		left remnant // of the parent, when the process is dead
 	}{
-		"BeforeTheFirstCommit": {pgproxy.Contains("SET waiting_on = 'deletion'"), remnant{1, longSteps, 0}},
-		"AfterTheFirstCommit":  {pgproxy.Exactly("commit"), remnant{1, longSteps, 1}},
-		"AfterAPortion":        {portion, remnant{1, longSteps - 5000, 1}},
-		"AfterTheLastPortion":  {pgproxy.Nth(3, portion), remnant{1, 0, 1}},
+		"BeforeTheFirstCommit": {
+			pgproxy.Contains(`SET waiting_on = '[{"kind": "deletion"}]'`), remnant{1, longSteps, 0},
+		},
+		"AfterTheFirstCommit": {pgproxy.Exactly("commit"), remnant{1, longSteps, 1}},
+		"AfterAPortion":       {portion, remnant{1, longSteps - 5000, 1}},
+		"AfterTheLastPortion": {pgproxy.Nth(3, portion), remnant{1, 0, 1}},
 		"WhenAllIsGone": {pgproxy.After(pgproxy.Contains("DELETE FROM kagzi.workflow_runs r"),
 			pgproxy.Exactly("commit")), remnant{0, 0, 1}},
 	} {
@@ -73,7 +75,7 @@ func TestKillDuringADelete(t *testing.T) {
 			switch name {
 			case "BeforeTheFirstCommit":
 				await.True(t, "the server notices that the client has gone", func() bool {
-					return admin.New(c).Resume(t.Context(), parent) == nil
+					return admin.New(c).Runs.Resume(t.Context(), parent) == nil
 				})
 				return
 			case "WhenAllIsGone":
@@ -86,7 +88,7 @@ func TestKillDuringADelete(t *testing.T) {
 				return leftOf(t, db, parent) == remnant{deletions: 1} && leftOf(t, db, child) == remnant{deletions: 1}
 			})
 			for _, ref := range []kagzi.Ref{parent, child} {
-				log, err := admin.New(c).RunLog(t.Context(), ref)
+				log, err := admin.New(c).Runs.Log(t.Context(), ref)
 				if err != nil || len(log) != 1 || log[0].Event != "DELETED" || log[0].Actor != "ada" {
 					t.Errorf("%v: %+v, %v", ref, log, err)
 				}
@@ -115,13 +117,13 @@ func wantUnusable(t *testing.T, c *kagzi.Client, id kagzi.RunID) {
 	t.Helper()
 	ctx := t.Context()
 	info, err := c.Get(ctx, id)
-	if err != nil || info.WaitingOn != "deletion" {
+	if err != nil || info.WaitingOn.String() != "deletion" {
 		t.Errorf("waiting on %q, %v", info.WaitingOn, err)
 	}
-	_, restarted := admin.New(c).Restart(ctx, id)
-	_, forked := admin.New(c).Fork(ctx, id, "ship")
+	_, restarted := admin.New(c).Runs.Restart(ctx, id)
+	_, forked := admin.New(c).Runs.Fork(ctx, id, "ship")
 	for verb, err := range map[string]error{
-		"Resume": admin.New(c).Resume(ctx, id), "Restart": restarted,
+		"Resume": admin.New(c).Runs.Resume(ctx, id), "Restart": restarted,
 		"Fork": forked,
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
@@ -130,7 +132,7 @@ func wantUnusable(t *testing.T, c *kagzi.Client, id kagzi.RunID) {
 	}
 }
 
-// A remnant is what is left of a run.
+// A remnant has the counts of a run's rows.
 type remnant struct{ runs, steps, deletions int }
 
 func leftOf(t *testing.T, db *dbtest.DB, id kagzi.RunID) remnant {

@@ -285,7 +285,7 @@ func TestStrandedRunWaitsForItsVersion(t *testing.T) {
 		t.Errorf("stranded %+v", s)
 	}
 	kit.Touch(t, r.release)
-	other := r.begin() // what is started now goes to the version that is there
+	other := r.begin() // it goes to the version that is there
 	if got, err := other.Result(kit.Context(t)); err != nil || got != "2 2 2 2" {
 		t.Errorf("got %q, %v", got, err)
 	}

@@ -1,3 +1,3 @@
-// Package crash has black-box tests of what survives: processes that are killed, stopped or fenced, databases that
+// Package crash has black-box tests of survival: processes that are killed, stopped or fenced, databases that
 // restart, answers that are lost, and deploys.
 package crash

@@ -189,7 +189,7 @@ func newFlowStorm(t *testing.T) *flowStorm {
 }
 
 func (s *flowStorm) set(l admin.QueueLimits) {
-	await.True(s.t, "the limits are set", func() bool { return admin.New(s.c).SetQueue(s.t.Context(), l) == nil })
+	await.True(s.t, "the limits are set", func() bool { return admin.New(s.c).Queues.Set(s.t.Context(), l) == nil })
 }
 
 // setKeys changes the limits of the queue "keys".
@@ -284,7 +284,7 @@ func (s *flowStorm) trouble(i int) {
 			if n%2 == 0 {
 				_ = s.c.Cancel(s.t.Context(), kagzi.RunID(id)) // it may have ended
 			} else {
-				_ = admin.New(s.c).Terminate(s.t.Context(), kagzi.RunID(id))
+				_ = admin.New(s.c).Runs.Terminate(s.t.Context(), kagzi.RunID(id))
 			}
 		}
 	case 5, 11:

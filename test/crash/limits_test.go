@@ -121,7 +121,7 @@ func newLimitTrouble(t *testing.T, slots int) *limitTrouble {
 	if l.led, err = openLedger(l.file); err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.New(l.client).SetLimit(t.Context(), admin.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
+	if err := admin.New(l.client).Limits.Set(t.Context(), admin.StepLimit{Name: "api", MaxRunning: slots}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.explain)
@@ -215,7 +215,7 @@ func (l *limitTrouble) explain() {
 	for _, rows := range []string{
 		`SELECT now()::text`,
 		`SELECT c::text FROM kagzi.limits c`,
-		`SELECT p::text FROM kagzi.limit_places p ORDER BY p.place`,
+		`SELECT p::text FROM kagzi.limit_places p ORDER BY p.asked_at`,
 		`SELECT concat_ws(' ', r.run_id, r.status, r.available_at, 'wakeups', r.wakeups, 'of', r.wakeups_awaited,
 			'lease', r.lease, r.locked_by, r.waiting_on) FROM kagzi.workflow_runs r WHERE r.finished_at IS NULL`,
 	} {

@@ -64,7 +64,7 @@ func loseAnswer(t *testing.T, m pgproxy.Match, request bool) {
 	runs := kit.StartRuns(t, direct, chained, 3)
 	file := filepath.Join(t.TempDir(), "l")
 	cfg := kit.Quick
-	cfg.LeaseTimeout, cfg.StaleAfter = time.Minute, time.Minute // what is lost must be found by looking
+	cfg.LeaseTimeout, cfg.StaleAfter = time.Minute, time.Minute // a lost answer must be found by looking
 	stop := kit.StartLocal(t, localWorker(t, l.Client(t, 5), file, cfg))
 	kit.CheckResults(t, runs, chainedResult)
 	await.True(t, "the loss happens", func() bool { // a heartbeat comes later, and so does a second finish
@@ -207,7 +207,7 @@ func TestLostAnswerToClient(t *testing.T) {
 			await.Receive(t, drop.Done())
 		}
 		drop = l.Lose(pgproxy.Exactly("commit"))
-		if err := admin.New(c).Resume(ctx, many[2].ID); err != nil {
+		if err := admin.New(c).Runs.Resume(ctx, many[2].ID); err != nil {
 			t.Errorf("Resume: %v", err)
 		}
 		await.Receive(t, drop.Done())

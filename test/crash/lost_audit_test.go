@@ -35,72 +35,72 @@ func TestLostAnswersToAuditedChanges(t *testing.T) {
 	}
 	target, day := admin.Target{Queue: "q"}, 24*time.Hour
 	for name, do := range map[string]func(k *kit.Kit, c *kagzi.Client, lose func()) error{
-		"SetQueue": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Queues.Set": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{Queue: "q", MaxRunning: 1}, kagzi.Actor("ada"))
+			return admin.New(c).Queues.Set(k.Ctx, admin.QueueLimits{Queue: "q", MaxRunning: 1}, kagzi.Actor("ada"))
 		},
-		"SetKey": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Keys.Set": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return admin.New(c).SetKey(k.Ctx, "q", "acme", admin.KeyLimits{MaxRunning: 1}, kagzi.Actor("ada"))
+			return admin.New(c).Keys.Set(k.Ctx, "q", "acme", admin.KeyLimits{MaxRunning: 1}, kagzi.Actor("ada"))
 		},
-		"SetLimit": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Limits.Set": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}, kagzi.Actor("ada"))
+			return admin.New(c).Limits.Set(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}, kagzi.Actor("ada"))
 		},
-		"DeleteLimit": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
-			if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
+		"Limits.Delete": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
 				return err
 			}
 			lose()
-			return admin.New(c).DeleteLimit(k.Ctx, "api", kagzi.Actor("ada"))
+			return admin.New(c).Limits.Delete(k.Ctx, "api", kagzi.Actor("ada"))
 		},
-		"Skip": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Consumers.Skip": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			serveReader(k)
 			if err := topic.New(k.Client).Publish(k.Ctx, mails.With(1).WithID("mail-1")); err != nil {
 				return err
 			}
 			lose()
-			return admin.New(c).Skip(k.Ctx, reader, mails, "mail-1", kagzi.Actor("ada"))
+			return admin.New(c).Consumers.Skip(k.Ctx, reader, mails, "mail-1", kagzi.Actor("ada"))
 		},
 		"Trigger": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			serveReader(k)
 			lose()
 			return topic.New(c).Trigger(k.Ctx, reader, kagzi.Actor("ada"))
 		},
-		"DeleteConsumer": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Consumers.Delete": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			serveReader(k)()
 			lose()
-			return admin.New(c).DeleteConsumer(k.Ctx, reader, kagzi.Actor("ada"))
+			return admin.New(c).Consumers.Delete(k.Ctx, reader, kagzi.Actor("ada"))
 		},
-		"Pause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Pauses.Set": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
-			return admin.New(c).Pause(k.Ctx, target, kagzi.Actor("ada"))
+			return admin.New(c).Pauses.Set(k.Ctx, target, kagzi.Actor("ada"))
 		},
-		"Unpause": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
-			if err := admin.New(k.Client).Pause(k.Ctx, target); err != nil {
+		"Pauses.End": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+			if err := admin.New(k.Client).Pauses.Set(k.Ctx, target); err != nil {
 				return err
 			}
 			lose()
-			return admin.New(c).Unpause(k.Ctx, target, kagzi.Actor("ada"))
+			return admin.New(c).Pauses.End(k.Ctx, target, kagzi.Actor("ada"))
 		},
 		"Schedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			lose()
 			return c.Schedule(k.Ctx, nightly, kagzi.Actor("ada"))
 		},
-		"TriggerSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Schedules.Trigger": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			if err := k.Client.Schedule(k.Ctx, nightly); err != nil {
 				return err
 			}
 			lose()
-			_, err := admin.New(c).TriggerSchedule(k.Ctx, "nightly", kagzi.Actor("ada"))
+			_, err := admin.New(c).Schedules.Trigger(k.Ctx, "nightly", kagzi.Actor("ada"))
 			return err
 		},
-		"BackfillSchedule": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
+		"Schedules.Backfill": func(k *kit.Kit, c *kagzi.Client, lose func()) error {
 			if err := k.Client.Schedule(k.Ctx, nightly); err != nil {
 				return err
 			}
 			lose()
-			_, err := admin.New(c).BackfillSchedule(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day),
+			_, err := admin.New(c).Schedules.Backfill(k.Ctx, "nightly", time.Now().Add(-2*day), time.Now().Add(-day),
 				kagzi.Actor("ada"))
 			return err
 		},

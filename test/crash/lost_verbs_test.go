@@ -78,14 +78,14 @@ func TestLostAnswersToUpdates(t *testing.T) {
 		}
 		c := l.Client(t, 2)
 		drop := lose()
-		all, err := admin.New(c).UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}},
+		all, err := admin.New(c).Runs.UpdateAll(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"all": "true"}},
 			kagzi.Queue("other"),
 			kagzi.Actor("ada"))
 		slices.Sort(all.Changed)
 		if err != nil || !slices.Equal(all.Changed, ids[:3]) || len(all.Skipped) > 0 {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if err := admin.New(c).Update(k.Ctx, ids[3], kagzi.Queue("other"), kagzi.Actor("ada")); err != nil {
+		if err := admin.New(c).Runs.Update(k.Ctx, ids[3], kagzi.Queue("other"), kagzi.Actor("ada")); err != nil {
 			t.Error(err)
 		}
 		await.Receive(t, drop.Done())
@@ -107,7 +107,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 	t.Parallel()
 	const (
 		record  = "INSERT INTO kagzi.run_events"
-		mark    = "SET waiting_on = 'deletion'"
+		mark    = `SET waiting_on = '[{"kind": "deletion"}]'`
 		portion = "DELETE FROM kagzi.step_runs t"
 		remove  = "DELETE FROM kagzi.workflow_runs r"
 	)
@@ -127,7 +127,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 		}
 		c := l.Client(t, 2)
 		drop := lose()
-		all, err := admin.New(c).DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Actor("ada"))
+		all, err := admin.New(c).Runs.DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "order"}, kagzi.Actor("ada"))
 		slices.Sort(all.Changed)
 		if err != nil || !slices.Equal(all.Changed, []kagzi.RunID{ids[0], ids[2], ids[4]}) || len(all.Skipped) > 0 {
 			t.Errorf("%+v, %v", all, err)
@@ -137,7 +137,7 @@ func TestLostAnswersToDeletes(t *testing.T) {
 			if got := leftOf(t, l.Db, id); got != (remnant{deletions: 1}) {
 				t.Errorf("left %+v of run %s", got, id)
 			}
-			if log, err := admin.New(c).RunLog(k.Ctx, id); err != nil || len(log) != 1 || log[0].Actor != "ada" {
+			if log, err := admin.New(c).Runs.Log(k.Ctx, id); err != nil || len(log) != 1 || log[0].Actor != "ada" {
 				t.Errorf("%+v, %v", log, err)
 			}
 		}
@@ -169,7 +169,7 @@ func TestLostAnswersToSetMetadata(t *testing.T) {
 				return ctx.Metadata(), nil
 			})
 			run := kit.Begin(k, wf, 1, kagzi.Metadata{"tenant": "acme"})
-			if err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
+			if err := admin.New(k.Client).Runs.Update(k.Ctx, run, kagzi.Metadata{"tenant": "other"}); err != nil {
 				t.Fatal(err)
 			}
 			drop := lose()

@@ -27,35 +27,37 @@ func TestKilledBetweenPauseAndParking(t *testing.T) {
 		"Run": {
 			kagzi.Priority(3),
 			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
-				return admin.New(c).PauseRun(ctx, id)
+				return admin.New(c).Runs.Pause(ctx, id)
 			},
 			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
-				return admin.New(c).UnpauseRun(ctx, id)
+				return admin.New(c).Runs.Unpause(ctx, id)
 			},
 		},
 		"All": {
 			kagzi.Priority(3),
 			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
-				return admin.New(c).Pause(ctx, all, admin.Park())
+				return admin.New(c).Pauses.Set(ctx, all, admin.Park())
 			},
-			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error { return admin.New(c).Unpause(ctx, all) },
+			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
+				return admin.New(c).Pauses.End(ctx, all)
+			},
 		},
 		"RunOfAKey": {
 			kagzi.Key("a"),
 			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
-				return admin.New(c).PauseRun(ctx, id)
+				return admin.New(c).Runs.Pause(ctx, id)
 			},
 			func(ctx context.Context, c *kagzi.Client, id kagzi.RunID) error {
-				return admin.New(c).UnpauseRun(ctx, id)
+				return admin.New(c).Runs.Unpause(ctx, id)
 			},
 		},
 		"Group": {
 			kagzi.Group("a"),
 			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
-				return admin.New(c).Pause(ctx, admin.Target{Group: "a"}, admin.Park())
+				return admin.New(c).Pauses.Set(ctx, admin.Target{Group: "a"}, admin.Park())
 			},
 			func(ctx context.Context, c *kagzi.Client, _ kagzi.RunID) error {
-				return admin.New(c).Unpause(ctx, admin.Target{Group: "a"})
+				return admin.New(c).Pauses.End(ctx, admin.Target{Group: "a"})
 			},
 		},
 	} {
@@ -64,7 +66,7 @@ func TestKilledBetweenPauseAndParking(t *testing.T) {
 			db := dbtest.Database(t)
 			dbtest.Audit(t, db.Pool)
 			client := kit.NewClient(t, db.Pool)
-			if err := admin.New(client).SetQueue(t.Context(),
+			if err := admin.New(client).Queues.Set(t.Context(),
 				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 				t.Fatal(err)
 			}

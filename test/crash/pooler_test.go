@@ -89,7 +89,7 @@ func TestTransactionPooler(t *testing.T) {
 			!errors.Is(cause, kagzi.ErrLeaseLost) {
 			t.Errorf("the step's cause is %v", cause)
 		}
-		if err := admin.New(other).Resume(ctx, run.ID()); err != nil {
+		if err := admin.New(other).Runs.Resume(ctx, run.ID()); err != nil {
 			t.Fatal(err)
 		}
 		await.Receive(t, g.Begun)

@@ -52,7 +52,7 @@ type workerSpec struct {
 }
 
 // A ledger is what a process did, one line for each event. Each is one write to a file opened for appending, so
-// what was written stays when the process is killed.
+// the lines stay when the process is killed.
 type ledger struct{ file *os.File }
 
 func openLedger(path string) (*ledger, error) {
@@ -142,7 +142,7 @@ func runWorkerProcess(text string) error {
 		return err
 	}
 	if spec.Deletes != "" {
-		return admin.New(c).Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
+		return admin.New(c).Runs.Delete(ctx, spec.Deletes, kagzi.Actor("ada"))
 	}
 	if spec.Coordinate {
 		k, err := kagzi.NewCoordinator(c, spec.Config.Coordinator)

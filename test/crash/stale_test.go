@@ -3,14 +3,17 @@
 package crash_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi"
@@ -150,7 +153,12 @@ func TestLateAnswerToAClaim(t *testing.T) {
 		return kit.StartLocal(t, w)
 	}
 	runs := kit.StartRuns(t, kit.NewClient(t, db.Pool), wf, 3)
-	held := proxy.HoldAck(pgproxy.Contains(claimStatement))
+	first := uuid.MustParse(string(runs[0].ID()))
+	held := proxy.HoldAckIf(pgproxy.Contains(claimStatement), func(columns [][]byte) bool {
+		return slices.ContainsFunc(columns, func(c []byte) bool {
+			return bytes.Equal(c, first[:]) || string(c) == first.String()
+		})
+	})
 	defer held.Release()
 	stop := worker(proxy.DSN())
 	await.Receive(t, held.Done())

@@ -142,7 +142,7 @@ func TestSleepLengths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Status != kagzi.StatusSleeping || info.WaitingOn != "timer nap" {
+	if info.Status != kagzi.StatusSleeping || info.WaitingOn.String() != "timer nap" {
 		t.Errorf("the long sleeper is %s, waiting on %q", info.Status, info.WaitingOn)
 	}
 	if ahead := dbtest.QueryOne[bool](t, db.Pool, `SELECT available_at - s.wake_at = interval '0'

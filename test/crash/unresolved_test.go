@@ -94,7 +94,7 @@ func TestDrainDoesNotWaitForAClaim(t *testing.T) {
 			kit.WaitListening(t, db.Pool, 1)
 			if name == "Asked" {
 				only := kit.Only(t, direct, admin.WorkerFilter{})
-				if err := admin.New(direct).Drain(t.Context(), only.ID); err != nil {
+				if err := admin.New(direct).Workers.Drain(t.Context(), only.ID); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -93,7 +93,7 @@ func resumedRun(t *testing.T, c *kagzi.Client, dsn string) kagzi.RunID {
 		DSN: dsn, Ledger: filepath.Join(t.TempDir(), "l"), Config: kit.Quick,
 		Point: "after record", Nth: 1, Signal: syscall.SIGKILL,
 	}).killed(t)
-	for _, err := range []error{c.Cancel(t.Context(), id), admin.New(c).Resume(t.Context(), id)} {
+	for _, err := range []error{c.Cancel(t.Context(), id), admin.New(c).Runs.Resume(t.Context(), id)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func forkedRun(t *testing.T, c *kagzi.Client, dsn string) kagzi.RunID {
 	stop := kit.StartLocal(t, localWorker(t, c, filepath.Join(t.TempDir(), "l"), kagzi.WorkerConfig{}))
 	kit.CheckResults(t, []*kagzi.Run[string]{run}, chainedResult)
 	stop()
-	id, err := admin.New(c).Fork(t.Context(), run.ID(), "ledger")
+	id, err := admin.New(c).Runs.Fork(t.Context(), run.ID(), "ledger")
 	if err != nil {
 		t.Fatal(err)
 	}

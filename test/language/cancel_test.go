@@ -179,7 +179,7 @@ func TestVerbsOfALockedRunSayWhatIsInTheWay(t *testing.T) {
 	}
 	for name, verb := range map[string]func(context.Context) error{
 		"Cancel":    func(ctx context.Context) error { return k.Client.Cancel(ctx, run) },
-		"Terminate": func(ctx context.Context) error { return admin.New(k.Client).Terminate(ctx, run) },
+		"Terminate": func(ctx context.Context) error { return admin.New(k.Client).Runs.Terminate(ctx, run) },
 		"Signal":    func(ctx context.Context) error { return k.Client.Signal(ctx, run, kit.Approved.With("yes")) },
 	} {
 		ctx, cancel := context.WithTimeout(k.Ctx, 5*time.Second)

@@ -34,8 +34,8 @@ func TestRecordsTellOfWhatHappensToTheRun(t *testing.T) {
 	}{
 		{"CancelInAStep", cancel, false, `status = 'CANCELLED'`},
 		{"CancelInAStepTx", cancel, true, `status = 'CANCELLED'`},
-		{"PauseInAStep", pause, false, `status = 'PENDING' AND waiting_on = 'pause'`},
-		{"PauseInAStepTx", pause, true, `status = 'PENDING' AND waiting_on = 'pause'`},
+		{"PauseInAStep", pause, false, `status = 'PENDING' AND waiting_on = '[{"kind": "pause"}]'`},
+		{"PauseInAStepTx", pause, true, `status = 'PENDING' AND waiting_on = '[{"kind": "pause"}]'`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := kit.New(t)

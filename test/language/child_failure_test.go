@@ -22,8 +22,10 @@ func TestChildFailure(t *testing.T) {
 
 	t.Run("CancelledAndTerminated", func(t *testing.T) {
 		for name, end := range map[string]func(*kit.Kit, kagzi.RunID) error{
-			"cancelled":  func(k *kit.Kit, id kagzi.RunID) error { return k.Client.Cancel(k.Ctx, id) },
-			"terminated": func(k *kit.Kit, id kagzi.RunID) error { return admin.New(k.Client).Terminate(k.Ctx, id) },
+			"cancelled": func(k *kit.Kit, id kagzi.RunID) error { return k.Client.Cancel(k.Ctx, id) },
+			"terminated": func(k *kit.Kit, id kagzi.RunID) error {
+				return admin.New(k.Client).Runs.Terminate(k.Ctx, id)
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				k := kit.New(t)
@@ -242,7 +244,9 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 			want: kagzi.StatusCancelled, way: "cancelled", parent: "was cancelled", text: "run was cancelled: a typo",
 		},
 		"Terminated": {
-			how:  func(k *kit.Kit, r *kagzi.Run[int]) error { return admin.New(k.Client).Terminate(k.Ctx, r.ID()) },
+			how: func(k *kit.Kit, r *kagzi.Run[int]) error {
+				return admin.New(k.Client).Runs.Terminate(k.Ctx, r.ID())
+			},
 			want: kagzi.StatusCancelled, way: "terminated", parent: "was terminated", text: "run was terminated",
 		},
 	} {

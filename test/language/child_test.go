@@ -227,7 +227,7 @@ func TestChild(t *testing.T) {
 		}, handleSleeping)
 		for n, want := range map[int]string{1: "child c0", 3: "child c0 and 2 more"} {
 			run := kit.Begin(k, parenting, n)
-			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn != want ||
+			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn.String() != want ||
 				!info.AvailableAt.IsZero() {
 				t.Errorf("waits on %q until %v, want %q", info.WaitingOn, info.AvailableAt, want)
 			}

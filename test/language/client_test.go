@@ -62,12 +62,12 @@ func TestReferencesThatLeadNowhere(t *testing.T) {
 			_, get := tt.c.Get(k.Ctx, tt.ref)
 			_, steps := tt.c.Steps(k.Ctx, tt.ref)
 			_, find := kagzi.Find(k.Ctx, tt.c, kit.Noop, tt.ref)
-			_, events := admin.New(tt.c).RunLog(k.Ctx, tt.ref)
-			_, restart := admin.New(tt.c).Restart(k.Ctx, tt.ref)
-			_, fork := admin.New(tt.c).Fork(k.Ctx, tt.ref, "step")
+			_, events := admin.New(tt.c).Runs.Log(k.Ctx, tt.ref)
+			_, restart := admin.New(tt.c).Runs.Restart(k.Ctx, tt.ref)
+			_, fork := admin.New(tt.c).Runs.Fork(k.Ctx, tt.ref, "step")
 			for op, err := range map[string]error{
 				"Get": get, "Steps": steps, "Find": find, "Cancel": tt.c.Cancel(k.Ctx, tt.ref),
-				"Resume": admin.New(tt.c).Resume(k.Ctx, tt.ref),
+				"Resume": admin.New(tt.c).Runs.Resume(k.Ctx, tt.ref),
 				"Events": events, "Restart": restart, "Fork": fork,
 			} {
 				if !errors.Is(err, kagzi.ErrNotFound) {
@@ -404,7 +404,7 @@ func TestHostileNamesThatAreLegal(t *testing.T) {
 	}
 }
 
-// gobCodec writes what is no text.
+// gobCodec writes bytes that are no text.
 type gobCodec struct{}
 
 func (gobCodec) Encode(v any) ([]byte, error) {

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,6 +25,8 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/request"
+	"github.com/kagzi/kagzi/value"
 )
 
 // gcm is a Sealer with random nonces.
@@ -119,7 +122,7 @@ func TestSealedRestart(t *testing.T) {
 	}
 	restart := func(ref kagzi.Ref, opts ...admin.RestartOption) kagzi.RunID {
 		t.Helper()
-		id, err := admin.New(k.Client).Restart(k.Ctx, ref, opts...)
+		id, err := admin.New(k.Client).Runs.Restart(k.Ctx, ref, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +139,7 @@ func TestSealedRestart(t *testing.T) {
 	known(restart(old.ID(), kagzi.ID("y"), admin.NewInput("c")), "y", "c")
 
 	blind := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Sealer: newGCM(t, "another key", "")})
-	_, err := admin.New(blind).Restart(k.Ctx, old.ID(), kagzi.ID("z"))
+	_, err := admin.New(blind).Runs.Restart(k.Ctx, old.ID(), kagzi.ID("z"))
 	kit.MustContain(t, err, "cannot be opened")
 }
 
@@ -277,6 +280,42 @@ func TestSealFailsForAMoment(t *testing.T) {
 	}
 }
 
+// A Sealer that fails for a value that the run shows, or for its answer, puts the run off: the workflow function does
+// not see the error, so it needs no retry policy.
+func TestSealOfAValueOrAnAnswerFailsForAMoment(t *testing.T) {
+	for _, at := range []string{"value of the run", "answer of the run"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			sealer := hiccup{newGCM(t, "key", ""), at, &atomic.Int32{}}
+			sealer.left.Store(1)
+			k := kit.NewWith(t, kagzi.ClientConfig{Sealer: sealer})
+			wf, state := kagzi.Define[struct{}, string]("wf"), value.Define[string]("state")
+			look := request.Define[int, string]("look")
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
+				if err := value.Set(ctx, state, "value of the run"); err != nil {
+					return "", err
+				}
+				asked, err := request.Wait(ctx, look)
+				if err != nil {
+					return "", err
+				}
+				return "done", asked.Reply(ctx, "answer of the run")
+			})
+			run := kit.Begin(k, wf, struct{}{})
+			answer, err := request.Ask(k.Ctx, k.Client, run, look.With(1))
+			if err != nil || answer != "answer of the run" {
+				t.Errorf("the answer: %q, %v", answer, err)
+			}
+			if got := kit.ResultOf(k, run); got != "done" || sealer.left.Load() >= 0 {
+				t.Errorf("got %q, failures left: %d", got, sealer.left.Load())
+			}
+			if got, err := value.Get(k.Ctx, k.Client, run, state); err != nil || got.Value != "value of the run" {
+				t.Errorf("the value: %v, %v", got, err)
+			}
+		})
+	}
+}
+
 // A value that its own type cannot decode is refused. The caller gets the error for an input or a message. A result
 // fails its run, and the parent of a child gets that failure.
 func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
@@ -309,7 +348,7 @@ func TestValueThatDoesNotDecodeIsRefused(t *testing.T) {
 	if kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("a message: %v", err)
 	}
-	_, err = kagzi.Start(k.Ctx, k.Client, kagzi.Define[error, int]("child"), errors.New("x"))
+	_, err = kagzi.Start(k.Ctx, k.Client, kagzi.Define[error, int]("child"), error(&url.Error{Err: bytes.ErrTooLarge}))
 	kit.MustContain(t, err, "error is an interface", "a concrete type")
 }
 

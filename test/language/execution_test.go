@@ -83,7 +83,7 @@ func TestFailedAttemptOfARun(t *testing.T) {
 			info, _ = run.Info(k.Ctx)
 			return info.Attempts == 1
 		})
-		if info.Status != kagzi.StatusPending || info.WaitingOn != "retry" || info.Kind != kind.Unknown ||
+		if info.Status != kagzi.StatusPending || info.WaitingOn.String() != "retry" || info.Kind != kind.Unknown ||
 			info.Error != "bro\ufffdken \ufffd" {
 			t.Errorf("run waits as %+v", info)
 		}
@@ -303,7 +303,8 @@ func TestEarliestWaitWakes(t *testing.T) {
 		var info kagzi.RunInfo
 		await.True(t, "the earliest wait is that of "+name, func() bool {
 			info = k.InfoOf(run)
-			return info.Status == kagzi.StatusSleeping && strings.HasPrefix(info.WaitingOn, "timer "+name+"/nap")
+			return info.Status == kagzi.StatusSleeping && strings.HasPrefix(info.WaitingOn.String(),
+				"timer "+name+"/nap")
 		})
 		if left := time.Until(info.AvailableAt); left < time.Duration(i+1)*time.Hour ||
 			left > time.Duration(i+2)*time.Hour {

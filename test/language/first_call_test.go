@@ -40,14 +40,14 @@ func TestFirstCallInTheOnlyConnection(t *testing.T) {
 		"Cancel": func(ctx context.Context, c *kagzi.Client) error {
 			return c.Cancel(ctx, kagzi.ID("nobody"), kagzi.InTx(tx))
 		},
-		"CancelAll": func(ctx context.Context, c *kagzi.Client) error {
-			return only(admin.New(c).CancelAll(ctx, kagzi.RunFilter{Workflow: "nothing"}, kagzi.InTx(tx)))
+		"Runs.CancelAll": func(ctx context.Context, c *kagzi.Client) error {
+			return only(admin.New(c).Runs.CancelAll(ctx, kagzi.RunFilter{Workflow: "nothing"}, kagzi.InTx(tx)))
 		},
-		"PauseSchedule": func(ctx context.Context, c *kagzi.Client) error {
-			return admin.New(c).PauseSchedule(ctx, "none", kagzi.InTx(tx))
+		"Schedules.Pause": func(ctx context.Context, c *kagzi.Client) error {
+			return admin.New(c).Schedules.Pause(ctx, "none", kagzi.InTx(tx))
 		},
-		"DrainQueue": func(ctx context.Context, c *kagzi.Client) error {
-			return only(admin.New(c).DrainQueue(ctx, "nothing", kagzi.InTx(tx)))
+		"Workers.DrainQueue": func(ctx context.Context, c *kagzi.Client) error {
+			return only(admin.New(c).Workers.DrainQueue(ctx, "nothing", kagzi.InTx(tx)))
 		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -113,14 +113,16 @@ func TestStricterTransactionIsRefused(t *testing.T) {
 	later := kit.Begin(k, wf, 1, kagzi.ID("later"), kagzi.Delay(time.Hour)) // after the transaction's snapshot
 	only := func(_ any, err error) error { return err }
 	for name, err := range map[string]error{
-		"Cancel":      k.Client.Cancel(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"CancelByRun": k.Client.Cancel(k.Ctx, later, kagzi.InTx(tx)),
-		"Terminate":   admin.New(k.Client).Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"Resume":      admin.New(k.Client).Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
-		"Restart":     only(admin.New(k.Client).Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
-		"Fork":        only(admin.New(k.Client).Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
-		"CancelAll":   only(admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx))),
-		"CancelAllDryRun": only(admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"}, kagzi.InTx(tx),
+		"Cancel":         k.Client.Cancel(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"CancelByRun":    k.Client.Cancel(k.Ctx, later, kagzi.InTx(tx)),
+		"Runs.Terminate": admin.New(k.Client).Runs.Terminate(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Runs.Resume":    admin.New(k.Client).Runs.Resume(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx)),
+		"Runs.Restart":   only(admin.New(k.Client).Runs.Restart(k.Ctx, kagzi.ID("later"), kagzi.InTx(tx))),
+		"Runs.Fork":      only(admin.New(k.Client).Runs.Fork(k.Ctx, kagzi.ID("later"), "step", kagzi.InTx(tx))),
+		"Runs.CancelAll": only(admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"},
+			kagzi.InTx(tx))),
+		"CancelAllDryRun": only(admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"},
+			kagzi.InTx(tx),
 			admin.DryRun())),
 	} {
 		if kagzi.KindOf(err) != kind.BadRequest {
@@ -175,13 +177,13 @@ func TestTransactionsThatCannotBeUsed(t *testing.T) {
 						return c.Cancel(t.Context(), nobody, kagzi.InTx(tx))
 					},
 					"restart ": func(c *kagzi.Client, tx pgx.Tx) error {
-						return kit.Second(admin.New(c).Restart(t.Context(), nobody, kagzi.InTx(tx)))
+						return kit.Second(admin.New(c).Runs.Restart(t.Context(), nobody, kagzi.InTx(tx)))
 					},
 					`pause schedule "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
-						return admin.New(c).PauseSchedule(t.Context(), "none", kagzi.InTx(tx))
+						return admin.New(c).Schedules.Pause(t.Context(), "none", kagzi.InTx(tx))
 					},
 					`drain queue "none": `: func(c *kagzi.Client, tx pgx.Tx) error {
-						return kit.Second(admin.New(c).DrainQueue(t.Context(), "none", kagzi.InTx(tx)))
+						return kit.Second(admin.New(c).Workers.DrainQueue(t.Context(), "none", kagzi.InTx(tx)))
 					},
 				} {
 					c, tx := kit.NewClient(t, db.Pool), tt.begin()

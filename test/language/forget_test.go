@@ -283,22 +283,24 @@ func TestForget(t *testing.T) {
 	run := kit.Begin(k, wf, 1)
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	for _, wrong := range []string{"note", "shop", "ship/0/pa", "slow/a"} {
-		err := admin.New(k.Client).Resume(k.Ctx, run.ID(), admin.Forget("probe", wrong))
+		err := admin.New(k.Client).Runs.Resume(k.Ctx, run.ID(), admin.Forget("probe", wrong))
 		if !errors.Is(err, kagzi.ErrNotFound) || kagzi.KindOf(err) != kind.NotFound {
 			t.Errorf("forget %s: %v", wrong, err)
 		}
 		kit.MustContain(t, err, wrong, "Client.Steps")
 	}
-	kit.MustContain(t, admin.New(k.Client).Resume(k.Ctx, run.ID(), admin.Forget("#patched:x")), "Kagzi's own")
-	if err := admin.New(k.Client).Resume(k.Ctx, run.ID(), nil); err == nil {
+	kit.MustContain(t, admin.New(k.Client).Runs.Resume(k.Ctx, run.ID(), admin.Forget("#patched:x")), "Kagzi's own")
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, run.ID(), nil); err == nil {
 		t.Error("a nil option is accepted")
 	}
 	failed := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusFailed}}
-	if b, err := admin.New(k.Client).ResumeAll(k.Ctx, failed, admin.Forget("note")); err != nil || len(b.Changed) > 0 ||
+	if b, err := admin.New(k.Client).Runs.ResumeAll(k.Ctx, failed, admin.Forget("note")); err != nil ||
+		len(b.Changed) > 0 ||
 		!errors.Is(b.Skipped[run.ID()], kagzi.ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	b, err := admin.New(k.Client).ResumeAll(k.Ctx, failed, admin.Forget("probe", "ship/0/pack"), admin.Forget("slow"),
+	b, err := admin.New(k.Client).Runs.ResumeAll(k.Ctx, failed, admin.Forget("probe", "ship/0/pack"),
+		admin.Forget("slow"),
 		kagzi.Reason("the vendor is back"))
 	if err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)

@@ -66,14 +66,14 @@ func TestHeadersAreInherited(t *testing.T) {
 	if got := shownHeaders(k.InfoOf(run.ID()).Headers); got != "tenant=7 trace=t user=ada" {
 		t.Errorf("RunInfo has %s", got)
 	}
-	again, err := admin.New(k.Client).Restart(k.Ctx, run.ID())
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, run.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := kit.ResultOf(k, kit.Find(t, k.Client, parent, again)); got != want {
 		t.Errorf("the restart returns %s", got)
 	}
-	fork, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "child")
+	fork, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "child")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -371,7 +371,7 @@ func TestInterceptorsOfOtherStarts(t *testing.T) {
 			t.Errorf("a run of StartMany has %s", got)
 		}
 	}
-	again, err := admin.New(k.Client).Restart(k.Ctx, started[0].ID)
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, started[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func TestInterceptorsOfOtherStarts(t *testing.T) {
 			t.Errorf("%s fired %v", name, fired)
 		}
 	}
-	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "nightly")
+	id, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "nightly")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +492,7 @@ func TestInterceptorsGetPublicErrors(t *testing.T) {
 	wf := kagzi.Define[string, string]("wf")
 	run := kit.Begin(k, wf, "", kagzi.ID("x"))
 	_, conflict := kagzi.Start(k.Ctx, k.Client, wf, "other", kagzi.ID("x"))
-	_, active := admin.New(k.Client).Restart(k.Ctx, run.ID())
+	_, active := admin.New(k.Client).Runs.Restart(k.Ctx, run.ID())
 	nobody := k.Client.Signal(k.Ctx, kagzi.ID("y"), kit.Approved.With(""))
 	for i, tt := range []struct{ got, want error }{
 		{nil, nil},

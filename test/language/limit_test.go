@@ -20,7 +20,7 @@ import (
 
 func setLimit(k *kit.Kit, l admin.StepLimit) {
 	k.T.Helper()
-	if err := admin.New(k.Client).SetLimit(k.T.Context(), l); err != nil {
+	if err := admin.New(k.Client).Limits.Set(k.T.Context(), l); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -95,6 +95,49 @@ func TestMostRunningSteps(t *testing.T) {
 	}
 }
 
+// Steps that wait for a slot cost no polling: no time makes their runs due, so only a free slot does.
+func TestManyWaitForALimit(t *testing.T) {
+	const runs = 1_000
+	k := kit.New(t)
+	setLimit(k, admin.StepLimit{Name: "slot", MaxRunning: 1})
+	wf := kagzi.Define[int, int]("wf", kagzi.Queue("many"))
+	begun, release := make(chan int, runs), make(chan struct{})
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{Queue: "many", MaxConcurrent: 50})
+	kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
+		return kagzi.Step(ctx, "s", func(ctx context.Context) (int, error) {
+			begun <- n
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+			return n, nil
+		}, kagzi.Limit("slot"))
+	})
+	kit.StartWorker(t, w)
+	calls := make([]kagzi.Call, runs)
+	for i := range calls {
+		calls[i] = wf.With(i)
+	}
+	if _, err := k.Client.StartMany(k.Ctx, calls); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "one holds the slot, and the others wait for it", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == runs-1
+	})
+	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs
+		WHERE status = 'SLEEPING' AND available_at < 'infinity'`); n != 0 {
+		t.Errorf("%d runs look again by themselves", n)
+	}
+	setLimit(k, admin.StepLimit{Name: "slot"})
+	close(release)
+	await.True(t, "each step has been executed", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`) == runs
+	})
+	if len(begun) != runs {
+		t.Errorf("%d steps for %d runs", len(begun), runs)
+	}
+}
+
 // TestLimitedStepParks has a run wait for a slot without holding anything, and another one for its token.
 func TestLimitedStepParks(t *testing.T) {
 	k := kit.New(t)
@@ -115,7 +158,7 @@ func TestLimitedStepParks(t *testing.T) {
 	first := kit.Begin(k, wf, "slot")
 	await.Receive(t, held)
 	second := kit.Begin(k, wf, "slot")
-	if got := k.WaitStatus(second.ID(), kagzi.StatusSleeping).WaitingOn; got != "limit slot" {
+	if got := k.WaitStatus(second.ID(), kagzi.StatusSleeping).WaitingOn.String(); got != "limit slot" {
 		t.Errorf("the run waits on %q", got)
 	}
 	close(release)
@@ -127,12 +170,12 @@ func TestLimitedStepParks(t *testing.T) {
 	}
 	late := kit.Begin(k, wf, "token")
 	k.WaitStatus(late.ID(), kagzi.StatusSleeping)
-	list, err := admin.New(k.Client).Limits(t.Context(), "slot", 0)
+	list, err := admin.New(k.Client).Limits.List(t.Context(), "slot", 0)
 	if err != nil || len(list) != 1 || list[0].Waiting != 1 || list[0].Every != time.Hour ||
 		time.Until(list[0].NextAt) < time.Minute {
 		t.Errorf("limits: %+v, %v", list, err)
 	}
-	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); err == nil ||
+	if err := admin.New(k.Client).Limits.Delete(t.Context(), "token"); err == nil ||
 		!strings.Contains(err.Error(), "steps wait") {
 		t.Errorf("delete a limit that a step waits for: %v", err)
 	}
@@ -140,10 +183,10 @@ func TestLimitedStepParks(t *testing.T) {
 	if got := kit.ResultOf(k, late); got != 1 {
 		t.Error("the limit was lifted")
 	}
-	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); err != nil {
+	if err := admin.New(k.Client).Limits.Delete(t.Context(), "token"); err != nil {
 		t.Error(err)
 	}
-	if err := admin.New(k.Client).DeleteLimit(t.Context(), "token"); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := admin.New(k.Client).Limits.Delete(t.Context(), "token"); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("delete a limit that is gone: %v", err)
 	}
 }
@@ -160,7 +203,7 @@ func TestLimitThatNobodyHasSet(t *testing.T) {
 	if !errors.Is(err, kind.Unavailable) {
 		t.Errorf("kind %v", kagzi.KindOf(err))
 	}
-	kit.MustContain(t, err, `"api"`, "admin.Client.SetLimit", "2 attempts")
+	kit.MustContain(t, err, `"api"`, "admin.Limits.Set", "2 attempts")
 	run := kit.Begin(k, wf, 0)
 	k.WaitStatus(run.ID(), kagzi.StatusRunning)
 	setLimit(k, admin.StepLimit{Name: "api"})
@@ -171,7 +214,7 @@ func TestLimitThatNobodyHasSet(t *testing.T) {
 
 func just1(context.Context) (int, error) { return 1, nil }
 
-// TestLimitIsValidated refuses what must be a mistake before any SQL.
+// TestLimitIsValidated refuses mistakes before any SQL.
 func TestLimitIsValidated(t *testing.T) {
 	k := kit.New(t)
 	for want, l := range map[string]admin.StepLimit{
@@ -187,7 +230,7 @@ func TestLimitIsValidated(t *testing.T) {
 		"control character":         {Name: "a\n"},
 		"at most 255 are all":       {Name: strings.Repeat("a", 256)},
 	} {
-		if err := admin.New(k.Client).SetLimit(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
+		if err := admin.New(k.Client).Limits.Set(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", l, err, want)
 		}
 	}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
-	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -25,11 +26,11 @@ const tokens = `
 CREATE TABLE tokens (run_id uuid, lease uuid, token_at timestamptz, given_at timestamptz);
 CREATE FUNCTION note_token() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	INSERT INTO public.tokens VALUES (NEW.run_id, NEW.lease, NEW.token_at, clock_timestamp());
+	INSERT INTO public.tokens VALUES (NEW.run_id, NEW.lease, NEW.due_at, clock_timestamp());
 	RETURN NULL;
 END $$;
 CREATE TRIGGER note_token AFTER INSERT OR UPDATE ON kagzi.limit_places FOR EACH ROW
-	WHEN (NEW.lease IS NOT NULL AND NEW.token_at IS NOT NULL) EXECUTE FUNCTION note_token()`
+	WHEN (NEW.state = 'RUNNING') EXECUTE FUNCTION note_token()`
 
 // TestTokensAreNeverTooClose has three workers, a line of runs that wait, and a rate. Two tokens are never closer than
 // the rate says, in whatever worker, and no step begins before its token.
@@ -100,7 +101,7 @@ func TestLostAnswersOfALimit(t *testing.T) {
 			{Name: "slots", MaxRunning: 1},
 			{Name: "rate", Rate: admin.Rate{Starts: 200}},
 		} {
-			if err := admin.New(direct).SetLimit(t.Context(), limit); err != nil {
+			if err := admin.New(direct).Limits.Set(t.Context(), limit); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,7 +169,7 @@ func TestCallOvertakesAnAnswer(t *testing.T) {
 	await.Receive(t, answering)
 	close(leaves)
 	await.True(t, "the run is called", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.limit_places WHERE called_at IS NOT NULL`) == 1
+		return k.Count(`SELECT count(*) FROM kagzi.limit_places WHERE state = 'CALLED'`) == 1
 	})
 	k.Signal(two.ID(), message.With(1)) // the run learns of both, or of the call before
 	await.Receive(t, read)
@@ -277,31 +278,99 @@ func TestErrorsFreeSlots(t *testing.T) {
 	await.True(t, "no place is left", func() bool { return k.Count(`SELECT count(*) FROM kagzi.limit_places`) == 0 })
 }
 
+// honouring are limits that pause if an error of a step asks for it.
+var honouring = map[string]admin.StepLimit{
+	"Slots": {Name: "api", MaxRunning: 1, HonorRetryAfter: true}, "NoSlots": {Name: "api", HonorRetryAfter: true},
+	"Tokens": {Name: "api", Rate: admin.Rate{Starts: 1_000}, HonorRetryAfter: true},
+}
+
 // TestRetryAfterStopsTheOthers has a step whose error asks for a pause, and a limit that honours it.
 func TestRetryAfterStopsTheOthers(t *testing.T) {
-	k := kit.New(t)
-	setLimit(k, admin.StepLimit{Name: "api", HonorRetryAfter: true})
-	wf := kagzi.Define[bool, int]("wf")
-	var calls atomic.Int64
-	kit.Serve(k, wf, func(ctx kagzi.Context, first bool) (int, error) {
-		return kagzi.Step(ctx, "s", func(context.Context) (int, error) {
-			calls.Add(1)
-			if first {
-				return 0, kagzi.RetryAfter(errors.New("429"), time.Hour)
+	for name, l := range honouring {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			setLimit(k, l)
+			wf := kagzi.DefineDo[bool]("wf")
+			var calls atomic.Int64
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ bool) (struct{}, error) {
+				return struct{}{}, kagzi.Do(ctx, "s", func(context.Context) error {
+					calls.Add(1)
+					return kagzi.RetryAfter(errors.New("429"), time.Hour)
+				}, kagzi.Limit("api"))
+			})
+			k.WaitStatus(kit.Begin(k, wf, true), kagzi.StatusSleeping, "limit api")
+			k.WaitStatus(kit.Begin(k, wf, false), kagzi.StatusSleeping, "limit api")
+			if n := calls.Load(); n != 1 {
+				t.Errorf("%d calls while the limit pauses", n)
 			}
-			return 1, nil
-		}, kagzi.Limit("api"), kagzi.RetryPolicy{MaxAttempts: 1})
-	})
-	if err := kit.FailureOf(k, kit.Begin(k, wf, true), kagzi.StatusFailed); !errors.Is(err, kind.Unknown) {
-		t.Error(err)
+		})
 	}
-	await.True(t, "the limit pauses", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.limits WHERE next_at > now() + interval '50 min'`) == 1
-	})
-	other := kit.Begin(k, wf, false)
-	info := k.WaitStatus(other.ID(), kagzi.StatusSleeping)
-	if info.AvailableAt.Before(time.Now().Add(50*time.Minute)) || calls.Load() != 1 {
-		t.Errorf("the other run is due at %v, %d calls", info.AvailableAt, calls.Load())
+}
+
+// TestRetryAfterUsesUpNoAttempt has a step with one attempt, which such a limit puts off twice.
+func TestRetryAfterUsesUpNoAttempt(t *testing.T) {
+	const pause = 300 * time.Millisecond
+	for name, l := range honouring {
+		for form, step := range map[string]func(kagzi.Context, func() error) error{
+			"Do": func(ctx kagzi.Context, fn func() error) error {
+				return kagzi.Do(ctx, "s", func(context.Context) error { return fn() }, kagzi.Limit("api"),
+					kagzi.RetryPolicy{MaxAttempts: 1})
+			},
+			"DoTx": func(ctx kagzi.Context, fn func() error) error {
+				return kagzi.DoTx(ctx, "s", func(context.Context, pgx.Tx) error { return fn() }, kagzi.Limit("api"),
+					kagzi.RetryPolicy{MaxAttempts: 1})
+			},
+		} {
+			t.Run(name+form, func(t *testing.T) {
+				k := kit.New(t)
+				setLimit(k, l)
+				wf := kagzi.DefineDo[struct{}]("wf")
+				calls := make(chan time.Time, 3)
+				kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
+					return struct{}{}, step(ctx, func() error {
+						if calls <- time.Now(); len(calls) < 3 {
+							return kagzi.RetryAfter(errors.New("429"), pause)
+						}
+						return nil
+					})
+				})
+				run := kit.Begin(k, wf, struct{}{})
+				kit.ResultOf(k, run)
+				for first := <-calls; len(calls) > 0; {
+					next := <-calls
+					if d := next.Sub(first); d < pause-50*time.Millisecond {
+						t.Errorf("the limit pauses, and the step begins after %v", d)
+					}
+					first = next
+				}
+				if steps := k.Steps(run.ID())["s"]; len(steps) != 1 || steps[0].Attempt != 1 {
+					t.Errorf("steps %+v", steps)
+				}
+			})
+		}
+	}
+}
+
+// An error that asks for a pause fails its attempt if the limit does not honour that, or if no attempt may follow it.
+func TestRetryAfterCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		honours bool
+		err     error
+	}{
+		"NotHonoured": {false, kagzi.RetryAfter(errors.New("429"), time.Hour)},
+		"Permanent":   {true, kagzi.Permanent(kagzi.RetryAfter(errors.New("429"), time.Hour))},
+		"NoPause":     {true, kagzi.RetryAfter(errors.New("429"), 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			setLimit(k, admin.StepLimit{Name: "api", HonorRetryAfter: c.honours})
+			wf := kagzi.Define[struct{}, int]("wf")
+			kit.Serve(k, wf, func(ctx kagzi.Context, _ struct{}) (int, error) {
+				return 0, kagzi.Do(ctx, "s", func(context.Context) error { return c.err }, kagzi.Limit("api"),
+					kagzi.RetryPolicy{MaxAttempts: 1})
+			})
+			kit.FailureOf(k, kit.Begin(k, wf, struct{}{}), kagzi.StatusFailed)
+		})
 	}
 }
 

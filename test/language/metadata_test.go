@@ -63,7 +63,7 @@ func TestSetMetadata(t *testing.T) {
 		t.Errorf("the replay saw %s, and before that %s", again, first)
 	}
 
-	again, err := admin.New(k.Client).Restart(k.Ctx, run.ID())
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, run.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestSetMetadata(t *testing.T) {
 		"customer=ada new=1 state=paid" {
 		t.Errorf("the restart has %s", got)
 	}
-	fork, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "nap again")
+	fork, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "nap again")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func TestLocalWorkers(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, "")
 	await.Receive(t, begun)
-	all := admin.New(k.Client).LocalWorkers()
+	all := admin.New(k.Client).Workers.Local()
 	if len(all) != 1 || all[0].Slots != 3 || all[0].Free != 2 || all[0].Waiting != 0 ||
 		fmt.Sprint(all[0].Queues) != "[default]" {
 		t.Errorf("workers %+v", all)
@@ -193,11 +193,11 @@ func TestLocalWorkers(t *testing.T) {
 	}
 	close(goOn)
 	kit.ResultOf(k, run)
-	await.True(t, "the slot is free", func() bool { return admin.New(k.Client).LocalWorkers()[0].Free == 3 })
+	await.True(t, "the slot is free", func() bool { return admin.New(k.Client).Workers.Local()[0].Free == 3 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if all := admin.New(k.Client).LocalWorkers(); len(all) > 0 {
+	if all := admin.New(k.Client).Workers.Local(); len(all) > 0 {
 		t.Errorf("the worker has stopped: %+v", all)
 	}
 }

@@ -81,7 +81,7 @@ func TestParkedBranches(t *testing.T) {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, string(run.ID())) == 1 &&
 			calls.of("tx") == 1
 	})
-	if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).Runs.Pause(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	k.WaitStatus(run.ID(), kagzi.StatusPending, "pause")
@@ -95,7 +95,7 @@ func TestParkedBranches(t *testing.T) {
 	if calls.of("after signal")+calls.of("after timer")+calls.of("after child") > 0 {
 		t.Error("the run has gone on while it is paused")
 	}
-	if err := admin.New(k.Client).UnpauseRun(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).Runs.Unpause(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the branches go on", func() bool { return calls.of("after signal") == 1 })
@@ -121,13 +121,13 @@ func TestEndOfAParkedRun(t *testing.T) {
 			return c.Cancel
 		}, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", true},
 		"Terminated": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
-			return admin.New(c).Terminate
+			return admin.New(c).Runs.Terminate
 		}, "flight hotel car", true},
 		"CancelledUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
 			return c.Cancel
 		}, "flight hotel car cancel:car1 cancel:hotel1 cancel:flight1", false},
 		"TerminatedUnderWay": {func(c *kagzi.Client) func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error {
-			return admin.New(c).Terminate
+			return admin.New(c).Runs.Terminate
 		}, "flight hotel car", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestEndOfAParkedRun(t *testing.T) {
 			}))
 			run := kit.Begin(k, kit.Travel, 1)
 			await.Receive(t, booked)
-			if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); err != nil {
+			if err := admin.New(k.Client).Runs.Pause(k.Ctx, run.ID()); err != nil {
 				t.Fatal(err)
 			}
 			if c.park {
@@ -156,7 +156,7 @@ func TestEndOfAParkedRun(t *testing.T) {
 			if err := c.end(k.Client)(k.Ctx, run.ID()); err != nil {
 				t.Fatal(err)
 			}
-			if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
+			if err := admin.New(k.Client).Runs.Pause(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
 				t.Errorf("paused while it is about to end: %v", err)
 			}
 			if info := kit.EndsAs(k, run, kagzi.StatusCancelled); !info.PausedAt.IsZero() {
@@ -174,18 +174,18 @@ func TestPausedCompensations(t *testing.T) {
 	kit.ServeCancellations(k, &j, nil)
 	kit.Serve(k, kit.Travel, kit.Trip(&j, kit.Breaks))
 	target := admin.Target{Queue: "compensations"}
-	if err := admin.New(k.Client).Pause(k.Ctx, target, admin.Park()); err != nil {
+	if err := admin.New(k.Client).Pauses.Set(k.Ctx, target, admin.Park()); err != nil {
 		t.Fatal(err)
 	}
 	run := kit.Begin(k, kit.Travel, 7)
 	await.True(t, "the first compensation is started", func() bool {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE parent_run_id = $1`, string(run.ID())) == 1
 	})
-	if err := admin.New(k.Client).PauseRun(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
+	if err := admin.New(k.Client).Runs.Pause(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Errorf("paused while it is compensated: %v", err)
 	}
 	j.Want(t, "flight hotel car")
-	if err := admin.New(k.Client).Unpause(k.Ctx, target); err != nil {
+	if err := admin.New(k.Client).Pauses.End(k.Ctx, target); err != nil {
 		t.Fatal(err)
 	}
 	kit.EndsAs(k, run, kagzi.StatusFailed)

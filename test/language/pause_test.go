@@ -12,7 +12,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A paused run stops at its next step, and keeps what is recorded.
+// A paused run stops at its next step, and keeps its records.
 func TestPauseRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -21,17 +21,17 @@ func TestPauseRun(t *testing.T) {
 	}{
 		"OneRun": {
 			func(k *kit.Kit, id kagzi.RunID) error {
-				return admin.New(k.Client).PauseRun(k.Ctx, id, kagzi.Actor("ada"))
+				return admin.New(k.Client).Runs.Pause(k.Ctx, id, kagzi.Actor("ada"))
 			},
-			func(k *kit.Kit, id kagzi.RunID) error { return admin.New(k.Client).UnpauseRun(k.Ctx, id) },
+			func(k *kit.Kit, id kagzi.RunID) error { return admin.New(k.Client).Runs.Unpause(k.Ctx, id) },
 			"pause",
 		},
 		"Everything": {
 			func(k *kit.Kit, _ kagzi.RunID) error {
-				return admin.New(k.Client).Pause(k.Ctx, admin.Target{All: true}, admin.Park())
+				return admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{All: true}, admin.Park())
 			},
 			func(k *kit.Kit, _ kagzi.RunID) error {
-				return admin.New(k.Client).Unpause(k.Ctx, admin.Target{All: true})
+				return admin.New(k.Client).Pauses.End(k.Ctx, admin.Target{All: true})
 			},
 			"pause of all runs",
 		},
@@ -86,11 +86,11 @@ func TestPauseIsRefused(t *testing.T) {
 		{Group: "g", Queue: "q"},
 		{Queue: "\x00"},
 	} {
-		if err := admin.New(k.Client).Pause(k.Ctx, target); err == nil {
+		if err := admin.New(k.Client).Pauses.Set(k.Ctx, target); err == nil {
 			t.Errorf("%+v was paused", target)
 		}
 	}
-	if err := admin.New(k.Client).Unpause(k.Ctx, admin.Target{Queue: "q"}); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := admin.New(k.Client).Pauses.End(k.Ctx, admin.Target{Queue: "q"}); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("the end of a pause that there is not: %v", err)
 	}
 }

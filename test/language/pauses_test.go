@@ -105,7 +105,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
 			if c.limits.Queue != "" {
-				if err := admin.New(k.Client).SetQueue(k.Ctx, c.limits); err != nil {
+				if err := admin.New(k.Client).Queues.Set(k.Ctx, c.limits); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -128,7 +128,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			})
 			first := kit.Begin(k, wf, 0, c.option)
 			await.Receive(t, begun)
-			if err := admin.New(k.Client).Pause(k.Ctx, c.target); err != nil {
+			if err := admin.New(k.Client).Pauses.Set(k.Ctx, c.target); err != nil {
 				t.Fatal(err)
 			}
 			second := kit.Begin(k, wf, 1, c.option)
@@ -142,7 +142,7 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 			if info := k.InfoOf(second.ID()); !info.StartedAt.IsZero() || calls.of("step 0")+calls.of("step 1") > 0 {
 				t.Errorf("begun while it is paused: %+v", info)
 			}
-			if err := admin.New(k.Client).Unpause(k.Ctx, c.target); err != nil {
+			if err := admin.New(k.Client).Pauses.End(k.Ctx, c.target); err != nil {
 				t.Fatal(err)
 			}
 			if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 1 {
@@ -153,8 +153,9 @@ func TestPausedRunsStartAtOnce(t *testing.T) {
 	}
 }
 
-// Of a paused backlog some runs are let go one after the other, and then a part of the others. New runs come meanwhile.
-func TestReleasesOfABacklog(t *testing.T) {
+// Of a paused backlog some runs are paused themselves. The others begin when the pause of all ends, and these once they
+// are unpaused.
+func TestPausedRunsOfABacklog(t *testing.T) {
 	for name, option := range map[string]func(i int) kagzi.StartOption{
 		"Plain":  func(int) kagzi.StartOption { return kagzi.Priority(3) },
 		"Keys":   func(i int) kagzi.StartOption { return kagzi.Key(fmt.Sprint(i % 10)) },
@@ -168,29 +169,34 @@ func TestReleasesOfABacklog(t *testing.T) {
 				return n, calls.do(ctx, fmt.Sprint(n))
 			})
 			all := admin.Target{All: true}
-			if err := admin.New(k.Client).Pause(k.Ctx, all); err != nil {
+			if err := admin.New(k.Client).Pauses.Set(k.Ctx, all); err != nil {
 				t.Fatal(err)
 			}
 			var runs []*kagzi.Run[int]
-			begin := func() { runs = append(runs, kit.Begin(k, wf, len(runs), option(len(runs)))) }
-			for range 40 {
-				begin()
+			for i := range 40 {
+				runs = append(runs, kit.Begin(k, wf, i, option(i)))
 			}
-			ended := func() int {
-				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
+			for _, run := range runs[:7] {
+				if err := admin.New(k.Client).Runs.Pause(k.Ctx, run.ID()); err != nil {
+					t.Fatal(err)
+				}
 			}
-			released, err := admin.New(k.Client).UnpauseRuns(k.Ctx, kagzi.RunFilter{Workflow: "wf", Limit: 7})
-			if err != nil || len(released.Changed) != 7 {
-				t.Fatalf("%+v, %v", released, err)
+			if err := admin.New(k.Client).Pauses.End(k.Ctx, all); err != nil {
+				t.Fatal(err)
 			}
-			for _, c := range released.Changed {
-				kit.ResultOf(k, kit.Find(t, k.Client, wf, c))
+			for _, run := range runs[7:] {
+				kit.ResultOf(k, run)
 			}
-			begin()
-			if n := ended(); n != 7 {
-				t.Errorf("%d runs have ended, want those 7", n)
+			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`); n != 33 {
+				t.Errorf("%d runs have ended, want 33", n)
 			}
-			over, err := admin.New(k.Client).UnpauseRuns(k.Ctx,
+			late := kit.Begin(k, wf, 40, option(40), kagzi.Delay(time.Hour))
+			unpaused, err := admin.New(k.Client).Runs.UnpauseAll(k.Ctx, kagzi.RunFilter{Workflow: "wf"})
+			if err != nil || len(unpaused.Changed) != 7 || len(unpaused.Skipped) != 1 ||
+				unpaused.Skipped[late.ID()] == nil {
+				t.Fatalf("%+v, %v", unpaused, err)
+			}
+			over, err := admin.New(k.Client).Runs.UnpauseAll(k.Ctx,
 				kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
 			if err != nil || len(over.Changed) != 0 || len(over.Skipped) != 2 {
 				t.Errorf("of runs that are over: %+v, %v", over, err)
@@ -199,25 +205,6 @@ func TestReleasesOfABacklog(t *testing.T) {
 				if !errors.Is(err, kagzi.ErrRunFinished) {
 					t.Errorf("%s is skipped because %v", id, err)
 				}
-			}
-			if err := admin.New(k.Client).Unpause(k.Ctx, all, admin.Percent(30)); err != nil {
-				t.Fatal(err)
-			}
-			for range 20 {
-				begin()
-			}
-			passing := `(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % ` +
-				`100 < 30 OR released_at IS NOT NULL`
-			await.True(t, "those that pass have ended", func() bool {
-				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND (`+
-					passing+`)`) == 0
-			})
-			if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status <> 'PENDING' AND NOT (` + passing +
-				`)`); n > 0 || ended() < 10 {
-				t.Errorf("%d other runs have begun, and %d have ended", n, ended())
-			}
-			if err := admin.New(k.Client).Unpause(k.Ctx, all); err != nil {
-				t.Fatal(err)
 			}
 			for i, run := range runs {
 				kit.ResultOf(k, run)
@@ -238,19 +225,19 @@ func TestPausesInTx(t *testing.T) {
 
 	for _, commits := range []bool{false, true} {
 		tx := k.CallersTx()
-		if err := admin.New(k.Client).Pause(k.Ctx, target, kagzi.InTx(tx), admin.Park()); err != nil {
+		if err := admin.New(k.Client).Pauses.Set(k.Ctx, target, kagzi.InTx(tx), admin.Park()); err != nil {
 			t.Fatal(err)
 		}
 		kit.ResultOf(k, kit.Begin(k, wf, 1)) // no worker waits for the transaction
 		ends[commits](t, tx)
-		if pauses, err := admin.New(k.Client).Pauses(k.Ctx); err != nil || len(pauses) == 1 != commits {
+		if pauses, err := admin.New(k.Client).Pauses.List(k.Ctx); err != nil || len(pauses) == 1 != commits {
 			t.Errorf("committed %t: paused are %+v, %v", commits, pauses, err)
 		}
 	}
 	stopped := kit.Begin(k, wf, 2)
 	for _, commits := range []bool{false, true} {
 		tx := k.CallersTx()
-		if err := admin.New(k.Client).Unpause(k.Ctx, target, kagzi.InTx(tx)); err != nil {
+		if err := admin.New(k.Client).Pauses.End(k.Ctx, target, kagzi.InTx(tx)); err != nil {
 			t.Fatal(err)
 		}
 		if info := k.InfoOf(stopped.ID()); !info.StartedAt.IsZero() {
@@ -266,8 +253,8 @@ func TestPausesInTx(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, gate.Workflow, 1, kagzi.Queue("gates"), kagzi.Delay(time.Hour))
 	for _, do := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{
-		admin.New(k.Client).PauseRun,
-		admin.New(k.Client).UnpauseRun,
+		admin.New(k.Client).Runs.Pause,
+		admin.New(k.Client).Runs.Unpause,
 	} {
 		for _, commits := range []bool{false, true} {
 			before := k.InfoOf(run.ID()).PausedAt
@@ -290,7 +277,7 @@ func TestSlotOfAParkedRun(t *testing.T) {
 	for name, hold := range map[string]bool{"GivenUp": false, "Kept": true} {
 		t.Run(name, func(t *testing.T) {
 			k := kit.New(t)
-			if err := admin.New(k.Client).SetQueue(k.Ctx,
+			if err := admin.New(k.Client).Queues.Set(k.Ctx,
 				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: hold}); err != nil {
 				t.Fatal(err)
 			}
@@ -311,13 +298,13 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			if n := await.Receive(t, begun); n != 1 {
 				t.Errorf("run %d is the first", n)
 			}
-			if err := admin.New(k.Client).PauseRun(k.Ctx, first.ID()); err != nil {
+			if err := admin.New(k.Client).Runs.Pause(k.Ctx, first.ID()); err != nil {
 				t.Fatal(err)
 			}
 			k.WaitStatus(first.ID(), kagzi.StatusPending, "pause")
 			goOn.Store(true)
 			if hold {
-				if keys, err := admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "default"}); err != nil ||
+				if keys, err := admin.New(k.Client).Keys.List(k.Ctx, admin.KeyFilter{Queue: "default"}); err != nil ||
 					len(keys) != 1 ||
 					keys[0].Running != 1 || keys[0].Waiting != 1 {
 					t.Errorf("keys %+v, %v", keys, err)
@@ -325,7 +312,7 @@ func TestSlotOfAParkedRun(t *testing.T) {
 			} else if got := kit.ResultOf(k, second); got != 2 || calls.of("1") != 0 {
 				t.Errorf("the second run returned %d; the first has gone on %d times", got, calls.of("1"))
 			}
-			if err := admin.New(k.Client).UnpauseRun(k.Ctx, first.ID()); err != nil {
+			if err := admin.New(k.Client).Runs.Unpause(k.Ctx, first.ID()); err != nil {
 				t.Fatal(err)
 			}
 			if got := kit.ResultOf(k, first) + kit.ResultOf(k, second); got != 3 {

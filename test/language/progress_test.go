@@ -49,7 +49,7 @@ CREATE TRIGGER note_progress AFTER UPDATE OF progress ON kagzi.workflow_runs
 	FOR EACH ROW EXECUTE FUNCTION note_progress()`)
 }
 
-// A step that takes long says how far it is. What was said last stays: over a sleep, and after the end.
+// A step that takes long says how far it is. The last progress stays: over a sleep, and after the end.
 func TestProgress(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[struct{}, int]("wf", kit.NoRetry)
@@ -94,7 +94,7 @@ func TestProgress(t *testing.T) {
 	if got := shownProgress(k.InfoOf(run)); got != "sums up (1)" {
 		t.Errorf("at the end: %s", got)
 	}
-	again, err := admin.New(k.Client).Restart(k.Ctx, run)
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (tr *trial) runs(ctx context.Context, root kagzi.RunID) (map[kagzi.RunID]*r
 	return runs, err
 }
 
-// check compares what happened with what the tables say.
+// check compares the effects with the tables.
 func (tr *trial) check(ctx context.Context, root kagzi.RunID) error {
 	var runs map[kagzi.RunID]*runRecord
 	var err error

@@ -277,7 +277,7 @@ func (tr *trial) watch(ctx context.Context, h *randomHost) (done bool, err error
 	if !await.BecomesTrue(await.Patience, func() bool {
 		info, err = tr.k.Client.Get(ctx, tr.id)
 		if err == nil && !cancelled && info.Status == kagzi.StatusSleeping &&
-			strings.HasPrefix(info.WaitingOn, "timer long") {
+			strings.HasPrefix(info.WaitingOn.String(), "timer long") {
 			cancelled = true
 			if err = tr.k.Client.Cancel(ctx, tr.id); errors.Is(err, kagzi.ErrRunFinished) {
 				err = nil
@@ -302,7 +302,7 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 	case what == 0:
 		return false, nil
 	case what == 1 && info.Status != kagzi.StatusCompleted:
-		err = admin.New(tr.k.Client).Resume(ctx, tr.id)
+		err = admin.New(tr.k.Client).Runs.Resume(ctx, tr.id)
 		tr.plan += ", resumed"
 	default:
 		steps, e := tr.k.Client.Steps(ctx, tr.id)
@@ -323,11 +323,11 @@ func (tr *trial) forkOrResume(ctx context.Context) (again bool, err error) {
 		}
 		tr.plan += fmt.Sprintf(", forked from %s %v", step, opts)
 		var id kagzi.RunID
-		if id, err = admin.New(tr.k.Client).Fork(ctx, tr.id, step, opts...); err == nil {
+		if id, err = admin.New(tr.k.Client).Runs.Fork(ctx, tr.id, step, opts...); err == nil {
 			tr.id = id
 		}
 	}
-	if errors.Is(err, kagzi.ErrCompensated) {
+	if errors.Is(err, admin.ErrCompensated) {
 		tr.plan += " in vain"
 		return false, nil
 	}

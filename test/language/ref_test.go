@@ -36,10 +36,10 @@ func TestRunsAreReferences(t *testing.T) {
 		if _, err := k.Client.Steps(k.Ctx, ref); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := admin.New(k.Client).RunLog(k.Ctx, ref); err != nil {
+		if _, err := admin.New(k.Client).Runs.Log(k.Ctx, ref); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := admin.New(k.Client).Resume(k.Ctx, ref); !errors.Is(err, kagzi.ErrRunActive) {
+		if err := admin.New(k.Client).Runs.Resume(k.Ctx, ref); !errors.Is(err, kagzi.ErrRunActive) {
 			t.Errorf("%s: resumed: %v", name, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRunsAreReferences(t *testing.T) {
 	k.Cancel(run)
 	k.Resume(info)
 	k.Cancel(many[0])
-	again, err := admin.New(k.Client).Restart(k.Ctx, run)
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, run)
 	if err != nil || k.InfoOf(again).Origin != run.ID() {
 		t.Errorf("restarted as %s, %v", again, err)
 	}
@@ -61,7 +61,7 @@ func TestRunsAreReferences(t *testing.T) {
 		"get": kit.Second(k.Client.Get(k.Ctx, lost)), "cancel": k.Client.Cancel(k.Ctx, kagzi.RunInfo{ID: lost.ID()}),
 		"signal":   k.Client.Signal(k.Ctx, kagzi.Started{ID: lost.ID()}, kagzi.DefineSignal[int]("n").With(1)),
 		"steps of": kit.Second(k.Client.Steps(k.Ctx, lost)),
-		"fork":     kit.Second(admin.New(k.Client).Fork(k.Ctx, lost, "step")),
+		"fork":     kit.Second(admin.New(k.Client).Runs.Fork(k.Ctx, lost, "step")),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) || !strings.HasPrefix(err.Error(), "kagzi: "+name+" "+string(lost.ID())) {
 			t.Errorf("%s: %v", name, err)

@@ -37,7 +37,7 @@ func TestResumeRaces(t *testing.T) {
 					if _, err = run.Result(ctx); err == nil {
 						t.Error("the first attempt succeeded")
 					}
-					err = admin.New(c).Resume(ctx, run.ID())
+					err = admin.New(c).Runs.Resume(ctx, run.ID())
 				}
 				if err != nil {
 					t.Error(err)

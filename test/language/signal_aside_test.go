@@ -124,7 +124,7 @@ func TestWaitingOnWithManyWaits(t *testing.T) {
 		return kagzi.WaitSignal(ctx, kit.Approved)
 	})
 	info := k.WaitStatus(run, kagzi.StatusSleeping)
-	if !strings.HasSuffix(info.WaitingOn, "; 1 more; 1 message that does not decode") {
+	if !strings.HasSuffix(info.WaitingOn.String(), "; 1 more; 1 message that does not decode") {
 		t.Errorf("it waits on %q", info.WaitingOn)
 	}
 }
@@ -157,7 +157,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k.Signal(run, kit.Rejected.With("x").WithID("other"))
 		k.Signal(run, kit.Approved.With("fail"))
 		kit.FailureOf(k, run, kagzi.StatusFailed)
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "other"); err != nil { // of a run that is over
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "other"); err != nil { // of a run that is over
 			t.Error(err)
 		}
 		if m := onlyMessage(k, run); m.SetAside == "" {
@@ -165,7 +165,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		}
 		k.Resume(run)
 		kit.FailureOf(k, run, kagzi.StatusFailed) // it has read "fail"
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "bad"); err != nil {
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "bad"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -173,7 +173,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, _ := begin(k)
 		k.Cancel(run)
-		id, err := admin.New(k.Client).Restart(k.Ctx, run)
+		id, err := admin.New(k.Client).Runs.Restart(k.Ctx, run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, stop := begin(k)
 		k.Cancel(run)
-		same, err := admin.New(k.Client).Fork(k.Ctx, run, "step")
+		same, err := admin.New(k.Client).Runs.Fork(k.Ctx, run, "step")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 			raw, err := kagzi.WaitSignal(ctx, anyApproved)
 			return string(raw), err
 		})
-		id, err := admin.New(k.Client).Fork(k.Ctx, run, "step")
+		id, err := admin.New(k.Client).Runs.Fork(k.Ctx, run, "step")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, _ := begin(k)
 		k.Cancel(run)
-		if err := admin.New(k.Client).Delete(k.Ctx, run); err != nil {
+		if err := admin.New(k.Client).Runs.Delete(k.Ctx, run); err != nil {
 			t.Fatal(err)
 		}
 		if n := k.Count(`SELECT count(*) FROM kagzi.signals`); n > 0 {
@@ -222,10 +222,10 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		k := kit.New(t)
 		run, _ := begin(k)
 		k.Cancel(run)
-		if info := k.InfoOf(run); info.WaitingOn != "" {
+		if info := k.InfoOf(run); info.WaitingOn != nil {
 			t.Errorf("it waits on %q", info.WaitingOn)
 		}
-		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); !errors.Is(err, kagzi.ErrRunFinished) {
+		if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "bad"); !errors.Is(err, kagzi.ErrRunFinished) {
 			t.Errorf("redelivered: %v", err)
 		}
 	})
@@ -234,7 +234,7 @@ func TestUndecodableMessageAndChanges(t *testing.T) {
 		run, _ := begin(k)
 		errs := make(chan error, 2)
 		for range 2 {
-			go func() { errs <- admin.New(k.Client).DropMessage(k.Ctx, run, "bad", kagzi.Actor("ada")) }()
+			go func() { errs <- admin.New(k.Client).Messages.Drop(k.Ctx, run, "bad", kagzi.Actor("ada")) }()
 		}
 		if err := errors.Join(await.Receive(t, errs), await.Receive(t, errs)); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("error %v, want one of the calls to find nothing", err)
@@ -270,14 +270,14 @@ func TestRedeliverWhileBusy(t *testing.T) {
 		return got, errors.Join(err, kit.Second(f.Result(ctx)))
 	})
 	await.Receive(t, begun)
-	if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); err != nil &&
+	if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "bad"); err != nil &&
 		kagzi.KindOf(err) != kind.BadRequest {
 		t.Errorf("before the mark, or after it: %v", err)
 	}
 	await.True(t, "it is set aside", func() bool { return k.Count(setAside) == 1 })
 	k.Signal(run, kit.Approved.With("a"))
 	await.True(t, "the right one is read", func() bool { return k.Count(unread) == 1 })
-	if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "bad"); err != nil {
+	if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "bad"); err != nil {
 		t.Fatal(err)
 	}
 	if got := kit.ResultOf(k, run); got != "a 42" {

@@ -68,7 +68,7 @@ func TestSignal(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{}, kagzi.ID("mine"))
 		for i, v := range []string{"a", "b"} {
 			info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-			if info.WaitingOn != "signal approved/call-7" || !info.AvailableAt.IsZero() {
+			if info.WaitingOn.String() != "signal approved/call-7" || !info.AvailableAt.IsZero() {
 				t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
 			}
 			k.Signal([]kagzi.Ref{run.ID(), kagzi.ID("mine")}[i], kit.Approved.For("call-7").With(v))
@@ -454,7 +454,7 @@ func TestSignalOfARunBeingCancelled(t *testing.T) {
 }
 
 // TestThousandSignals sends 1,000 signals from 8 goroutines to 100 runs that are suspended and claimed all the while,
-// by two workers. Each run reads what was sent to it, in its order.
+// by two workers. Each run reads its messages, in their order.
 func TestThousandSignals(t *testing.T) {
 	k := kit.New(t)
 	dbtest.Audit(t, k.Pool)

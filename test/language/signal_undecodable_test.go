@@ -29,7 +29,7 @@ const setAside = `SELECT count(*) FROM kagzi.signals WHERE set_aside_at IS NOT N
 // onlyMessage returns the one message that the run has not read.
 func onlyMessage(k *kit.Kit, run kagzi.Ref) admin.MessageInfo {
 	k.T.Helper()
-	got, err := admin.New(k.Client).Messages(k.Ctx, run, admin.MessageFilter{Unread: true})
+	got, err := admin.New(k.Client).Messages.List(k.Ctx, run, admin.MessageFilter{Unread: true})
 	if err != nil || len(got) != 1 {
 		k.T.Fatalf("unread messages %v, %v", got, err)
 	}
@@ -103,7 +103,7 @@ func TestUndecodableMessage(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		k.Signal(run.ID(), wrong("m"))
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, waits)
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m", kagzi.Actor("ada"),
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "m", kagzi.Actor("ada"),
 			kagzi.Reason("wrong type")); err != nil {
 			t.Fatal(err)
 		}
@@ -116,14 +116,14 @@ func TestUndecodableMessage(t *testing.T) {
 		if err != nil || len(audit) != 1 || audit[0].Name != string(run.ID()) || audit[0].Actor != "ada" {
 			t.Errorf("audit log %+v, %v", audit, err)
 		}
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotFound) {
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("dropped twice: %v", err)
 		}
 		k.Signal(run.ID(), kit.Approved.With("right").WithID("m"))
 		if got := kit.ResultOf(k, run); got != "right" {
 			t.Errorf("got %q", got)
 		}
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest ||
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest ||
 			!strings.Contains(err.Error(), `has read it in "approved"`) {
 			t.Errorf("dropped after the read: %v", err)
 		}
@@ -134,7 +134,7 @@ func TestUndecodableMessage(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		k.Signal(run.ID(), wrong("m"))
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, waits)
-		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m"); err != nil { // before the deploy
+		if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "m"); err != nil { // before the deploy
 			t.Fatal(err)
 		}
 		await.True(t, "it is set aside again", func() bool { return k.Count(setAside) == 1 })
@@ -147,7 +147,7 @@ func TestUndecodableMessage(t *testing.T) {
 			return string(raw), err
 		})
 		tx := k.CallersTx()
-		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m", kagzi.InTx(tx),
+		if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "m", kagzi.InTx(tx),
 			kagzi.Actor("ada")); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestUndecodableMessage(t *testing.T) {
 		if got := kit.ResultOf(k, run); got != "42" {
 			t.Errorf("got %q", got)
 		}
-		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrRunFinished) {
+		if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrRunFinished) {
 			t.Errorf("to a run that is over: %v", err)
 		}
 	})
@@ -180,15 +180,15 @@ func TestUndecodableMessage(t *testing.T) {
 			return kagzi.WaitSignal(ctx, kit.Approved)
 		})
 		await.Receive(t, entered)
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); !errors.Is(err, kagzi.ErrNotWaiting) {
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "m"); !errors.Is(err, admin.ErrNotWaiting) {
 			t.Errorf("while a worker executes the run: %v", err)
 		}
-		if err := admin.New(k.Client).RedeliverMessage(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest {
+		if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "m"); kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("redelivered although it was not set aside: %v", err)
 		}
 		close(leave)
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved")
-		if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m"); err != nil {
+		if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "m"); err != nil {
 			t.Fatal(err)
 		}
 		k.Signal(run.ID(), kit.Approved.With("a"))

@@ -24,7 +24,8 @@ func TestWaitSignalTimeout(t *testing.T) {
 				return "message " + v, nil
 			}
 			var se *kagzi.StepError
-			if !errors.Is(err, kind.Timeout) || !errors.As(err, &se) || se.Step != "approved" {
+			if !errors.Is(err, kind.Timeout) || !errors.Is(err, kagzi.ErrNoMessage) || !errors.As(err, &se) ||
+				se.Step != "approved" {
 				return "", fmt.Errorf("the error is %T: %w", err, err)
 			}
 			after := ctx.Now().Sub(began)
@@ -63,7 +64,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 		kit.ServeWith(k, kit.NotifiedOnly, wf, timed(time.Hour))
 		run := kit.Begin(k, wf, struct{}{})
 		if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); time.Until(info.AvailableAt) < 50*time.Minute ||
-			info.WaitingOn != "signal approved" {
+			info.WaitingOn.String() != "signal approved" {
 			t.Errorf("waits on %q until %v", info.WaitingOn, info.AvailableAt)
 		}
 		k.Signal(run.ID(), kit.Approved.With("a"))
@@ -82,7 +83,7 @@ func TestWaitSignalTimeout(t *testing.T) {
 			t.Errorf("%v, after %d attempts", re, k.InfoOf(run).Attempts)
 		}
 	})
-	// No worker was there when the time was over: what counts is when the message was stored.
+	// No worker was there when the time was over: the time of the message's storing counts.
 	t.Run("CountsTheTimeOfTheMessage", func(t *testing.T) {
 		for late, want := range map[bool]string{false: "message a", true: "then a"} {
 			t.Run(fmt.Sprintf("Late=%t", late), func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestSleep(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		<-ended // its goroutine
-		if info.WaitingOn != "timer cooling-off" {
+		if info.WaitingOn.String() != "timer cooling-off" {
 			t.Errorf("waits on %q", info.WaitingOn)
 		}
 		s := k.Steps(run.ID())["cooling-off"][0]

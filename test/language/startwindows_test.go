@@ -126,7 +126,7 @@ func TestSealedBatch(t *testing.T) {
 	if info := k.InfoOf(runs[0].ID()); string(info.Input) != `["a","b"]` {
 		t.Errorf("input %s", info.Input)
 	}
-	again, err := admin.New(k.Client).Restart(k.Ctx, runs[0].ID(), kagzi.ID("again"))
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, runs[0].ID(), kagzi.ID("again"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestSealedBatch(t *testing.T) {
 	if out, err := run.Result(k.Ctx); out != "a+b" || err != nil {
 		t.Error(out, err)
 	}
-	fork, err := admin.New(k.Client).Restart(k.Ctx, runs[0].ID(), admin.NewInput([]string{"c"}))
+	fork, err := admin.New(k.Client).Runs.Restart(k.Ctx, runs[0].ID(), admin.NewInput([]string{"c"}))
 	if err != nil {
 		t.Fatal(err)
 	}

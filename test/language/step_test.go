@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"reflect"
 	"runtime"
 	"strings"
@@ -366,7 +367,8 @@ func TestRetriesOfAStep(t *testing.T) {
 		run := kit.Begin(k, wf, struct{}{})
 		info := k.WaitStatus(run.ID(), kagzi.StatusSleeping)
 		await.Receive(t, ended)
-		if info.WaitingOn != "retry authorize" || time.Until(info.AvailableAt) < 30*time.Minute || info.Attempts != 0 {
+		if info.WaitingOn.String() != "retry authorize" || time.Until(info.AvailableAt) < 30*time.Minute ||
+			info.Attempts != 0 {
 			t.Errorf("got %+v", info)
 		}
 	})
@@ -426,10 +428,13 @@ func TestAResultThatDoesNotDecodeFailsTheStep(t *testing.T) {
 		if none != nil || err != nil {
 			t.Errorf("got %v, %v", none, err)
 		}
-		_, err = kagzi.Step(ctx, "error", func(context.Context) (error, error) { return errors.New("x"), nil })
-		check(err, `step "error": the result: a`, "*errors.errorString", "does not decode into error",
-			"a concrete type", "1 attempt)")
-		_, err = kagzi.StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return errors.New("x"), nil })
+		_, err = kagzi.Step(ctx, "text", func(context.Context) (error, error) { return errors.New("x"), nil })
+		check(err, "*errors.errorString cannot be encoded", "its content would be lost", "1 attempt)")
+		shown := &url.Error{Op: "get"}
+		_, err = kagzi.Step(ctx, "error", func(context.Context) (error, error) { return shown, nil })
+		check(err, `step "error": the result: a`, "*url.Error", "does not decode into error", "a concrete type",
+			"1 attempt)")
+		_, err = kagzi.StepTx(ctx, "tx", func(context.Context, pgx.Tx) (error, error) { return shown, nil })
 		check(err, "a concrete type")
 		_, err = kagzi.Step(ctx, "field", func(context.Context) (holder, error) { return holder{errors.New("x")}, nil })
 		check(err, ".holder", "a type that decodes what it encodes")

@@ -41,11 +41,11 @@ func TestLongestTimes(t *testing.T) {
 	if err := k.Client.Schedule(k.Ctx, schedule); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := admin.New(k.Client).GetSchedule(k.Ctx, "s"); err != nil ||
+	if s, err := admin.New(k.Client).Schedules.Get(k.Ctx, "s"); err != nil ||
 		!s.Next.Equal(time.Unix(0, 0).Add(schedule.Every)) {
 		t.Errorf("next %v, %v", s.Next, err)
 	}
-	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")
+	id, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestDeadlineOfTheLastDay(t *testing.T) {
 	k := kit.New(t)
 	run := kit.Begin(k, kagzi.Define[int, int]("wf"), 1, kagzi.Delay(time.Hour), kagzi.Timeout(48*time.Hour))
 	last := time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
-	if err := admin.New(k.Client).Update(k.Ctx, run.ID(), kagzi.At(last)); err != nil {
+	if err := admin.New(k.Client).Runs.Update(k.Ctx, run.ID(), kagzi.At(last)); err != nil {
 		t.Fatal(err)
 	}
 	info := k.InfoOf(run.ID())
@@ -170,7 +170,7 @@ func TestLastInstant(t *testing.T) {
 		}
 	}
 	started, updated := kit.Begin(k, wf, 1, kagzi.At(last)), kit.Begin(k, wf, 2)
-	if err := admin.New(k.Client).Update(k.Ctx, updated.ID(), kagzi.At(last)); err != nil {
+	if err := admin.New(k.Client).Runs.Update(k.Ctx, updated.ID(), kagzi.At(last)); err != nil {
 		t.Fatal(err)
 	}
 	for _, run := range []*kagzi.Run[int]{started, updated} {
@@ -186,7 +186,7 @@ func TestLastInstant(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	wantJSON(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{}))
+	wantJSON(admin.New(k.Client).Schedules.List(k.Ctx, admin.ScheduleFilter{}))
 	_, err := kagzi.Start(k.Ctx, k.Client, wf, 1, kagzi.At(last), kagzi.Timeout(1))
 	kit.MustContain(t, err, "together end in the year 10000")
 }
@@ -203,7 +203,7 @@ func TestTimesOutOfRange(t *testing.T) {
 	} {
 		_, err := k.Client.List(k.Ctx, filter)
 		kit.MustContain(t, err, want)
-		_, err = admin.New(k.Client).CancelAll(k.Ctx, filter)
+		_, err = admin.New(k.Client).Runs.CancelAll(k.Ctx, filter)
 		kit.MustContain(t, err, want)
 	}
 	if err := k.Client.Schedule(k.Ctx, kagzi.Schedule{
@@ -212,11 +212,11 @@ func TestTimesOutOfRange(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", early, time.Now().Add(-time.Hour))
+	_, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", early, time.Now().Add(-time.Hour))
 	kit.MustContain(t, err, "from is in the year -300000")
-	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Now(), late)
+	_, err = admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", time.Now(), late)
 	kit.MustContain(t, err, "until is in the year 300000")
 	// as far back as there are ticks
-	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Time{}, time.Now().Add(-time.Hour))
+	_, err = admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", time.Time{}, time.Now().Add(-time.Hour))
 	kit.MustContain(t, err, "more than 10000 ticks")
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A run whose branches wait says what they wait for: first what ends by its time, at most three things, each once.
+// A run whose branches wait says what they wait for: first waits that end by their time, at most three things, each
+// once.
 func TestWaitingOnOfBranches(t *testing.T) {
 	sleep := func(name string, d time.Duration) func(kagzi.Context) error {
 		return func(ctx kagzi.Context) error { return kagzi.Sleep(ctx, name, d) }
@@ -80,7 +81,7 @@ func TestWaitingOnOfBranches(t *testing.T) {
 				return 0, kagzi.Parallel(ctx, "g", tt.branches, tt.opts...)
 			})
 			run := kit.Begin(k, wf, 1)
-			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn != tt.want {
+			if info := k.WaitStatus(run.ID(), kagzi.StatusSleeping); info.WaitingOn.String() != tt.want {
 				t.Errorf("waits on %q, want %q", info.WaitingOn, tt.want)
 			}
 			k.Wake(run.ID())
@@ -88,7 +89,7 @@ func TestWaitingOnOfBranches(t *testing.T) {
 				return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
 					AND available_at > now()`) == 1
 			})
-			if got := k.InfoOf(run).WaitingOn; got != tt.want { // all waits come from the history
+			if got := k.InfoOf(run).WaitingOn.String(); got != tt.want { // all waits come from the history
 				t.Errorf("after another execution it waits on %q, want %q", got, tt.want)
 			}
 		})
@@ -119,7 +120,7 @@ func TestWaitingOnOfGo(t *testing.T) {
 	})
 	run := kit.Begin(k, wf, 1)
 	if got := k.WaitStatus(run.ID(), kagzi.StatusSleeping, "signal approved").
-		WaitingOn; got != "child a and 2 more; signal approved" {
+		WaitingOn.String(); got != "child a and 2 more; signal approved" {
 		t.Errorf("waits on %q", got)
 	}
 }

@@ -50,7 +50,7 @@ func TestWhenFullIsRefusedBeforeAnySQL(t *testing.T) {
 func TestWhenFullAsADefault(t *testing.T) {
 	k := kit.New(t)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
-	if err := admin.New(k.Client).SetQueue(k.Ctx,
+	if err := admin.New(k.Client).Queues.Set(k.Ctx,
 		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestWhenFullAsADefault(t *testing.T) {
 		kit.MustContain(t, err,
 			`start only: key "a" of queue "default" is full, so nothing was started: of a limit of 1, 0 hold a slot `+
 				`and 1 wait for one, each counted up to the limit: start again later, or raise the limit with `+
-				`admin.Client.SetKey`)
+				`admin.Keys.Set`)
 	}
 	kit.Begin(k, only, 1, kagzi.Key("a"), kagzi.WaitForSlot)
 	newest := kit.Begin(k, only, 1, kagzi.Key("a"), kagzi.CancelOldest)

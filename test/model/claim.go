@@ -20,13 +20,6 @@ type Claimed struct {
 	Beside bool
 }
 
-// executes reports whether the worker has the code of the run.
-func executes(req store.ClaimRequest, r *Run) bool {
-	i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
-	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) &&
-		(req.RecoveriesBelow == 0 || r.Recoveries < req.RecoveriesBelow)
-}
-
 // Claimable returns the runs that a claim may take without a slot of a key: they are due, not paused, and of a version
 // that the worker has.
 func (m *Model) Claimable(req store.ClaimRequest) (runs []*Run) {
@@ -43,31 +36,11 @@ func (r *Run) SetsBack() bool { return r.Status == store.Running && r.Recoveries
 
 // Claim checks what a claim has done, and does the same.
 func (m *Model) Claim(req store.ClaimRequest, c Claimed) error {
-	var plain, keyed []*Run
-	touched := map[uuid.UUID]bool{}
-	for _, id := range c.Back {
-		r := m.Runs[id]
-		if r == nil || !r.SetsBack() {
-			return fmt.Errorf("the claim set back run %v, which is %+v", id, r)
-		}
-		plain, touched[id] = append(plain, r), true
+	plain, keyed, err := m.sort(req, c)
+	if err != nil {
+		return err
 	}
-	for _, k := range c.Taken {
-		r := m.Runs[k.RunID]
-		switch {
-		case r == nil || touched[k.RunID] || !slices.Contains(c.Back, k.RunID) && r.SetsBack():
-			return fmt.Errorf("the claim took run %v, which is %+v", k.RunID, r)
-		case r.waits():
-			keyed = append(keyed, r)
-		default:
-			plain = append(plain, r)
-		}
-		touched[k.RunID] = true
-		if err := r.checkClaimed(req, k); err != nil {
-			return err
-		}
-	}
-	if err := m.claimPlain(req, plain, touched, c.Beside); err != nil {
+	if err := m.claimPlain(req, plain, keyed, c.Beside); err != nil {
 		return err
 	}
 	for _, id := range c.Back {
@@ -85,23 +58,55 @@ func (m *Model) Claim(req store.ClaimRequest, c Claimed) error {
 	return nil
 }
 
+// sort returns the runs that a claim has taken, or set back, without a slot of a key, and those that it took with one.
+func (t *table) sort(req store.ClaimRequest, c Claimed) (plain, keyed []*Run, err error) {
+	touched := map[uuid.UUID]bool{}
+	for _, id := range c.Back {
+		r := t.Runs[id]
+		if r == nil || !r.SetsBack() {
+			return nil, nil, fmt.Errorf("the claim set back run %v, which is %+v", id, r)
+		}
+		plain, touched[id] = append(plain, r), true
+	}
+	for _, k := range c.Taken {
+		r := t.Runs[k.RunID]
+		switch {
+		case r == nil || touched[k.RunID] || !slices.Contains(c.Back, k.RunID) && r.SetsBack():
+			return nil, nil, fmt.Errorf("the claim took run %v, which is %+v", k.RunID, r)
+		case r.waits():
+			keyed = append(keyed, r)
+		default:
+			plain = append(plain, r)
+		}
+		touched[k.RunID] = true
+		if err := r.checkClaimed(req, k); err != nil {
+			return nil, nil, err
+		}
+	}
+	return plain, keyed, nil
+}
+
 // unbounded is a limit of a claim for more runs than there are.
 const unbounded = 100
 
-// claimPlain checks which runs a claim has taken, or set back, without a slot of a key. Which of the runs of one
-// priority it takes is not the model's concern. If the queue is full, it takes runs that hold their slots already.
-func (m *Model) claimPlain(req store.ClaimRequest, taken []*Run, touched map[uuid.UUID]bool, beside bool) error {
-	may := m.Claimable(req)
-	want, full := min(req.Limit, len(may)), false
+// choice returns the runs of which a claim takes some without a slot of a key, and how many. If the queue is full,
+// these are runs that hold their slots already.
+func (m *Model) choice(req store.ClaimRequest) (may []*Run, want int, full bool) {
+	may = m.Claimable(req)
 	switch {
 	case req.Keys == nil && m.Queue.Limited() || req.Keys != nil && req.Keys.Only:
-		want = 0
+		return may, 0, false
 	case m.Queue.Limited() && m.room() == 0:
 		may = slices.DeleteFunc(may, func(r *Run) bool { return !r.holdsSlot() })
-		want, full = min(req.Limit, len(may)), true
-	default:
-		want = min(want, m.room())
+		return may, min(req.Limit, len(may)), true
 	}
+	return may, min(req.Limit, len(may), m.room()), false
+}
+
+// claimPlain checks which runs a claim has taken, or set back, without a slot of a key. Which of the runs of one
+// priority it takes is not the model's concern. keyed are those that it took with such a slot.
+func (m *Model) claimPlain(req store.ClaimRequest, taken, keyed []*Run, beside bool) error {
+	may, want, full := m.choice(req)
 	if len(taken) > want || len(taken) < want && !beside {
 		return fmt.Errorf("the claim took %d runs without a slot of a key, want %d, of %s; queue %+v with tokens %+v "+
 			"and room for %d", len(taken), want, describe(may), m.Queue, m.bucket, m.room())
@@ -117,7 +122,8 @@ func (m *Model) claimPlain(req store.ClaimRequest, taken []*Run, touched map[uui
 		}
 	}
 	for _, r := range may {
-		if want > 0 && !touched[r.ID] && r.Priority < lowest && !beside && !full {
+		left := !slices.Contains(taken, r) && !slices.Contains(keyed, r)
+		if want > 0 && left && r.Priority < lowest && !beside && !full {
 			return fmt.Errorf("the claim took a run of priority %d and left %v of priority %d", lowest, r.ID,
 				r.Priority)
 		}
@@ -185,8 +191,8 @@ func (r *Run) checkClaimed(req store.ClaimRequest, c *store.ClaimedRun) error {
 }
 
 // Extend extends a lease, and reports whether it has: if it is held, and past half of its timeout.
-func (m *Model) Extend(h store.HeldRun) bool {
-	r := m.Runs[h.RunID]
+func (t *table) Extend(h store.HeldRun) bool {
+	r := t.Runs[h.RunID]
 	if !r.Holds(h.Lease) || r.At == Later {
 		return false
 	}
@@ -203,16 +209,16 @@ func (r *Run) leaseEnd() When {
 }
 
 // BeginSuspect notes that a crash-loop suspect begins.
-func (m *Model) BeginSuspect(h store.HeldRun) {
-	if r := m.Runs[h.RunID]; r.Holds(h.Lease) {
+func (t *table) BeginSuspect(h store.HeldRun) {
+	if r := t.Runs[h.RunID]; r.Holds(h.Lease) {
 		r.Suspect = h.Lease
 	}
 }
 
 // Release declares a worker dead, and returns how many runs it has made due.
-func (m *Model) Release(worker uuid.UUID) (released int) {
-	m.Offline[worker] = true
-	for _, r := range m.all() {
+func (t *table) Release(worker uuid.UUID) (released int) {
+	t.Offline[worker] = true
+	for _, r := range t.all() {
 		if r.Status == store.Running && r.Worker == worker && !r.Paused && r.At != Due {
 			r.At = Due
 			released++

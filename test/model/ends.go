@@ -20,11 +20,28 @@ type ending struct {
 	grace      When        // how long workers have to end those that are marked
 }
 
-// endAll ends runs, and reports which of them it has changed:
-//   - a run whose compensations are under way ends as cancelled, if the caller asked for it;
+// act says how a run goes on:
+//   - one whose compensations are under way ends as cancelled, if the caller asked for it;
 //   - one that a worker executes is marked if it may register a compensation, or holds a slot: its worker ends it;
 //   - one that has compensations ends when these have run;
 //   - all others end, and wake their parents.
+func (e ending) act(r *Run) string {
+	switch {
+	case e.regardless:
+		return "end"
+	case r.Outcome != "" && !slices.Contains(e.asked, r.ID):
+		return "leave"
+	case r.Outcome != "":
+		return "decide"
+	case r.Status == store.Running && !e.expired && (r.registers() || r.Slot > 0):
+		return "mark"
+	case r.registered():
+		return "compensate"
+	}
+	return "end"
+}
+
+// endAll ends runs, and reports which of them it has changed.
 func (m *Model) endAll(runs []*Run, e ending) (changed []uuid.UUID) {
 	var over, compensating []*Run
 	for _, r := range runs {
@@ -32,19 +49,18 @@ func (m *Model) endAll(runs []*Run, e ending) (changed []uuid.UUID) {
 		if e.expired && r.Cancelling {
 			status = store.Cancelled
 		}
-		asked := slices.Contains(e.asked, r.ID)
-		switch {
-		case !e.regardless && r.Outcome != "" && !asked:
+		switch e.act(r) {
+		case "leave":
 			continue
-		case !e.regardless && r.Outcome != "":
+		case "decide":
 			r.Outcome, r.Paused = store.Cancelled, false
 			r.due()
-		case !e.regardless && r.Status == store.Running && !e.expired && (r.registers() || r.Slot > 0):
+		case "mark":
 			r.Cancelling, r.Paused = true, false
 			if r.Deadline == None || r.Deadline == Later {
 				r.Deadline = e.grace
 			}
-		case !e.regardless && r.registered():
+		case "compensate":
 			r.decide(status, uuid.Nil)
 			compensating = append(compensating, r)
 		default:
@@ -62,10 +78,10 @@ func (m *Model) endAll(runs []*Run, e ending) (changed []uuid.UUID) {
 }
 
 // wakeParents wakes the active parents of runs that have ended, but not those among others.
-func (m *Model) wakeParents(over, others []*Run) {
+func (t *table) wakeParents(over, others []*Run) {
 	ends := map[*Run]int{}
 	for _, r := range over {
-		if p := m.Runs[r.Parent]; p != nil && p.Active() && !slices.Contains(others, p) {
+		if p := t.Runs[r.Parent]; p != nil && p.Active() && !slices.Contains(others, p) {
 			ends[p]++
 		}
 	}
@@ -215,7 +231,7 @@ func (m *Model) hasSlots(r *Run) error {
 }
 
 // PassDeadline lets the time of the run's deadline come, and that of its lease, which is not much later.
-func (m *Model) PassDeadline(r *Run) {
+func (t *table) PassDeadline(r *Run) {
 	r.Deadline = Due
 	r.due()
 }

@@ -15,7 +15,8 @@ func (w *world) announcing(t *rapid.T) act { return w.compensation(t, "announcem
 
 // registering registers a compensation.
 func (w *world) registering(t *rapid.T) act {
-	return w.compensation(t, "registration", &store.Compensation{Type: compensationType, Input: []byte("input")})
+	return w.compensation(t, "registration",
+		&store.Compensation{Spec: store.Spec{Type: compensationType}, Input: []byte("input")})
 }
 
 func (w *world) compensation(t *rapid.T, what string, c *store.Compensation) act {

@@ -66,7 +66,7 @@ func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 	}}
 }
 
-// written returns what became of the writes of a flush.
+// written returns the outcomes of the writes of a flush.
 func written(f *store.Flush) (all []Written) {
 	for _, r := range f.Records {
 		all = append(all, Written{r.Outcome, string(r.Output)})
@@ -134,7 +134,7 @@ func (w *world) recordingChild(t *rapid.T) act {
 	return w.flushing("child", h, func() *store.Flush {
 		rec := h.record(step, 1, store.KindChild, store.Running, "")
 		rec.ChildRunID, rec.Start = id, &store.NewRun{
-			RunID: id, Queue: "queue", Type: "a", Input: []byte("input"),
+			RunID: id, Spec: store.Spec{Queue: "queue", Type: "a"}, Input: []byte("input"),
 			Detached: detached,
 		}
 		return &store.Flush{Records: []*store.Record{rec}}
@@ -229,7 +229,7 @@ func (w *world) retrying(t *rapid.T) act {
 	h := w.lease(t)
 	return w.flushing("retry", h, func() *store.Flush {
 		p := h.suspension(store.Pending)
-		p.Failed, p.ErrorKind, p.Error = true, "kind", "text"
+		p.Failed = &store.FailedAttempt{ErrorKind: "kind", Error: "text"}
 		return &store.Flush{Suspensions: []*store.Suspension{p}}
 	})
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Signal stores a message, once for each ID. It does not wake a run that only waits for its compensations.
-func (m *Model) Signal(id uuid.UUID, message string) error {
-	r := m.Runs[id]
+func (t *table) Signal(id uuid.UUID, message string) error {
+	r := t.Runs[id]
 	if r == nil {
 		return store.ErrRunNotFound
 	}
@@ -27,14 +27,14 @@ func (m *Model) Signal(id uuid.UUID, message string) error {
 	return nil
 }
 
-// A Written is what became of one write of a flush.
+// A Written is the outcome of one write of a flush.
 type Written struct {
 	Outcome store.Outcome
 	Output  string // of a record that is Done: the output in the table
 }
 
-// Flush writes a flush, and returns what became of its records, suspensions and finishes, in that order. First all that
-// the leases allow is written. Then each write that was not is resolved by what is in the tables.
+// Flush writes a flush, and returns the outcomes of its records, suspensions and finishes, in that order. First all
+// that the leases allow is written. Then each write that was not is resolved by the tables.
 func (m *Model) Flush(f *store.Flush) (written []Written) {
 	done := map[any]bool{}
 	for _, r := range f.Records {
@@ -77,24 +77,24 @@ func (m *Model) Flush(f *store.Flush) (written []Written) {
 }
 
 // record writes an attempt of a step, unless it has ended already.
-func (m *Model) record(rec *store.Record) bool {
-	r := m.Runs[rec.RunID]
+func (t *table) record(rec *store.Record) bool {
+	r := t.Runs[rec.RunID]
 	if !r.Holds(rec.Lease) {
 		return false
 	}
-	if rec.Start != nil && m.Runs[rec.ChildRunID] == nil {
+	if rec.Start != nil && t.Runs[rec.ChildRunID] == nil {
 		n := *rec.Start
 		n.RunID, n.Parent, n.ParentStep = rec.ChildRunID, rec.RunID, rec.StepID
 		if n.Priority == 0 {
 			n.Priority = r.Priority
 		}
-		m.add(newRun(n))
+		t.add(newRun(n))
 	}
 	attempts := r.Steps[rec.StepID]
 	if rec.Attempt <= len(attempts) && !attempts[rec.Attempt-1].accepts(rec) {
 		return false
 	}
-	now := m.tick()
+	now := t.tick()
 	a := Attempt{Begun: now}
 	if rec.Attempt <= len(attempts) {
 		a = attempts[rec.Attempt-1]
@@ -129,8 +129,8 @@ func (r *Run) consume(rec *store.Record) {
 }
 
 // suspend ends an execution. A run that awaits no more wake-ups than have come is due.
-func (m *Model) suspend(p *store.Suspension) bool {
-	r := m.Runs[p.RunID]
+func (t *table) suspend(p *store.Suspension) bool {
+	r := t.Runs[p.RunID]
 	if !r.Holds(p.Lease) {
 		return false
 	}
@@ -148,7 +148,7 @@ func (m *Model) suspend(p *store.Suspension) bool {
 	default:
 		r.At = Never
 	}
-	if p.Failed {
+	if p.Failed != nil {
 		r.Attempts++
 	}
 	if p.Unbegun {
@@ -176,9 +176,9 @@ func (m *Model) finish(e *store.Finish) bool {
 	return true
 }
 
-// resolve says what became of a write that was not written: an earlier try may have written it.
-func (m *Model) resolve(id, lease uuid.UUID, status string) store.Outcome {
-	switch r := m.Runs[id]; {
+// resolve returns the outcome of a write that was not written: an earlier try may have written it.
+func (t *table) resolve(id, lease uuid.UUID, status string) store.Outcome {
+	switch r := t.Runs[id]; {
 	case r != nil && r.Lease == lease && r.Status == status:
 		return store.Done
 	case r.Holds(lease):
@@ -188,8 +188,8 @@ func (m *Model) resolve(id, lease uuid.UUID, status string) store.Outcome {
 	}
 }
 
-func (m *Model) resolveRecord(rec *store.Record) Written {
-	r := m.Runs[rec.RunID]
+func (t *table) resolveRecord(rec *store.Record) Written {
+	r := t.Runs[rec.RunID]
 	if !r.Holds(rec.Lease) {
 		return Written{Outcome: store.Lost}
 	}

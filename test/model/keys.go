@@ -139,8 +139,8 @@ func (m *Model) roomOf(k store.Key) int {
 	return max(0, n)
 }
 
-func (m *Model) holders(is func(*Run) bool) (n int) {
-	for _, r := range m.all() {
+func (t *table) holders(is func(*Run) bool) (n int) {
+	for _, r := range t.all() {
 		if r.holdsSlot() && is(r) {
 			n++
 		}

@@ -167,7 +167,6 @@ func (w *world) judge(t *rapid.T, calls [2]*call) {
 		for i, c := range order {
 			want, wantErr := c.apply(m)
 			errs[i] = wantErr
-			w.measure(m)
 			if c.answer != want || !same(c.err, wantErr) {
 				reason += fmt.Sprintf("  %s: %q and error %v, want %q and %v\n", c.name, c.answer, c.err, want, wantErr)
 			}

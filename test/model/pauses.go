@@ -11,30 +11,18 @@ type Work struct {
 	Key   store.Key // without Queue and Type
 }
 
-// A Pause is a row of pauses.
-type Pause struct {
-	Percent int // of the runs go on nevertheless
-	Parks   bool
-	since   int // by Model.now
-}
+// A Pause is a row of pauses, or of a key that is paused.
+type Pause struct{ Parks bool }
 
-// PauseWork keeps claims from runs. A pause that lets some pass stops them again.
-func (m *Model) PauseWork(w Work, parks bool) {
-	m.Pauses[w] = Pause{0, parks, m.tick()}
-}
+// PauseWork keeps claims from runs.
+func (m *Model) PauseWork(w Work, parks bool) { m.Pauses[w] = Pause{parks} }
 
-// UnpauseWork ends a pause, or lets some of the runs pass.
-func (m *Model) UnpauseWork(w Work, percent int) error {
-	p, ok := m.Pauses[w]
-	switch {
-	case !ok:
+// UnpauseWork ends a pause.
+func (m *Model) UnpauseWork(w Work) error {
+	if _, ok := m.Pauses[w]; !ok {
 		return store.ErrNotPaused
-	case percent == 0:
-		delete(m.Pauses, w)
-	default:
-		p.Percent = percent
-		m.Pauses[w] = p
 	}
+	delete(m.Pauses, w)
 	return nil
 }
 
@@ -46,8 +34,7 @@ func (w Work) names(r *Run) bool {
 	return w.Type == "" || w.Type == r.Type
 }
 
-// stopped reports whether a pause keeps claims from the run: its own, that of its key, or one of its queue or workflow
-// that does not let it pass. A run that was released passes the pauses of its queue and workflow that were there then.
+// stopped reports whether a pause keeps claims from the run: its own, or one of its key, queue or workflow.
 func (m *Model) stopped(r *Run) bool {
 	return r.Paused || m.stoppedBy(r, func(Pause) bool { return true })
 }
@@ -59,8 +46,7 @@ func (m *Model) parked(r *Run) bool {
 
 func (m *Model) stoppedBy(r *Run, is func(Pause) bool) bool {
 	for w, p := range m.Pauses {
-		passes := w.Key == (store.Key{}) && (r.Percent < p.Percent || r.released > p.since)
-		if w.names(r) && is(p) && !passes {
+		if w.names(r) && is(p) {
 			return true
 		}
 	}

@@ -44,17 +44,14 @@ func (w *world) pausingWork(t *rapid.T) act {
 
 func (p Work) compare(q Work) int { return strings.Compare(fmt.Sprint(p), fmt.Sprint(q)) }
 
-// unpausingWork ends a pause, or lets a part of the runs pass.
+// unpausingWork ends a pause.
 func (w *world) unpausingWork(t *rapid.T) act {
-	work, percent := w.work(t), drawn(t, "percent", 0, 0, 50)
+	work := w.work(t)
 	if paused := slices.SortedFunc(maps.Keys(w.Pauses), Work.compare); len(paused) > 0 && number(t, "paused", 4) > 0 {
 		work = pick(t, "which", paused)
 	}
-	if work.Key.Name != "" {
-		percent = 0
-	}
 	return changing("unpause work", func(s *store.Store) error {
-		_, err := s.Pauses.Unpause(ctx, nil, work.pause(false), percent)
+		_, err := s.Pauses.Unpause(ctx, nil, work.pause(false))
 		return err
-	}, func(m *Model) error { return m.UnpauseWork(work, percent) })
+	}, func(m *Model) error { return m.UnpauseWork(work) })
 }

@@ -48,8 +48,8 @@ func (m *Model) DueSchedules() (names []string) {
 
 // Uses reports whether the schedule has an active run, and one that waits for it. A run that is being cancelled is
 // active.
-func (m *Model) Uses(name string) (active, queued bool) {
-	for _, r := range m.all() {
+func (t *table) Uses(name string) (active, queued bool) {
+	for _, r := range t.all() {
 		if r.Schedule == name && r.Active() {
 			active = active || !r.Queued
 			queued = queued || r.Queued
@@ -91,10 +91,10 @@ func (m *Model) fire(name string, cancelled bool, id func(name string, tick int)
 }
 
 // Queues returns the runs that wait and whose schedules have no other active run.
-func (m *Model) Queues() (free []*Run) {
-	for _, r := range m.all() {
+func (t *table) Queues() (free []*Run) {
+	for _, r := range t.all() {
 		others := func(o *Run) bool { return o != r && o.Schedule == r.Schedule && o.Active() }
-		if r.Queued && !slices.ContainsFunc(m.all(), others) {
+		if r.Queued && !slices.ContainsFunc(t.all(), others) {
 			free = append(free, r)
 		}
 	}

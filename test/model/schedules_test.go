@@ -41,7 +41,7 @@ func (w *world) schedule(t *rapid.T) string {
 	return drawn(t, "schedule", "s", "s", "z")
 }
 
-// editing edits a schedule. change returns what becomes of it, nil if it is deleted; before is nil if there is none.
+// editing edits a schedule. change returns the new one, nil if it is deleted; before is nil if there is none.
 func editing(what, name string, change func(before *Schedule, hour int) *Schedule, hour int) act {
 	edit := func(now time.Time, t *store.Template) (*store.Edit, error) {
 		if t == nil {
@@ -50,8 +50,9 @@ func editing(what, name string, change func(before *Schedule, hour int) *Schedul
 				return nil, store.ErrScheduleNotFound
 			}
 			return &store.Edit{Save: &store.Template{
-				ID: scheduleID(name), Name: name, Queue: "queue", Type: "a", Priority: 3, Input: []byte("input"),
-				Cron: "0 * * * *", Spec: json.RawMessage("{}"),
+				ID: scheduleID(name), Name: name, Input: []byte("input"),
+				Spec: store.Spec{Queue: "queue", Type: "a", Priority: 3},
+				Cron: "0 * * * *", Timing: json.RawMessage("{}"),
 				Overlap: s.Overlap, Cursor: timeOf(s.Cursor), Next: nextAfter(s.Cursor, hour),
 			}}, nil
 		}
@@ -160,7 +161,7 @@ func (w *world) firing(t *rapid.T) act {
 	}}
 }
 
-// decided returns what becomes of a schedule that is due, and notes the IDs of the runs.
+// decided returns the firing of a schedule that is due, and notes the IDs of the runs.
 func (w *world) decided(s *store.Template, hour int, ids map[string]uuid.UUID) *store.Firing {
 	ticks, waits, replace := Decide(s.Overlap, s.Active, s.Queued, s.Cancelled, tickOf(s.Cursor), hour)
 	f := &store.Firing{Template: s.ID, Cursor: timeOf(hour), Next: nextAfter(hour, hour), Replace: replace}

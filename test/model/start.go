@@ -31,7 +31,7 @@ func (m *Model) Start(n store.NewRun) (Started, error) {
 	case n.IfActive == store.ReplaceActive && held.Type == n.Type:
 		m.cancel(true, Later, held.ID)
 		replaced = held.ID
-	case held.Type != n.Type, held.Hash != string(n.InputHash):
+	case held.Type != n.Type, held.Hash != string(n.InputHash) && n.IfActive != store.ReturnAnyInput:
 		return Started{}, store.ErrIDConflict
 	default:
 		return Started{Run: held.ID, Existed: true}, nil
@@ -45,7 +45,7 @@ func newRun(n store.NewRun) *Run {
 		ID: n.RunID, Type: n.Type, External: n.ExternalID, Hash: string(n.InputHash), Priority: n.Priority,
 		Version: n.Version,
 		Parent:  n.Parent, ParentStep: n.ParentStep, Detached: n.Detached, Status: store.Pending, At: Due,
-		Key: store.Key{Name: n.Key, Group: n.Group},
+		Key: n.Key,
 	}
 	if n.Timeout > 0 {
 		r.Deadline, r.Timeout = Later, true

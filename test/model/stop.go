@@ -18,10 +18,10 @@ var (
 
 // family returns the runs and all below them that are active and not detached. Of a run that is over they are included,
 // too. Compensations are detached: they are included if all is set.
-func (m *Model) family(all bool, ids ...uuid.UUID) (family []*Run) {
+func (t *table) family(all bool, ids ...uuid.UUID) (family []*Run) {
 	ids = slices.Clone(ids)
 	for i := 0; i < len(ids); i++ {
-		for _, r := range m.all() {
+		for _, r := range t.all() {
 			if r.Parent == ids[i] && (!r.Detached || all && r.isCompensation()) && r.Active() &&
 				!slices.Contains(ids, r.ID) {
 				ids = append(ids, r.ID)
@@ -29,7 +29,7 @@ func (m *Model) family(all bool, ids ...uuid.UUID) (family []*Run) {
 		}
 	}
 	for _, id := range ids {
-		if r := m.Runs[id]; r != nil && r.Active() {
+		if r := t.Runs[id]; r != nil && r.Active() {
 			family = append(family, r)
 		}
 	}
@@ -76,8 +76,8 @@ func (m *Model) CancelChildren(id, lease uuid.UUID) error {
 }
 
 // Pause pauses a run. Unpause ends that: if its worker is dead, no worker has released the run, so that is done now.
-func (m *Model) Pause(id uuid.UUID) error {
-	switch r := m.Runs[id]; {
+func (t *table) Pause(id uuid.UUID) error {
+	switch r := t.Runs[id]; {
 	case r == nil:
 		return store.ErrRunNotFound
 	case !r.Active():
@@ -91,26 +91,26 @@ func (m *Model) Pause(id uuid.UUID) error {
 }
 
 // Unpause ends the pause of a run.
-func (m *Model) Unpause(id uuid.UUID) error {
-	r := m.Runs[id]
+func (t *table) Unpause(id uuid.UUID) error {
+	r := t.Runs[id]
 	switch {
 	case r == nil:
 		return store.ErrRunNotFound
 	case !r.Active():
 		return store.ErrRunFinished
 	}
-	r.Paused, r.released = false, m.tick()
-	if r.Status == store.Running && m.Offline[r.Worker] {
+	if r.Paused && r.Status == store.Running && t.Offline[r.Worker] {
 		r.At = Due
 	}
+	r.Paused = false
 	return nil
 }
 
 // below returns the run and all below it that a delete takes along.
-func (m *Model) below(id uuid.UUID) []*Run {
-	runs := []*Run{m.Runs[id]}
+func (t *table) below(id uuid.UUID) []*Run {
+	runs := []*Run{t.Runs[id]}
 	for i := 0; i < len(runs); i++ {
-		for _, r := range m.all() {
+		for _, r := range t.all() {
 			if r.Parent == runs[i].ID && (!r.Detached || r.isCompensation()) {
 				runs = append(runs, r)
 			}

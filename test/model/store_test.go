@@ -46,7 +46,7 @@ var searches = []struct {
 //   - claims: claimLimited without the count of the queue's slots, or without spending tokens; claimKeys without
 //     spending a key's tokens, with another order of a sequence, or without the place at which the next run of a key is
 //     due;
-//   - pauses: keyUnpaused that holds for all keys; releases that pauses ignore; an Unpause that leaves no changes;
+//   - pauses: keyUnpaused that holds for all keys; an Unpause that leaves no changes;
 //   - ends: suspendRuns without the deadline; EndOverdue that ends runs under a lease; compensations from the first to
 //     the last; a compensation that waits for one end too many;
 //   - schedules: ReleaseQueued that ignores other active runs.

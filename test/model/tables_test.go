@@ -42,9 +42,8 @@ type row struct {
 
 // A sight is what the model takes from the tables.
 type sight struct {
-	ID      uuid.UUID
-	DueAt   time.Time // zero: never
-	Percent int
+	ID    uuid.UUID
+	DueAt time.Time // zero: never
 }
 
 const (
@@ -72,18 +71,20 @@ const (
 				WHEN deadline_at < clock_timestamp() + interval '30 minutes' THEN 'soon' ELSE 'later' END,
 			coalesce(schedule_id, '00000000-0000-0000-0000-000000000000'),
 				coalesce(extract(epoch FROM fire_at - '2020-01-01Z') / 3600, 0)::int,
-			coalesce(waiting_on = 'previous run', false)
+			coalesce(waiting_on = '[{"kind": "previous run"}]', false)
 		FROM kagzi.workflow_runs`
 	readSights = `
-		SELECT run_id, coalesce(NULLIF(available_at, 'infinity'), '0001-01-01 00:00:00+00'),
-			(CASE WHEN run_key IS NULL THEN uuid_hash(run_id) ELSE hashtext(run_key) END & 2147483647) % 100
-		FROM kagzi.workflow_runs`
+		SELECT run_id, coalesce(NULLIF(available_at, 'infinity'), '0001-01-01 00:00:00+00') FROM kagzi.workflow_runs`
 	readSchedules = `
 		SELECT concat_ws(' ', 'schedule', name, '"' || coalesce(overlap_policy, '') || '"', paused::text,
 			'cursor', (extract(epoch FROM cursor_at - '2020-01-01Z') / 3600)::int, 'due', (next_at <= now())::text)
 		FROM kagzi.schedules`
-	readPauses = `SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"',
-		'"' || run_key || '"', percent, parks::text) FROM kagzi.pauses`
+	readPauses = `
+		SELECT concat_ws(' ', 'pause', '"' || task_queue || '"', '"' || workflow_type || '"', '""', parks::text)
+		FROM kagzi.pauses
+		UNION ALL
+		SELECT concat_ws(' ', 'pause', '"" ""', '"' || run_key || '"', pause_parks::text) FROM kagzi.run_keys
+		WHERE paused_at IS NOT NULL`
 	readSteps = `
 		SELECT concat_ws(' ', 'step', run_id, step_id, attempt_number, step_kind, status,
 			NULLIF(convert_from(output, 'UTF8'), ''), child_run_id, 'message', coalesce(sequence, 0))
@@ -107,16 +108,6 @@ func (w *world) look() {
 	for _, s := range w.sights {
 		if r := w.Runs[s.ID]; r != nil {
 			r.DueAt = s.DueAt
-		}
-	}
-	w.measure(w.Model)
-}
-
-// measure gives m the hashes of its runs.
-func (w *world) measure(m *Model) {
-	for _, s := range w.sights {
-		if r := m.Runs[s.ID]; r != nil {
-			r.Percent = s.Percent
 		}
 	}
 }
@@ -185,7 +176,7 @@ func (m *Model) lines() (lines []string) {
 			s.Cursor < m.Hour))
 	}
 	for p, is := range m.Pauses {
-		lines = append(lines, fmt.Sprintf("pause %q %q %q %d %t", p.Queue, p.Type, p.Key.Name, is.Percent, is.Parks))
+		lines = append(lines, fmt.Sprintf("pause %q %q %q %t", p.Queue, p.Type, p.Key.Name, is.Parks))
 	}
 	slices.Sort(lines)
 	return lines

@@ -34,19 +34,22 @@ func drawn[T any](t *rapid.T, label string, from ...T) T { return pick(t, label,
 // starting starts a run.
 func (w *world) starting(t *rapid.T) act {
 	n := store.NewRun{
-		RunID: uuid.Must(uuid.NewV7()), Queue: "queue", Type: drawn(t, "type", "a", "b"),
+		RunID: uuid.Must(uuid.NewV7()), Spec: store.Spec{
+			Queue: "queue", Type: drawn(t, "type", "a", "b"), Version: drawn(t, "version", 0, 0, 0, 1, 2),
+			Priority: drawn(t, "priority", 1, 3), Timeout: drawn(t, "timeout", 0, 0, 30*far),
+		},
 		ExternalID: drawn(t, "id", "", "", "x", "y"), Input: []byte("input"),
-		Version: drawn(t, "version", 0, 0, 0, 1, 2), Priority: drawn(t, "priority", 1, 3),
-		Delay: drawn(t, "delay", 0, 0, 0, 0, far), Timeout: drawn(t, "timeout", 0, 0, 30*far),
+
+		Delay: drawn(t, "delay", 0, 0, 0, 0, far),
 	}
 	if n.ExternalID != "" {
 		n.InputHash = []byte(drawn(t, "hash", "1", "2"))
-		n.IfActive = drawn(t, "active", "", store.RejectActive, store.ReplaceActive)
+		n.IfActive = drawn(t, "active", "", store.ReturnAnyInput, store.RejectActive, store.ReplaceActive)
 		n.IfEnded = drawn(t, "ended", "", store.RejectEnded, store.StartIfFailed)
 	}
 	if w.keys {
-		n.Key = drawn(t, "key", "", "k", "k", "l", "g")
-		n.Group = n.Key == "g"
+		n.Key.Name = drawn(t, "key", "", "k", "k", "l", "g")
+		n.Key.Group = n.Key.Name == "g"
 	}
 	w.starts = append(w.starts, n)
 	return startOf(n)
@@ -155,7 +158,7 @@ func (w *world) claiming(t *rapid.T) act {
 
 const setBackRuns = `
 UPDATE kagzi.workflow_runs SET available_at = clock_timestamp() + interval '1 day'
-WHERE run_id = ANY ($1) AND status = 'PENDING' AND waiting_on = 'recovery'
+WHERE run_id = ANY ($1) AND status = 'PENDING' AND waiting_on = '[{"kind": "recovery"}]'
 RETURNING run_id`
 
 // setBack returns which of the runs the claim has set back, and makes their pause longer, so that none is over before
@@ -165,7 +168,7 @@ func (w *world) setBack(suspects []uuid.UUID) ([]uuid.UUID, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
-// resolveClaim asks again what an earlier claim has taken: what is held of it.
+// resolveClaim asks again what an earlier claim has taken and still holds.
 func (w *world) resolveClaim(t *rapid.T) {
 	if len(w.claims) == 0 {
 		panic(nothingToDo{})

@@ -83,7 +83,7 @@ func TestRefusedNamesOfConstructors(t *testing.T) {
 // nameless are the options that take no name.
 var nameless = []string{
 	"At", "Delay", "Grace", "OncePer", "Priority", "RetryPolicy", "Timeout", "Version", "detached", "inTx",
-	"inheritMetadata", "Percent", "dryRun", "park", "inheritCompensations",
+	"inheritMetadata", "dryRun", "park", "inheritCompensations",
 	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion",
 	"allowAdditions", "consumes",
 }

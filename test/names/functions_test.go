@@ -258,7 +258,7 @@ func TestAllowedNamesInWorkflows(t *testing.T) {
 	}
 }
 
-// stepName returns an allowed name without what names of steps may not have.
+// stepName returns an allowed name without the characters that names of steps may not have.
 func stepName(name string) string {
 	return strings.NewReplacer("/", "", "#", "").Replace(allowed[name])
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/topic"
 )
 
-// A reader compares what is read with what was written.
+// A reader compares names as read with names as written.
 type reader struct {
 	t    *testing.T
 	name string
@@ -36,7 +36,7 @@ func (r reader) ok(what string, err error) {
 	}
 }
 
-// Odd names are read back byte for byte, and filters find what has them.
+// Odd names are read back byte for byte, and filters find their runs.
 func TestNamesAreReadBack(t *testing.T) {
 	t.Parallel()
 	for name, s := range allowed {
@@ -68,7 +68,10 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	why := []kagzi.ChangeOption{kagzi.Actor(s), kagzi.Reason(s)}
 	k.WaitStatus(keyed, kagzi.StatusSleeping, "signal "+sent)
 	info := k.InfoOf(kagzi.ID(s))
-	r.same("a run", []any{info.ID, info.Workflow, info.Queue, info.Key, info.Metadata, info.Headers, info.WaitingOn},
+	r.same("a run", []any{
+		info.ID, info.Workflow, info.Queue, info.Key, info.Metadata, info.Headers,
+		info.WaitingOn.String(),
+	},
 		[]any{keyed.ID(), s, s, kagzi.Key(s), kagzi.Metadata{s: s}, kagzi.Headers{s: s}, "signal " + sent})
 	r.same("a group", k.InfoOf(grouped.ID()).Group, kagzi.Group(s))
 	for field, f := range map[string]kagzi.RunFilter{
@@ -85,18 +88,18 @@ func readRuns(k *kit.Kit, r reader, s string) {
 	runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Group: kagzi.Group(s)})
 	r.ok("a group", err)
 	r.same("the runs of a group", len(runs), 1)
-	counts, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow, admin.ByQueue)
+	counts, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow, admin.ByQueue)
 	r.ok("counts", err)
 	r.same("counts", []any{len(counts), counts[0].Workflow, counts[0].Queue}, []any{1, s, s})
 	r.ok("a message", k.Client.Signal(k.Ctx, kagzi.ID(s),
 		signal.With(1).WithID(kagzi.ID(s)).WithHeaders(kagzi.Headers{s: s}), why...))
-	messages, err := admin.New(k.Client).Messages(k.Ctx, keyed, admin.MessageFilter{Signal: sent})
+	messages, err := admin.New(k.Client).Messages.List(k.Ctx, keyed, admin.MessageFilter{Signal: sent})
 	r.ok("messages", err)
 	r.same("a message", []any{messages[0].Signal, messages[0].ID, messages[0].Headers},
 		[]any{sent, kagzi.ID(s), kagzi.Headers{s: s}})
 	kit.ResultOf(k, keyed)
 	r.ok("a cancel", k.Client.Cancel(k.Ctx, grouped, why...))
-	log, err := admin.New(k.Client).RunLog(k.Ctx, grouped)
+	log, err := admin.New(k.Client).Runs.Log(k.Ctx, grouped)
 	r.ok("a log", err)
 	r.same("the log of a run", []any{log[0].Actor, log[0].Reason}, []any{s, s})
 	audit, err := admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{
@@ -115,35 +118,35 @@ func readRuns(k *kit.Kit, r reader, s string) {
 func readSettings(k *kit.Kit, r reader, s string) {
 	c, why := k.Client, []kagzi.ChangeOption{kagzi.Actor(s), kagzi.Reason(s)}
 	r.ok("a queue",
-		admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{
+		admin.New(c).Queues.Set(k.Ctx, admin.QueueLimits{
 			Queue: s, MaxRunning: 3,
 			EachKey: admin.KeyLimits{MaxRunning: 1},
 		}, why...))
-	r.ok("a key", admin.New(c).SetKey(k.Ctx, s, kagzi.Key(s), admin.KeyLimits{MaxRunning: 2}, why...))
-	r.ok("a limit", admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: s, MaxRunning: 2}, why...))
-	limits, err := admin.New(c).Limits(k.Ctx, "", 10)
+	r.ok("a key", admin.New(c).Keys.Set(k.Ctx, s, kagzi.Key(s), admin.KeyLimits{MaxRunning: 2}, why...))
+	r.ok("a limit", admin.New(c).Limits.Set(k.Ctx, admin.StepLimit{Name: s, MaxRunning: 2}, why...))
+	limits, err := admin.New(c).Limits.List(k.Ctx, "", 10)
 	r.ok("limits", err)
 	r.same("limits", []any{len(limits), limits[0].Name}, []any{1, s})
-	queues, err := admin.New(c).Queues(k.Ctx)
+	queues, err := admin.New(c).Queues.List(k.Ctx)
 	r.ok("queues", err)
 	r.same("queues", queues[0].Queue, s)
-	keys, err := admin.New(c).Keys(k.Ctx, admin.KeyFilter{Queue: s, Prefix: s})
+	keys, err := admin.New(c).Keys.List(k.Ctx, admin.KeyFilter{Queue: s, Prefix: s})
 	r.ok("keys", err)
 	r.same("keys", []any{len(keys), keys[0].Key}, []any{1, s})
 	targets := []admin.Target{{Queue: s}, {Workflow: s}, {Workflow: s, Queue: s}, {Queue: s, Key: s}, {Group: s}}
 	for _, target := range targets {
-		r.ok("a pause", admin.New(c).Pause(k.Ctx, target, why...))
+		r.ok("a pause", admin.New(c).Pauses.Set(k.Ctx, target, why...))
 	}
-	pauses, err := admin.New(c).Pauses(k.Ctx)
+	pauses, err := admin.New(c).Pauses.List(k.Ctx)
 	r.ok("pauses", err)
 	r.same("pauses", []any{len(pauses), pauses[0].Reason, pauses[0].Actor}, []any{len(targets), s, s})
 	for _, target := range targets {
-		r.ok("the end of a pause", admin.New(c).Unpause(k.Ctx, target, why...))
+		r.ok("the end of a pause", admin.New(c).Pauses.End(k.Ctx, target, why...))
 	}
-	pauses, err = admin.New(c).Pauses(k.Ctx)
+	pauses, err = admin.New(c).Pauses.List(k.Ctx)
 	r.ok("pauses", err)
 	r.same("pauses that have ended", len(pauses), 0)
-	r.ok("a deletion", admin.New(c).DeleteLimit(k.Ctx, s, why...))
+	r.ok("a deletion", admin.New(c).Limits.Delete(k.Ctx, s, why...))
 }
 
 // readSchedules has a schedule and the run that it starts.
@@ -153,14 +156,14 @@ func readSchedules(k *kit.Kit, r reader, s string) {
 		Name: s, Cron: "0 0 1 1 *",
 		Run: kagzi.Define[int, int](s).With(1, kagzi.Queue(s), kagzi.Metadata{s: s}),
 	}))
-	info, err := admin.New(c).GetSchedule(k.Ctx, s)
+	info, err := admin.New(c).Schedules.Get(k.Ctx, s)
 	r.ok("a schedule", err)
 	r.same("a schedule", []any{info.Name, info.Workflow, info.Queue, info.Metadata},
 		[]any{s, s, s, kagzi.Metadata{s: s}})
-	all, err := admin.New(c).ListSchedules(k.Ctx, admin.ScheduleFilter{Workflow: s})
+	all, err := admin.New(c).Schedules.List(k.Ctx, admin.ScheduleFilter{Workflow: s})
 	r.ok("schedules", err)
 	r.same("schedules", []any{len(all), all[0].Name}, []any{1, s})
-	id, err := admin.New(c).TriggerSchedule(k.Ctx, s, kagzi.Actor(s))
+	id, err := admin.New(c).Schedules.Trigger(k.Ctx, s, kagzi.Actor(s))
 	r.ok("a trigger", err)
 	runs, err := c.List(k.Ctx, kagzi.RunFilter{Schedule: s})
 	r.ok("the runs of a schedule", err)
@@ -193,10 +196,10 @@ func readEvents(k *kit.Kit, r reader, s string) {
 		r.ok("events", err)
 		r.same("an event", []any{e.ID, e.Title}, []any{kagzi.ID(s), s})
 	}
-	topics, err := admin.New(c).Topics(k.Ctx)
+	topics, err := admin.New(c).Topics.List(k.Ctx)
 	r.ok("topics", err)
 	r.same("topics", topics[0].Name, s)
-	consumers, err := admin.New(c).Consumers(k.Ctx)
+	consumers, err := admin.New(c).Consumers.List(k.Ctx)
 	r.ok("consumers", err)
 	r.same("a consumer", []any{consumers[0].Group, consumers[0].Topics[0].Topic}, []any{kagzi.Group(s), s})
 	r.ok("stop", stop())

@@ -67,21 +67,16 @@ func TestAuditOfDeclarations(t *testing.T) {
 		}
 	}
 	target := admin.Target{Queue: "q"}
-	half := func(n int) func(...kagzi.ChangeOption) error {
-		return func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Unpause(k.Ctx, target, append(opts, admin.Percent(n))...)
-		}
-	}
 	for i, tt := range []audited{
-		{name: "SetQueue", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{Queue: "q", MaxRunning: 5, Rate: admin.Rate{
+		{name: "Queues.Set", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Queues.Set(k.Ctx, admin.QueueLimits{Queue: "q", MaxRunning: 5, Rate: admin.Rate{
 				Starts: 10,
 				Per:    time.Second, Burst: 3,
 			}, EachKey: admin.KeyLimits{MaxRunning: 2}}, opts...)
 		}, want: []admin.AuditEntry{{Action: "UPDATED", Kind: "queue", Name: "q", Changes: changes("max_running", "",
 			"5", "rate", "", "every 100ms, burst 3", "key_max_running", "", "2")}}},
 		{name: "SetQueueAgain", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).SetQueue(k.Ctx, admin.QueueLimits{
+			return admin.New(c).Queues.Set(k.Ctx, admin.QueueLimits{
 				Queue: "q", MaxRunning: 6,
 				EachKey: admin.KeyLimits{MaxRunning: 2}, Hold: true,
 			}, opts...)
@@ -89,21 +84,21 @@ func TestAuditOfDeclarations(t *testing.T) {
 			Action: "UPDATED", Kind: "queue", Name: "q",
 			Changes: changes("max_running", "5", "6", "rate", "every 100ms, burst 3", "", "hold", "", "true"),
 		}}},
-		{name: "SetKey", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).SetKey(k.Ctx, "q", "acme", admin.KeyLimits{Weight: 3, MaxRunning: 1}, opts...)
+		{name: "Keys.Set", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Keys.Set(k.Ctx, "q", "acme", admin.KeyLimits{Weight: 3, MaxRunning: 1}, opts...)
 		}, want: []admin.AuditEntry{{
 			Action: "UPDATED", Kind: "key", Name: "acme", Queue: "q",
 			Changes: changes("max_running", "", "1", "weight", "", "3"),
 		}}},
-		{name: "SetLimit", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true},
+		{name: "Limits.Set", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Limits.Set(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3, HonorRetryAfter: true},
 				opts...)
 		}, want: []admin.AuditEntry{{
 			Action: "CREATED", Kind: "limit", Name: "api",
 			Changes: changes("max_running", "", "3", "honor_retry_after", "", "true"),
 		}}},
 		{name: "SetLimitAgain", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).SetLimit(k.Ctx, admin.StepLimit{
+			return admin.New(c).Limits.Set(k.Ctx, admin.StepLimit{
 				Name: "api", MaxRunning: 3,
 				Rate: admin.Rate{Starts: 1, Per: time.Minute}, HonorRetryAfter: true,
 			}, opts...)
@@ -111,37 +106,29 @@ func TestAuditOfDeclarations(t *testing.T) {
 			Action: "UPDATED", Kind: "limit", Name: "api",
 			Changes: changes("rate", "", "every 1m0s"),
 		}}},
-		{name: "DeleteLimit", do: func(opts ...kagzi.ChangeOption) error {
-			return unless(admin.New(c).DeleteLimit(k.Ctx, "api", opts...), kagzi.ErrNotFound)
+		{name: "Limits.Delete", do: func(opts ...kagzi.ChangeOption) error {
+			return unless(admin.New(c).Limits.Delete(k.Ctx, "api", opts...), kagzi.ErrNotFound)
 		}, want: []admin.AuditEntry{{Action: "DELETED", Kind: "limit", Name: "api"}}},
-		{name: "Pause", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Pause(k.Ctx, target, append(opts, admin.Park())...)
+		{name: "Pauses.Set", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Pauses.Set(k.Ctx, target, append(opts, admin.Park())...)
 		}, want: []admin.AuditEntry{{
 			Action: "PAUSED", Kind: "queue", Name: "q",
 			Changes: changes("park", "", "true"),
 		}}},
-		{name: "Loosen", do: half(10), want: []admin.AuditEntry{{
-			Action: "UNPAUSED", Kind: "queue", Name: "q",
-			Changes: changes("percent", "", "10"),
-		}}},
-		{name: "LoosenMore", do: half(50), want: []admin.AuditEntry{{
-			Action: "UNPAUSED", Kind: "queue", Name: "q",
-			Changes: changes("percent", "10", "50"),
-		}}},
-		{name: "Unpause", do: func(opts ...kagzi.ChangeOption) error {
-			return unless(admin.New(c).Unpause(k.Ctx, target, opts...), kagzi.ErrNotFound)
+		{name: "Pauses.End", do: func(opts ...kagzi.ChangeOption) error {
+			return unless(admin.New(c).Pauses.End(k.Ctx, target, opts...), kagzi.ErrNotFound)
 		}, want: []admin.AuditEntry{{Action: "UNPAUSED", Kind: "queue", Name: "q"}}},
 		{name: "PauseKey", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Pause(k.Ctx, admin.Target{Queue: "q", Key: "acme"}, opts...)
+			return admin.New(c).Pauses.Set(k.Ctx, admin.Target{Queue: "q", Key: "acme"}, opts...)
 		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "key", Name: "acme", Queue: "q"}}},
 		{name: "PauseGroup", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Pause(k.Ctx, admin.Target{Group: "g"}, opts...)
+			return admin.New(c).Pauses.Set(k.Ctx, admin.Target{Group: "g"}, opts...)
 		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "group", Name: "g"}}},
 		{name: "PauseWorkflow", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Pause(k.Ctx, admin.Target{Queue: "q", Workflow: "report"}, opts...)
+			return admin.New(c).Pauses.Set(k.Ctx, admin.Target{Queue: "q", Workflow: "report"}, opts...)
 		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "workflow", Name: "report", Queue: "q"}}},
 		{name: "PauseAll", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Pause(k.Ctx, admin.Target{All: true}, opts...)
+			return admin.New(c).Pauses.Set(k.Ctx, admin.Target{All: true}, opts...)
 		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "all"}}},
 		{
 			name: "Schedule", do: schedule("@daily", map[string]any{"n": 1}),
@@ -157,11 +144,11 @@ func TestAuditOfDeclarations(t *testing.T) {
 				"input", "7 bytes", "other 7 bytes", "cron", "@daily", "@hourly",
 			)}},
 		},
-		{name: "PauseSchedule", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).PauseSchedule(k.Ctx, "nightly", opts...)
+		{name: "Schedules.Pause", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Schedules.Pause(k.Ctx, "nightly", opts...)
 		}, want: []admin.AuditEntry{{Action: "PAUSED", Kind: "schedule", Name: "nightly"}}},
-		{name: "ResumeSchedule", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).ResumeSchedule(k.Ctx, "nightly", opts...)
+		{name: "Schedules.Resume", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Schedules.Resume(k.Ctx, "nightly", opts...)
 		}, want: []admin.AuditEntry{{Action: "RESUMED", Kind: "schedule", Name: "nightly"}}},
 		{name: "DeleteSchedule", do: func(opts ...kagzi.ChangeOption) error {
 			return unless(c.DeleteSchedule(k.Ctx, "nightly", opts...), kagzi.ErrNotFound)
@@ -202,7 +189,7 @@ func TestAuditOfChanges(t *testing.T) {
 	await.True(t, "the worker registers, and its consumer", func() bool {
 		return k.Count(`SELECT (SELECT count(*) FROM kagzi.workers) + (SELECT count(*) FROM kagzi.consumers)`) == 2
 	})
-	worker, _, err := admin.New(c).Workers(k.Ctx, admin.WorkerFilter{})
+	worker, _, err := admin.New(c).Workers.List(k.Ctx, admin.WorkerFilter{})
 	if err != nil || len(worker) != 1 {
 		t.Fatalf("INVALID: %v, %v", worker, err)
 	}
@@ -221,8 +208,8 @@ func TestAuditOfChanges(t *testing.T) {
 		}}
 	}
 	for _, tt := range []audited{
-		{name: "Skip", do: func(opts ...kagzi.ChangeOption) error {
-			return admin.New(c).Skip(k.Ctx, reader, mails, "mail-1", opts...)
+		{name: "Consumers.Skip", do: func(opts ...kagzi.ChangeOption) error {
+			return admin.New(c).Consumers.Skip(k.Ctx, reader, mails, "mail-1", opts...)
 		}, want: []admin.AuditEntry{{
 			Action: "SKIPPED", Kind: "consumer", Name: "reader",
 			Changes: changes("topic", "mails", "", "event", "mail-1", ""),
@@ -230,12 +217,12 @@ func TestAuditOfChanges(t *testing.T) {
 		{name: "Trigger", again: true, do: func(opts ...kagzi.ChangeOption) error {
 			return topic.New(c).Trigger(k.Ctx, reader, opts...)
 		}, want: []admin.AuditEntry{{Action: "TRIGGERED", Kind: "consumer", Name: "reader"}}},
-		{name: "TriggerSchedule", again: true, do: func(opts ...kagzi.ChangeOption) (err error) {
-			fired, err = admin.New(c).TriggerSchedule(k.Ctx, "nightly", opts...)
+		{name: "Schedules.Trigger", again: true, do: func(opts ...kagzi.ChangeOption) (err error) {
+			fired, err = admin.New(c).Schedules.Trigger(k.Ctx, "nightly", opts...)
 			return err
 		}, want: []admin.AuditEntry{{Action: "TRIGGERED", Kind: "schedule", Name: "nightly", Other: "fired"}}},
 		{name: "Backfill", do: func(opts ...kagzi.ChangeOption) error {
-			_, err := admin.New(c).BackfillSchedule(k.Ctx, "nightly", from, until, opts...)
+			_, err := admin.New(c).Schedules.Backfill(k.Ctx, "nightly", from, until, opts...)
 			return err
 		}, want: []admin.AuditEntry{{Action: "BACKFILLED", Kind: "schedule", Name: "nightly", Changes: changes("from",
 			"", from.Format(time.RFC3339), "until", "", until.Format(time.RFC3339), "runs", "", "3")}}},
@@ -243,8 +230,8 @@ func TestAuditOfChanges(t *testing.T) {
 			return c.Signal(k.Ctx, run, kagzi.DefineSignal[int]("approved").With(1).WithID("once"), opts...)
 		}, want: of("SIGNALLED", changes("signal", "", "approved")...)},
 		{
-			name: "PauseRun", do: func(opts ...kagzi.ChangeOption) error {
-				return admin.New(c).PauseRun(k.Ctx, run, opts...)
+			name: "Runs.Pause", do: func(opts ...kagzi.ChangeOption) error {
+				return admin.New(c).Runs.Pause(k.Ctx, run, opts...)
 			},
 			want: of("PAUSED"),
 		},
@@ -253,13 +240,13 @@ func TestAuditOfChanges(t *testing.T) {
 			want: of("CANCELLED"),
 		},
 		{
-			name: "Drain", do: func(opts ...kagzi.ChangeOption) error {
-				return admin.New(c).Drain(k.Ctx, worker[0].ID, opts...)
+			name: "Workers.Drain", do: func(opts ...kagzi.ChangeOption) error {
+				return admin.New(c).Workers.Drain(k.Ctx, worker[0].ID, opts...)
 			},
 			want: []admin.AuditEntry{{Action: "DRAINED", Kind: "worker", Name: worker[0].ID}},
 		},
-		{name: "DeleteConsumer", do: func(opts ...kagzi.ChangeOption) error {
-			return unless(admin.New(c).DeleteConsumer(k.Ctx, reader, opts...), kagzi.ErrNotFound)
+		{name: "Consumers.Delete", do: func(opts ...kagzi.ChangeOption) error {
+			return unless(admin.New(c).Consumers.Delete(k.Ctx, reader, opts...), kagzi.ErrNotFound)
 		}, want: []admin.AuditEntry{{Action: "DELETED", Kind: "consumer", Name: "reader"}}},
 	} {
 		if err := tt.do(kagzi.Actor(tt.name), kagzi.Reason("because")); err != nil {
@@ -282,16 +269,16 @@ func TestAuditOfChanges(t *testing.T) {
 			Event: "SIGNALLED", Actor: "Signal", Reason: "because",
 			Changes: changes("signal", "", "approved"),
 		},
-		admin.LogEntry{Event: "PAUSED", Actor: "PauseRun", Reason: "because"},
+		admin.LogEntry{Event: "PAUSED", Actor: "Runs.Pause", Reason: "because"},
 		admin.LogEntry{Event: "CANCELLED", Actor: "Cancel", Reason: "because"})
-	again, err := admin.New(c).Restart(k.Ctx, run, kagzi.Actor("Restart"), kagzi.Reason("because"))
+	again, err := admin.New(c).Runs.Restart(k.Ctx, run, kagzi.Actor("Restart"), kagzi.Reason("because"))
 	if restarted = again; err != nil {
 		t.Fatal(err)
 	}
 	entry := of("RESTARTED")[0]
 	entry.Other = restarted
 	wantAudit(t, k, "Restart", "because", entry)
-	if err := admin.New(c).Delete(k.Ctx, run, kagzi.Actor("Delete"), kagzi.Reason("because")); err != nil {
+	if err := admin.New(c).Runs.Delete(k.Ctx, run, kagzi.Actor("Delete"), kagzi.Reason("because")); err != nil {
 		t.Fatal(err)
 	}
 	wantAudit(t, k, "Delete", "because",
@@ -321,7 +308,7 @@ func TestAuditOfWorkers(t *testing.T) {
 		ids[queue] = kit.Only(t, k.Client, admin.WorkerFilter{Queue: queue}).ID
 	}
 	for range 2 { // the second call changes nothing
-		if _, err := admin.New(k.Client).DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"),
+		if _, err := admin.New(k.Client).Workers.DrainQueue(k.Ctx, "drained", kagzi.Actor("DrainQueue"),
 			kagzi.Reason("because")); err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +317,7 @@ func TestAuditOfWorkers(t *testing.T) {
 			Name: ids["drained"], Queue: "drained",
 		},
 			admin.AuditEntry{Action: "DRAINED", Kind: "queue", Name: "drained", Changes: changes("workers", "", "1")})
-		if err := admin.New(k.Client).ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"),
+		if err := admin.New(k.Client).Workers.ForceOffline(k.Ctx, ids["dead"], kagzi.Actor("ForceOffline"),
 			kagzi.Reason("because")); err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +357,7 @@ func TestNotAudited(t *testing.T) {
 	err := pgx.BeginFunc(k.Ctx, k.Pool, func(tx pgx.Tx) error {
 		err := errors.Join(
 			k.Client.Signal(k.Ctx, run, approved.With(2), kagzi.Actor("ann"), kagzi.InTx(tx)),
-			admin.New(k.Client).Pause(k.Ctx, admin.Target{All: true}, kagzi.InTx(tx)),
+			admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{All: true}, kagzi.InTx(tx)),
 			k.Client.Cancel(k.Ctx, run, kagzi.InTx(tx)))
 		var n int
 		if e := tx.QueryRow(k.Ctx, `SELECT count(*) FROM kagzi.audit_log`).Scan(&n); e != nil || n != 3 {
@@ -385,7 +372,7 @@ func TestNotAudited(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 	for name, err := range map[string]error{
-		"InTx is not for limits": admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api"}, kagzi.InTx(nil)),
+		"InTx is not for limits": admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{Name: "api"}, kagzi.InTx(nil)),
 		"takes no Actor": topic.New(k.Client).Publish(k.Ctx, topic.Define[int]("t").With(1),
 			kagzi.Actor("ann")),
 	} {
@@ -397,16 +384,16 @@ func TestNotAudited(t *testing.T) {
 func TestAuditPages(t *testing.T) {
 	k := kit.New(t)
 	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})
-	if err := admin.New(other).Pause(k.Ctx, admin.Target{Queue: "q1"}, kagzi.Actor("ann")); err != nil {
+	if err := admin.New(other).Pauses.Set(k.Ctx, admin.Target{Queue: "q1"}, kagzi.Actor("ann")); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
-		if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: fmt.Sprint("q", i)},
+		if err := admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: fmt.Sprint("q", i)},
 			kagzi.Actor([]string{"ann", "bob"}[i%2])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := admin.New(k.Client).SetKey(k.Ctx, "q1", "q1", admin.KeyLimits{Weight: 2}); err != nil {
+	if err := admin.New(k.Client).Keys.Set(k.Ctx, "q1", "q1", admin.KeyLimits{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
 	names := func(f admin.AuditFilter) (names []string, last string) {

@@ -18,7 +18,7 @@ func TestOverlapAfterCancel(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
-	if err := admin.New(c).SetQueue(ctx, admin.QueueLimits{
+	if err := admin.New(c).Queues.Set(ctx, admin.QueueLimits{
 		Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
 		Hold: true,
 	}); err != nil {

@@ -20,7 +20,7 @@ import (
 // The only consumer.
 func theConsumer(k *kit.Kit) admin.ConsumerInfo {
 	k.T.Helper()
-	all, err := admin.New(k.Client).Consumers(k.Ctx)
+	all, err := admin.New(k.Client).Consumers.List(k.Ctx)
 	if err != nil || len(all) != 1 {
 		k.T.Fatalf("consumers %+v, %v", all, err)
 	}
@@ -64,12 +64,12 @@ func TestConsumers(t *testing.T) {
 		time.Since(info.Topics[0].Oldest) > time.Hour {
 		t.Errorf("topics %+v, want %+v", info.Topics, want)
 	}
-	topics, err := admin.New(k.Client).Topics(k.Ctx)
+	topics, err := admin.New(k.Client).Topics.List(k.Ctx)
 	if err != nil || len(topics) != 2 || topics[0].Name != "numbers" || topics[0].Events != 5 || topics[0].More ||
 		topics[0].Newest.IsZero() || fmt.Sprint(topics[0].Subscribers) != "[c]" || topics[1].Events != 0 {
 		t.Errorf("topics %+v, %v", topics, err)
 	}
-	must(t, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default"}, kagzi.Reason("holiday"),
+	must(t, admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "default"}, kagzi.Reason("holiday"),
 		kagzi.Actor("ada")))
 	close(goOn)
 	await.True(t, "the run has ended", func() bool { return theConsumer(k).RunStatus == kagzi.StatusCompleted })
@@ -117,28 +117,28 @@ func TestSkip(t *testing.T) {
 		t.Errorf("health: %q, %v", detail, err)
 	}
 	for range 2 {
-		must(t, admin.New(k.Client).Skip(k.Ctx, c, numbers, "event-1"))
+		must(t, admin.New(k.Client).Consumers.Skip(k.Ctx, c, numbers, "event-1"))
 	}
 	if got := theConsumer(k).Topics[0].Pending; got != 1 {
 		t.Errorf("%d events are pending, want one", got)
 	}
-	must(t, admin.New(k.Client).Unpause(k.Ctx, info.Pause.Target))
+	must(t, admin.New(k.Client).Pauses.End(k.Ctx, info.Pause.Target))
 	if got := await.Receive(t, done); got != 2 {
 		t.Errorf("went on with %d", got)
 	}
 	other := topic.DefineConsumer("other", topic.ConsumerConfig{})
 	for what, err := range map[string]error{
-		"consumer not found": admin.New(k.Client).Skip(k.Ctx, other, numbers, "event-1"),
-		"event not found":    admin.New(k.Client).Skip(k.Ctx, c, numbers, "event-3"),
+		"consumer not found": admin.New(k.Client).Consumers.Skip(k.Ctx, other, numbers, "event-1"),
+		"event not found":    admin.New(k.Client).Consumers.Skip(k.Ctx, c, numbers, "event-3"),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, want %s", err, what)
 		}
 	}
 	for what, err := range map[string]error{
-		"the topic is nil":  admin.New(k.Client).Skip(k.Ctx, c, nil, "event-1"),
-		"event ID is empty": admin.New(k.Client).Skip(k.Ctx, c, numbers, ""),
-		"topic is empty":    admin.New(k.Client).Skip(k.Ctx, c, topic.Topic[int]{}, "event-1"),
+		"the topic is nil":  admin.New(k.Client).Consumers.Skip(k.Ctx, c, nil, "event-1"),
+		"event ID is empty": admin.New(k.Client).Consumers.Skip(k.Ctx, c, numbers, ""),
+		"topic is empty":    admin.New(k.Client).Consumers.Skip(k.Ctx, c, topic.Topic[int]{}, "event-1"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, want %s", err, what)

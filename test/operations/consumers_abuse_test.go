@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/topic"
 )
 
-// What branches reserve is the same in a replay. What one that has lost a Race or has failed had reserved goes back.
+// What branches reserve is the same in a replay. The reservations of one that has lost a Race or has failed go back.
 func TestReserveInBranches(t *testing.T) {
 	k := kit.New(t)
 	c := topic.DefineConsumer("c", topic.ConsumerConfig{Topics: []topic.AnyTopic{numbers}})

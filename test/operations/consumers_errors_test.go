@@ -161,18 +161,18 @@ func TestStateOfAnotherType(t *testing.T) {
 	must(t, topic.New(k.Client).Trigger(k.Ctx, c))
 	target := admin.Target{Group: c.Group()}
 	await.True(t, "the consumer is paused", func() bool {
-		pauses, err := admin.New(k.Client).Pauses(k.Ctx)
+		pauses, err := admin.New(k.Client).Pauses.List(k.Ctx)
 		return err == nil && len(pauses) == 1 && pauses[0].Target == target
 	})
 	run := last()
 	if run.Kind != kind.BadInput || !strings.Contains(run.Error, "the consumer's state does not decode into struct { "+
-		"N int }") || !strings.Contains(run.Error, "Unpause the consumer's group") {
+		"N int }") || !strings.Contains(run.Error, "unpause the consumer's group") {
 		t.Errorf("the run is %s (%s): %s", run.Status, run.Kind, run.Error)
 	}
 	must(t, stop())
 
 	serveConsumer(k, c, counts)
-	must(t, admin.New(k.Client).Unpause(k.Ctx, target))
+	must(t, admin.New(k.Client).Pauses.End(k.Ctx, target))
 	await.True(t, "the next run has the state", func() bool { return string(last().Output) == "2" })
 }
 
@@ -229,8 +229,8 @@ func TestIDsOfConsumersAreReserved(t *testing.T) {
 		t.Errorf("Start: %v", err)
 	}
 	run := kit.Begin(k, kit.Report, "in")
-	must(t, admin.New(k.Client).Terminate(k.Ctx, run))
-	if _, err := admin.New(k.Client).Restart(k.Ctx, run, id); err == nil ||
+	must(t, admin.New(k.Client).Runs.Terminate(k.Ctx, run))
+	if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, run, id); err == nil ||
 		!strings.Contains(err.Error(), "give another one") {
 		t.Errorf("Restart: %v", err)
 	}

@@ -160,13 +160,13 @@ func TestConsumerThatFails(t *testing.T) {
 	var pauses []admin.Pause
 	await.True(t, "the group is paused", func() bool {
 		var err error
-		pauses, err = admin.New(k.Client).Pauses(k.Ctx)
+		pauses, err = admin.New(k.Client).Pauses.List(k.Ctx)
 		return err == nil && len(pauses) == 1
 	})
 	if pauses[0].Target != (admin.Target{Group: c.Group()}) {
 		t.Errorf("paused: %+v", pauses[0])
 	}
-	must(t, admin.New(k.Client).Unpause(k.Ctx, pauses[0].Target))
+	must(t, admin.New(k.Client).Pauses.End(k.Ctx, pauses[0].Target))
 	if got := await.Receive(t, done); got != 7 {
 		t.Errorf("got %d", got)
 	}

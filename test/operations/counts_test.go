@@ -96,7 +96,7 @@ func TestCountsByStep(t *testing.T) {
 		kit.FailureOf(k, runs[where], kagzi.StatusFailed)
 	}
 	for where := range waiting {
-		await.True(t, where+" waits", func() bool { return k.InfoOf(runs[where]).WaitingOn != "" })
+		await.True(t, where+" waits", func() bool { return k.InfoOf(runs[where]).WaitingOn != nil })
 	}
 	k.WaitStatus(runs["cancelled"], kagzi.StatusSleeping)
 	k.Cancel(runs["cancelled"])
@@ -105,7 +105,7 @@ func TestCountsByStep(t *testing.T) {
 
 	for where := range runs {
 		want := ended[where] + waiting[where]
-		got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"where": where}},
+		got, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{Metadata: kagzi.Metadata{"where": where}},
 			admin.ByStep)
 		if err != nil || len(got) != 1 || got[0] != (admin.RunCount{Step: want, Runs: 1}) {
 			t.Errorf("%s: %+v, %v, want step %q", where, got, err, want)
@@ -155,7 +155,7 @@ func TestCountsByStep(t *testing.T) {
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: listed %q, %v, want %q", says, got, err, tt.want)
 		}
-		counts, err := admin.New(k.Client).Counts(k.Ctx, tt.f)
+		counts, err := admin.New(k.Client).Runs.Count(k.Ctx, tt.f)
 		if err != nil || len(counts) != 1 || counts[0].Runs != len(tt.want) {
 			t.Errorf("%s: counted %+v, %v, want %d", says, counts, err, len(tt.want))
 		}
@@ -168,16 +168,16 @@ func TestCountsByStep(t *testing.T) {
 		kagzi.RunFilter{Workflow: "at", WaitingOn: "retry"},
 		"retry",
 	}} {
-		bulk, err := admin.New(k.Client).CancelAll(k.Ctx, tt.f, admin.DryRun())
+		bulk, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, tt.f, admin.DryRun())
 		if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs[tt.want].ID()}) {
 			t.Errorf("%+v would change %v, %v", tt.f, bulk, err)
 		}
 	}
-	bulk, err := admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Kind: kind.NotFound}, admin.DryRun())
+	bulk, err := admin.New(k.Client).Runs.ResumeAll(k.Ctx, kagzi.RunFilter{Kind: kind.NotFound}, admin.DryRun())
 	if err != nil || !slices.Equal(bulk.Changed, []kagzi.RunID{runs["after"].ID()}) {
 		t.Errorf("by kind: %+v, %v", bulk, err)
 	}
-	bulk, err = admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)},
+	bulk, err = admin.New(k.Client).Runs.RestartAll(k.Ctx, kagzi.RunFilter{EndedSince: time.Now().Add(time.Hour)},
 		admin.DryRun())
 	if err != nil || bulk.Matched != 0 {
 		t.Errorf("an end in the future: %+v, %v", bulk, err)
@@ -228,7 +228,7 @@ func TestCounts(t *testing.T) {
 			[]admin.RunCount{{Runs: 6}, {Ended: hour.Add(14 * time.Hour), Runs: 1}},
 		},
 	} {
-		got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, tt.by...)
+		got, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{}, tt.by...)
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, tt.want)
 		}
@@ -241,7 +241,7 @@ func TestCounts(t *testing.T) {
 		"the length of ByEnded is -1h":     {admin.ByEnded(-time.Hour)},
 		"did you mean 5*time.Second":       {admin.ByEnded(5)},
 	} {
-		_, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, by...)
+		_, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{}, by...)
 		kit.MustContain(t, err, "counts", says)
 		if kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%v is of kind %s", err, kagzi.KindOf(err))
@@ -256,7 +256,7 @@ func TestCounts(t *testing.T) {
 		"ErrorText":   {ErrorText: "a\x00b"}, "IDs has 0 run IDs": {IDs: []kagzi.RunID{}},
 		"is no run ID": {IDs: []kagzi.RunID{"x"}}, "give 1 to 10000": {IDs: make([]kagzi.RunID, 10_001)},
 	} {
-		_, err := admin.New(k.Client).Counts(k.Ctx, f)
+		_, err := admin.New(k.Client).Runs.Count(k.Ctx, f)
 		kit.MustContain(t, err, "counts", strings.TrimSuffix(says, " w"))
 	}
 }
@@ -267,9 +267,9 @@ func TestCountsOfTooMuch(t *testing.T) {
 	k.Exec(`INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		SELECT gen_random_uuid(), 'default', 'default', 'type-' || g, 'PENDING', 'infinity'
 			FROM generate_series(1, 10001) AS g`)
-	_, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow)
+	_, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{}, admin.ByWorkflow)
 	kit.MustContain(t, err, "more than 10000 groups", "narrow the filter")
-	if got, err := admin.New(k.Client).Counts(k.Ctx, kagzi.RunFilter{}, admin.ByStatus); err != nil ||
+	if got, err := admin.New(k.Client).Runs.Count(k.Ctx, kagzi.RunFilter{}, admin.ByStatus); err != nil ||
 		got[0].Runs != 10_001 {
 		t.Errorf("%+v, %v", got, err)
 	}

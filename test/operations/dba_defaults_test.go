@@ -73,12 +73,12 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		kit.CommitTx(t, tx)
 		changing.Wait()
 	}
-	slowly(func() error { return admin.New(c).Resume(k.Ctx, run) })
+	slowly(func() error { return admin.New(c).Runs.Resume(k.Ctx, run) })
 	slowly(func() error {
-		return admin.New(c).Update(k.Ctx, run, kagzi.Queue("other"), kagzi.Metadata{"tenant": "it's \\ odd"})
+		return admin.New(c).Runs.Update(k.Ctx, run, kagzi.Queue("other"), kagzi.Metadata{"tenant": "it's \\ odd"})
 	})
 	slowly(func() error {
-		all, err := admin.New(c).UpdateAll(k.Ctx, kagzi.RunFilter{Queue: "other"}, kagzi.Priority(1))
+		all, err := admin.New(c).Runs.UpdateAll(k.Ctx, kagzi.RunFilter{Queue: "other"}, kagzi.Priority(1))
 		if len(all.Changed) != 1 {
 			t.Errorf("%+v", all)
 		}
@@ -88,7 +88,7 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		{Field: "queue", From: "default", To: "other"},
 		{Field: "metadata", From: `{"stage": "done", "tenant": "acme"}`, To: `{"tenant": "it's \\ odd"}`},
 	}}, admin.LogEntry{Event: "UPDATED", Changes: []admin.LogChange{{Field: "priority", From: "3", To: "1"}}})
-	slowly(func() error { return admin.New(c).Terminate(k.Ctx, run) })
+	slowly(func() error { return admin.New(c).Runs.Terminate(k.Ctx, run) })
 
 	k.Exec(`
 		INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind, run_attempt,
@@ -101,9 +101,9 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 	t.Cleanup(func() { dbtest.Exec(t, db.Pool, `DROP FUNCTION slow() CASCADE`) })
 	dbtest.Exec(t, db.Pool, `CREATE TRIGGER slow AFTER DELETE ON kagzi.step_runs
 		FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
-	slowly(func() error { return admin.New(c).Delete(k.Ctx, run) })
+	slowly(func() error { return admin.New(c).Runs.Delete(k.Ctx, run) })
 	slowly(func() error {
-		all, err := admin.New(c).DeleteAll(k.Ctx, kagzi.RunFilter{ID: "b"})
+		all, err := admin.New(c).Runs.DeleteAll(k.Ctx, kagzi.RunFilter{ID: "b"})
 		if len(all.Changed) != 1 {
 			t.Errorf("%+v", all)
 		}
@@ -114,7 +114,7 @@ func TestVerbsUnderTheDefaultsOfADatabase(t *testing.T) {
 		t.Errorf("%d rows are left", n)
 	}
 	_, stats := admin.New(c).Stats(k.Ctx)
-	_, counts := admin.New(c).Counts(k.Ctx, kagzi.RunFilter{})
+	_, counts := admin.New(c).Runs.Count(k.Ctx, kagzi.RunFilter{})
 	if err := errors.Join(stats, counts); err != nil {
 		t.Error(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 func mustDelete(k *kit.Kit, ref kagzi.Ref, opts ...kagzi.ChangeOption) {
 	k.T.Helper()
-	if err := admin.New(k.Client).Delete(k.Ctx, ref, opts...); err != nil {
+	if err := admin.New(k.Client).Runs.Delete(k.Ctx, ref, opts...); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -40,18 +40,18 @@ func TestDelete(t *testing.T) {
 				},
 			})
 		}
-		if err := admin.New(k.Client).Delete(k.Ctx, id); !errors.Is(err, kagzi.ErrNotFound) {
+		if err := admin.New(k.Client).Runs.Delete(k.Ctx, id); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v", status, err)
 		}
 	}
 	// Nothing keeps another run from the ID, and the ID now is that run's.
 	again := kit.Begin(k, kit.Noop, 1, kagzi.ID("order-FAILED"), kagzi.RejectEnded)
 	k.WantEvents(kagzi.ID("order-FAILED"))
-	err := admin.New(k.Client).Delete(k.Ctx, again)
+	err := admin.New(k.Client).Runs.Delete(k.Ctx, again)
 	if kit.MustContain(t, err, "cancel it first"); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Error(err)
 	}
-	if _, err := admin.New(k.Client).RunLog(k.Ctx, kagzi.ID("order-43")); !errors.Is(err, kagzi.ErrNotFound) {
+	if _, err := admin.New(k.Client).Runs.Log(k.Ctx, kagzi.ID("order-43")); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -76,8 +76,8 @@ func TestDeleteOfAFamily(t *testing.T) {
 	ship, mail, undo := k.ChildOf(run.ID(), "ship"), k.ChildOf(run.ID(), "mail"),
 		k.ChildOf(run.ID(), "undo#compensation")
 	for _, child := range []kagzi.RunInfo{ship, mail, undo} {
-		err := admin.New(k.Client).Delete(k.Ctx, child)
-		if kit.MustContain(t, err, "it is a child of run "+string(run.ID())); !errors.Is(err, kagzi.ErrRunNeeded) {
+		err := admin.New(k.Client).Runs.Delete(k.Ctx, child)
+		if kit.MustContain(t, err, "it is a child of run "+string(run.ID())); !errors.Is(err, admin.ErrRunNeeded) {
 			t.Error(err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestDeleteOfARunWhoseResultIsAwaited(t *testing.T) {
 	waits := kit.Find(t, other, kit.Noop, id)
 	tx := k.CallersTx()
 	k.Resume(id, kagzi.InTx(tx))
-	mustFail(t, admin.New(k.Client).Delete(k.Ctx, id, kagzi.InTx(tx)), kagzi.ErrRunActive)
+	mustFail(t, admin.New(k.Client).Runs.Delete(k.Ctx, id, kagzi.InTx(tx)), kagzi.ErrRunActive)
 	kit.CommitTx(t, tx)
 	got := make(chan error, 1)
 	go func() {
@@ -116,7 +116,7 @@ func TestDeleteOfARunWhoseResultIsAwaited(t *testing.T) {
 	}()
 	kit.WaitListening(t, k.Pool, 1)
 	tx = k.CallersTx()
-	if err := admin.New(k.Client).Terminate(k.Ctx, id, kagzi.InTx(tx)); err != nil {
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, id, kagzi.InTx(tx)); err != nil {
 		t.Fatal(err)
 	}
 	mustDelete(k, id, kagzi.InTx(tx))
@@ -185,13 +185,13 @@ func TestDeleteAll(t *testing.T) {
 	slices.Sort(want)
 	slices.Reverse(want)
 
-	ships, err := admin.New(k.Client).DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "ship"})
+	ships, err := admin.New(k.Client).Runs.DeleteAll(k.Ctx, kagzi.RunFilter{Workflow: "ship"})
 	if err != nil || ships.Matched != 4 || len(ships.Changed) != 0 || len(ships.Skipped) != 4 {
 		t.Errorf("%+v, %v", ships, err)
 	}
 	acme := kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "acme"}, Until: k.InfoOf(other).CreatedAt}
 	for _, opts := range [][]kagzi.ChangeOption{{admin.DryRun()}, {kagzi.Reason("acme left"), kagzi.Actor("ada")}} {
-		got, err := admin.New(k.Client).DeleteAll(k.Ctx, acme, opts...)
+		got, err := admin.New(k.Client).Runs.DeleteAll(k.Ctx, acme, opts...)
 		if err != nil || got.Matched != 6 || !slices.Equal(got.Changed, want) || len(got.Skipped) != 0 {
 			t.Errorf("%+v, %v; want %v", got, err, want)
 		}
@@ -199,7 +199,7 @@ func TestDeleteAll(t *testing.T) {
 			t.Errorf("%d runs are left, want %d", n, left)
 		}
 	}
-	if log, err := admin.New(k.Client).RunLog(k.Ctx, want[0]); err != nil || len(log) != 1 ||
+	if log, err := admin.New(k.Client).Runs.Log(k.Ctx, want[0]); err != nil || len(log) != 1 ||
 		log[0].Reason != "acme left" {
 		t.Errorf("%+v, %v", log, err)
 	}

@@ -102,7 +102,7 @@ var journeyWf = kagzi.Define[string, string]("journey", kit.NoRetry)
 
 func fork(k *kit.Kit, ref kagzi.Ref, step string, opts ...admin.RestartOption) *kagzi.Run[string] {
 	k.T.Helper()
-	id, err := admin.New(k.Client).Fork(k.Ctx, ref, step, opts...)
+	id, err := admin.New(k.Client).Runs.Fork(k.Ctx, ref, step, opts...)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -378,27 +378,27 @@ func TestForkRefuses(t *testing.T) {
 		"AnUnknownRun":      {k.Client, kagzi.ID("x"), "pay", kagzi.ErrNotFound, "run not found"},
 		"AnothersRun":       {other, old.ID(), "pay", kagzi.ErrNotFound, "run not found"},
 	} {
-		if id, err := admin.New(tt.c).Fork(k.Ctx, tt.ref, tt.step); !errors.Is(err, tt.want) ||
+		if id, err := admin.New(tt.c).Runs.Fork(k.Ctx, tt.ref, tt.step); !errors.Is(err, tt.want) ||
 			!strings.Contains(err.Error(), tt.says) || id != "" {
 			t.Errorf("%s: %q, %v", name, id, err)
 		}
 	}
-	_, err := admin.New(k.Client).Fork(k.Ctx, old.ID(), "ship")
+	_, err := admin.New(k.Client).Runs.Fork(k.Ctx, old.ID(), "ship")
 	kit.MustContain(t, err, "fork "+string(old.ID()), `"ship"`, "Client.Steps")
-	_, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), "")
-	kit.MustContain(t, err, "the step is empty", "admin.Client.Restart")
+	_, err = admin.New(k.Client).Runs.Fork(k.Ctx, old.ID(), "")
+	kit.MustContain(t, err, "the step is empty", "admin.Runs.Restart")
 	for _, own := range []string{"#other", "ship/0/#patched:change", "ship/0/pack#compensation"} {
-		_, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), own)
+		_, err = admin.New(k.Client).Runs.Fork(k.Ctx, old.ID(), own)
 		kit.MustContain(t, err, "is a record of Kagzi's own")
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET outcome = '{}' WHERE run_id = $1`, string(old.ID()))
-	if _, err = admin.New(k.Client).Fork(k.Ctx, old.ID(), "pay"); !errors.Is(err, kagzi.ErrCompensated) {
+	if _, err = admin.New(k.Client).Runs.Fork(k.Ctx, old.ID(), "pay"); !errors.Is(err, admin.ErrCompensated) {
 		t.Errorf("a compensated run: %v", err)
 	}
 	if after := rows(); after != before {
 		t.Errorf("refused forks left %d rows", after-before)
 	}
-	if _, err := admin.New(k.Client).Restart(k.Ctx, old.ID()); err != nil {
+	if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, old.ID()); err != nil {
 		t.Errorf("a compensated run: %v", err)
 	}
 }
@@ -467,7 +467,7 @@ func TestForkAtOneOfSeveralWaits(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	fork, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "mail#3")
+	fork, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "mail#3")
 	if err != nil {
 		t.Fatal(err)
 	}

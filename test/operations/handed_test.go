@@ -17,7 +17,7 @@ func TestHandedKeysPutOffNoOtherRun(t *testing.T) {
 	db := dbtest.Database(t)
 	c := kit.NewClient(t, db.Pool)
 	ctx := kit.Context(t)
-	if err := admin.New(c).SetQueue(ctx,
+	if err := admin.New(c).Queues.Set(ctx,
 		admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func TestHungStep(t *testing.T) {
 		got.Since.Location() != time.UTC || got.Worker != info.Worker {
 		t.Errorf("hung: %+v", got)
 	}
-	if info.Status != kagzi.StatusRunning || info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() {
+	if info.Status != kagzi.StatusRunning || info.WaitingOn != nil || !info.CancelRequestedAt.IsZero() {
 		t.Errorf("the run: %+v", info)
 	}
 	h.logged.WantLine(t, "level=WARN", "the function of a step goes on although its context has ended",
@@ -130,7 +130,7 @@ func TestHungStep(t *testing.T) {
 	if step.Status != kagzi.StatusRunning || !step.HungSince.Equal(got.Since) {
 		t.Errorf("the step: %+v; want it RUNNING and hung since %v", step, got.Since)
 	}
-	if local := admin.New(h.worker).LocalWorkers(); len(local) != 1 || local[0].Hung != 1 {
+	if local := admin.New(h.worker).Workers.Local(); len(local) != 1 || local[0].Hung != 1 {
 		t.Errorf("local workers: %+v", local)
 	}
 	report, err := admin.New(h.Client).Health(h.Ctx)
@@ -239,7 +239,7 @@ func TestHungAfterCancel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := kit.New(t)
-			if err := admin.New(k.Client).SetQueue(k.Ctx,
+			if err := admin.New(k.Client).Queues.Set(k.Ctx,
 				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}); err != nil {
 				t.Fatal(err)
 			}
@@ -260,13 +260,13 @@ func TestHungAfterCancel(t *testing.T) {
 			h.run = kit.Begin(k, wf, 1, tt.opts...)
 			h.WaitStatus(h.run, kagzi.StatusRunning)
 			await.True(t, "the step is under way", func() bool { return len(h.Steps(h.run)["charge"]) == 1 })
-			if info := h.InfoOf(h.run); info.WaitingOn != "" || !info.CancelRequestedAt.IsZero() ||
+			if info := h.InfoOf(h.run); info.WaitingOn != nil || !info.CancelRequestedAt.IsZero() ||
 				len(info.Hung) != 0 {
 				t.Errorf("before the cancel: %+v", info)
 			}
 			h.Cancel(h.run)
 			info := h.want(1)
-			if info.Status != kagzi.StatusRunning || info.WaitingOn != "cancel (step charge under way)" ||
+			if info.Status != kagzi.StatusRunning || info.WaitingOn.String() != "cancel (step charge under way)" ||
 				info.CancelRequestedAt.IsZero() {
 				t.Errorf("after the cancel: %+v", info)
 			}
@@ -275,12 +275,12 @@ func TestHungAfterCancel(t *testing.T) {
 				t.Errorf("hung: %+v", got)
 			}
 			listed, err := h.Client.List(h.Ctx, kagzi.RunFilter{Workflow: "wf"})
-			if err != nil || len(listed) != 1 || listed[0].WaitingOn != "cancel" ||
+			if err != nil || len(listed) != 1 || listed[0].WaitingOn.String() != "cancel" ||
 				!listed[0].CancelRequestedAt.Equal(info.CancelRequestedAt) {
 				t.Errorf("listed: %+v, %v", listed, err)
 			}
 			h.ends()
-			if info := h.WaitStatus(h.run, kagzi.StatusCancelled); info.WaitingOn != "" {
+			if info := h.WaitStatus(h.run, kagzi.StatusCancelled); info.WaitingOn != nil {
 				t.Errorf("at the end: %+v", info)
 			}
 		})
@@ -363,7 +363,7 @@ func (h *hung) leaves(because string) {
 	h.logged.WantLine(h.T, "level=WARN", "goes on although its context has ended", because, "stack=")
 }
 
-// What goes on after the drain is logged before Run returns.
+// Code that goes on after the drain is logged before Run returns.
 func TestHungAfterDrain(t *testing.T) {
 	k := kit.New(t)
 	c, logged := kit.LoggedClient(t, k.Pool)

@@ -14,7 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// A ledger counts what is under way by name, and remembers the most.
+// A ledger counts the runs under way by name, and remembers the most.
 type ledger struct {
 	mu        sync.Mutex
 	now, most map[string]int
@@ -48,11 +48,11 @@ func TestLimitsOfKeysAndQueues(t *testing.T) {
 		{Queue: "b", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true},
 		{Queue: "c", EachKey: admin.KeyLimits{MaxRunning: 1}},
 	} {
-		if err := admin.New(c).SetQueue(ctx, q); err != nil {
+		if err := admin.New(c).Queues.Set(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := admin.New(c).SetKey(ctx, "a", "key 0", admin.KeyLimits{MaxRunning: 3, Weight: 2}); err != nil {
+	if err := admin.New(c).Keys.Set(ctx, "a", "key 0", admin.KeyLimits{MaxRunning: 3, Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
 	type input struct{ Queue, Key, Group string }

@@ -44,11 +44,11 @@ func TestStartsWithAKey(t *testing.T) {
 			if err := k.Client.Schedule(k.Ctx, s); err != nil {
 				t.Fatal(err)
 			}
-			id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name)
+			id, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			info, err := admin.New(k.Client).GetSchedule(k.Ctx, name)
+			info, err := admin.New(k.Client).Schedules.Get(k.Ctx, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,10 +63,10 @@ func TestStartsWithAKey(t *testing.T) {
 	}
 
 	ended := kit.Begin(k, report, "in", kagzi.Key("d"))
-	if err := admin.New(k.Client).Terminate(k.Ctx, ended); err != nil {
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, ended); err != nil {
 		t.Fatal(err)
 	}
-	again, err := admin.New(k.Client).Restart(k.Ctx, ended)
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, ended)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestStartsWithAKey(t *testing.T) {
 	if got, err := k.Client.List(k.Ctx, kagzi.RunFilter{Key: "mail"}); err != nil || len(got) != 0 {
 		t.Errorf("%d runs have the group as a key, %v", len(got), err)
 	}
-	if got, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Key: "d"}); err != nil ||
+	if got, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{Key: "d"}); err != nil ||
 		!slices.Equal(got.Changed, []kagzi.RunID{again}) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -24,10 +24,10 @@ func TestLimitsOfQueuesAreRefused(t *testing.T) {
 		"EachKey.Rate.Starts is -1": {Queue: "q", EachKey: admin.KeyLimits{Rate: admin.Rate{Starts: -1}}},
 		"take more than a year":     {Queue: "q", Rate: admin.Rate{Starts: 1, Per: 300 * 24 * time.Hour, Burst: 3}},
 	} {
-		kit.MustContain(t, admin.New(c).SetQueue(ctx, l), says)
+		kit.MustContain(t, admin.New(c).Queues.Set(ctx, l), says)
 	}
-	kit.MustContain(t, admin.New(c).SetKey(ctx, "q", "", admin.KeyLimits{}), "Key is empty")
-	kit.MustContain(t, admin.New(c).SetKey(ctx, "q", "k", admin.KeyLimits{Weight: -1}), "Weight is -1")
+	kit.MustContain(t, admin.New(c).Keys.Set(ctx, "q", "", admin.KeyLimits{}), "Key is empty")
+	kit.MustContain(t, admin.New(c).Keys.Set(ctx, "q", "k", admin.KeyLimits{Weight: -1}), "Weight is -1")
 	for says, f := range map[string]admin.KeyFilter{
 		"no Queue":          {},
 		"belongs to no":     {Queue: "q", Groups: true},
@@ -38,12 +38,12 @@ func TestLimitsOfQueuesAreRefused(t *testing.T) {
 		`Prefix "a\xff"`:    {Queue: "q", Prefix: "a\xff"},
 		`After "a\x00"`:     {Groups: true, After: "a\x00"},
 	} {
-		_, err := admin.New(c).Keys(ctx, f)
+		_, err := admin.New(c).Keys.List(ctx, f)
 		kit.MustContain(t, err, says)
 	}
-	_, err := admin.New(c).Limits(ctx, "a\x00", 1)
+	_, err := admin.New(c).Limits.List(ctx, "a\x00", 1)
 	kit.MustContain(t, err, `limit "a\x00" contains`)
-	kit.MustContain(t, admin.New(c).DeleteLimit(ctx, ""), "the limit's name is empty")
+	kit.MustContain(t, admin.New(c).Limits.Delete(ctx, ""), "the limit's name is empty")
 	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT (SELECT count(*) FROM kagzi.queues) + (SELECT count(*)
 		FROM kagzi.run_keys)`); n != 0 {
 		t.Errorf("%d rows", n)

@@ -19,11 +19,11 @@ func TestLargestLimit(t *testing.T) {
 	})
 	k.Signal(run.ID(), kagzi.DefineSignal[int]("s").With(1))
 	k.Schedule(kagzi.Schedule{Name: "s", Cron: "@daily"})
-	if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
+	if err := admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{Name: "l", MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker registers", func() bool {
-		workers, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
+		workers, _, err := admin.New(k.Client).Workers.List(k.Ctx, admin.WorkerFilter{})
 		return len(workers) == 1 || err != nil
 	})
 	for _, most := range []int{math.MaxInt, math.MaxInt32} {
@@ -32,20 +32,20 @@ func TestLargestLimit(t *testing.T) {
 			"Audit": func() (int, error) {
 				return length(admin.New(k.Client).Audit(k.Ctx, admin.AuditFilter{Limit: most, Kind: admin.AuditLimit}))
 			},
-			"Messages": func() (int, error) {
-				return length(admin.New(k.Client).Messages(k.Ctx, run.ID(), admin.MessageFilter{Limit: most}))
+			"Messages.List": func() (int, error) {
+				return length(admin.New(k.Client).Messages.List(k.Ctx, run.ID(), admin.MessageFilter{Limit: most}))
 			},
-			"ListSchedules": func() (int, error) {
-				return length(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{Limit: most}))
+			"Schedules.List": func() (int, error) {
+				return length(admin.New(k.Client).Schedules.List(k.Ctx, admin.ScheduleFilter{Limit: most}))
 			},
-			"Limits": func() (int, error) { return length(admin.New(k.Client).Limits(k.Ctx, "", most)) },
-			"Workers": func() (int, error) {
-				workers, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{Limit: most})
+			"Limits.List": func() (int, error) { return length(admin.New(k.Client).Limits.List(k.Ctx, "", most)) },
+			"Workers.List": func() (int, error) {
+				workers, _, err := admin.New(k.Client).Workers.List(k.Ctx, admin.WorkerFilter{Limit: most})
 				return len(workers), err
 			},
-			"CancelAll": func() (int, error) {
+			"Runs.CancelAll": func() (int, error) {
 				f := kagzi.RunFilter{Workflow: "report", Limit: most}
-				out, err := admin.New(k.Client).CancelAll(k.Ctx, f, admin.DryRun())
+				out, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, f, admin.DryRun())
 				return len(out.Changed), err
 			},
 		} {

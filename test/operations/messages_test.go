@@ -20,7 +20,7 @@ import (
 
 func messagesOf(k *kit.Kit, run kagzi.Ref, f admin.MessageFilter) []admin.MessageInfo {
 	k.T.Helper()
-	out, err := admin.New(k.Client).Messages(k.Ctx, run, f)
+	out, err := admin.New(k.Client).Messages.List(k.Ctx, run, f)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func TestMessagesSayWhoSentAndReadThem(t *testing.T) {
 		t.Error("a message has no ID")
 	}
 
-	// A fork has the messages, and what reads them again does so later.
-	fork, err := admin.New(k.Client).Fork(k.Ctx, run, "branch/approved")
+	// A fork has the messages, and the waits for them come later in it.
+	fork, err := admin.New(k.Client).Runs.Fork(k.Ctx, run, "branch/approved")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,19 +177,18 @@ func TestMessagesRefusesWrongCalls(t *testing.T) {
 		"after of another name":  {other, admin.MessageFilter{Signal: "x", After: "of another"}, "is no message"},
 		"after that is too long": {run, admin.MessageFilter{After: kagzi.ID(strings.Repeat("x", 256))}, "message ID"},
 	} {
-		_, err := admin.New(k.Client).Messages(k.Ctx, tt.run, tt.f)
+		_, err := admin.New(k.Client).Messages.List(k.Ctx, tt.run, tt.f)
 		if err == nil || !strings.Contains(err.Error(), tt.says) || kagzi.KindOf(err) != kind.BadRequest {
 			t.Errorf("%s: %v of kind %s", name, err, kagzi.KindOf(err))
 		}
 	}
+	elsewhere := admin.New(kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"}))
 	for _, f := range []admin.MessageFilter{{}, {After: "x"}, {Signal: "x"}} {
-		if _, err := admin.New(k.Client).Messages(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err,
+		if _, err := admin.New(k.Client).Messages.List(k.Ctx, kagzi.RunID(uuid.NewString()), f); !errors.Is(err,
 			kagzi.ErrNotFound) {
 			t.Errorf("%+v of no run: %v", f, err)
 		}
-		if _, err := admin.New(kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "other"})).Messages(k.Ctx,
-			other.ID(),
-			f); !errors.Is(err, kagzi.ErrNotFound) {
+		if _, err := elsewhere.Messages.List(k.Ctx, other.ID(), f); !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%+v in another namespace: %v", f, err)
 		}
 	}

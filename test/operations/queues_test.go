@@ -108,7 +108,7 @@ func TestQueuesOfARunningWorker(t *testing.T) {
 	wantQueues := func(want string) {
 		t.Helper()
 		await.True(t, "the row names "+want, func() bool {
-			page, _, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
+			page, _, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
 			return err == nil && len(page) == 1 && fmt.Sprint(page[0].Queues, page[0].LeftQueues) == want
 		})
 	}
@@ -142,7 +142,7 @@ func TestQueuesOfARunningWorker(t *testing.T) {
 	}
 
 	row := kit.Only(t, c, admin.WorkerFilter{Queue: "a"})
-	change(admin.New(c).ForceOffline(t.Context(), row.ID))
+	change(admin.New(c).Workers.ForceOffline(t.Context(), row.ID))
 	// at once, but for a run whose row a worker has locked: a release passes over it, and comes again
 	await.True(t, "both runs are due in the queue that the dead worker had left", func() bool {
 		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'b'

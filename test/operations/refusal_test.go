@@ -26,7 +26,8 @@ func TestResultSaysThatRightsAreMissing(t *testing.T) {
 	ctx := kit.Context(t)
 	role, c, _ := kit.PoorClient(t, db, `SELECT ON kagzi.workflow_runs`)
 	// for Start
-	dbtest.Exec(t, db.Pool, `GRANT SELECT (run_id, lease, started_at, deadline_at, available_at, run_key, key_scope)
+	dbtest.Exec(t, db.Pool, `GRANT SELECT (run_id, task_queue, workflow_type, version, publishes, run_key, key_scope,
+		lease, started_at, deadline_at, available_at)
 		ON kagzi.workflow_runs TO `+role)
 	run, err := kagzi.Start(ctx, c, kit.Nothing, 1)
 	if err != nil {
@@ -193,6 +194,8 @@ func TestRefusalsOfWhatWasGivenAreBadRequests(t *testing.T) {
 	for name, err := range map[string]error{
 		"an input that cannot be encoded": only(kagzi.Start(k.Ctx, k.Client, kagzi.Define[func(), int]("f"),
 			func() {})),
+		"an input without a field that is encoded": only(kagzi.Start(k.Ctx, k.Client,
+			kagzi.Define[struct{ n int }, int]("f"), struct{ n int }{1})),
 		"a payload that cannot be encoded": k.Client.Signal(k.Ctx, kagzi.ID("x"),
 			kagzi.DefineSignal[func()]("s").With(func() {})),
 		"a schema version that is not known": only(migrations.SQL(0, 99)),

@@ -242,7 +242,7 @@ func TestLongestPath(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			k := kit.NewWith(t, kagzi.ClientConfig{Namespace: strings.Repeat("n", 255)})
-			if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
+			if err := admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 1}); err != nil {
 				t.Fatal(err)
 			}
 			var calls atomic.Int64
@@ -277,7 +277,7 @@ func TestRefusedPlaceOfALimit(t *testing.T) {
 	t.Parallel()
 	k, _ := loggedKit(t)
 	refuse(t, k, "limit_places", "INSERT", `NEW.step_id LIKE 'refused%'`)
-	if err := admin.New(k.Client).SetLimit(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3}); err != nil {
+	if err := admin.New(k.Client).Limits.Set(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3}); err != nil {
 		t.Fatal(err)
 	}
 	wf := kagzi.Define[int, int]("wf", kit.NoRetry)

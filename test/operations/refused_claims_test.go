@@ -61,10 +61,10 @@ func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 			return []kagzi.StartOption{kagzi.Group([]string{"bad", "good"}[min(i, 1)])}
 		}},
 		"OfALimitedQueue": {prepare: func(k *kit.Kit) {
-			must(k.T, admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 1}))
+			must(k.T, admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 1}))
 		}},
 		"OfKeysOfALimitedQueue": {prepare: func(k *kit.Kit) {
-			must(k.T, admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{
+			must(k.T, admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{
 				Queue: "default", MaxRunning: 2,
 				EachKey: admin.KeyLimits{MaxRunning: 1},
 			}))
@@ -72,7 +72,7 @@ func TestRefusedClaimHoldsUpNoOther(t *testing.T) {
 			return []kagzi.StartOption{kagzi.Key([]string{"bad", "good"}[i%2])}
 		}},
 		"Paused": {prepare: func(k *kit.Kit) {
-			must(k.T, admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "other"}))
+			must(k.T, admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "other"}))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

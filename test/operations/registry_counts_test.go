@@ -51,7 +51,9 @@ func TestRegistryCountsAfterStop(t *testing.T) {
 	t.Parallel()
 	for name, drains := range map[string]func(c *kagzi.Client, id string, stop func()) error{
 		"Context": func(_ *kagzi.Client, _ string, stop func()) error { stop(); return nil },
-		"Drain":   func(c *kagzi.Client, id string, _ func()) error { return admin.New(c).Drain(t.Context(), id) },
+		"Drain": func(c *kagzi.Client, id string, _ func()) error {
+			return admin.New(c).Workers.Drain(t.Context(), id)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,14 +77,14 @@ func TestRegistryCountsAfterStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			await.True(t, "the worker drains", func() bool {
-				got, err := admin.New(c).Worker(t.Context(), id)
+				got, err := admin.New(c).Workers.Get(t.Context(), id)
 				return err == nil && got.Status == "DRAINING"
 			})
 			close(open)
 			if err := await.Receive(t, done); err != nil {
 				t.Fatal(err)
 			}
-			got, err := admin.New(c).Worker(t.Context(), id)
+			got, err := admin.New(c).Workers.Get(t.Context(), id)
 			// also attempts that a busy machine has made fail
 			steps := dbtest.QueryOne[int64](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
 				WHERE finished_at IS NOT NULL`)
@@ -116,20 +118,20 @@ func TestRegistryCountsOfAWorkerDeclaredDead(t *testing.T) {
 	work()
 	old := kit.Only(t, c, admin.WorkerFilter{}).ID
 	await.True(t, "a heartbeat counts the first run", func() bool {
-		got, err := admin.New(c).Worker(t.Context(), old)
+		got, err := admin.New(c).Workers.Get(t.Context(), old)
 		return err == nil && got.Completed == 1
 	})
-	if err := admin.New(c).ForceOffline(t.Context(), old); err != nil {
+	if err := admin.New(c).Workers.ForceOffline(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the worker is registered anew", func() bool {
-		_, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
+		_, total, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
 		return err == nil && total == 1
 	})
 	work()
 	work()
 	stop()
-	page, _, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{})
+	page, _, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{})
 	if err != nil || len(page) != 2 || page[0].Completed != 2 || page[0].Steps != 4 || page[1].Completed != 1 ||
 		page[1].Steps != 2 {
 		t.Errorf("%+v, %v", page, err)

@@ -37,7 +37,7 @@ func TestRegistry(t *testing.T) {
 	kagzi.Handle(second, kit.Nothing, func(_ kagzi.Context, n int) (string, error) { return strconv.Itoa(n), nil })
 	kit.StartLocal(t, second)
 	await.True(t, "both are registered", func() bool {
-		_, total, err := admin.New(c).Workers(t.Context(), admin.WorkerFilter{})
+		_, total, err := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{})
 		return err == nil && total == 2
 	})
 	for name, f := range map[string]admin.WorkerFilter{
@@ -54,7 +54,7 @@ func TestRegistry(t *testing.T) {
 			got.StartedAt.IsZero() || got.HeartbeatAt.IsZero() || !got.StoppedAt.IsZero() {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if again, err := admin.New(c).Worker(t.Context(), got.ID); err != nil || again.ID != got.ID ||
+		if again, err := admin.New(c).Workers.Get(t.Context(), got.ID); err != nil || again.ID != got.ID ||
 			again.Build != got.Build {
 			t.Errorf("%+v, %v", again, err)
 		}
@@ -63,17 +63,17 @@ func TestRegistry(t *testing.T) {
 		"Queue": {Queue: "bank"}, "Workflow": {Workflow: "gates"}, "Labels": {Labels: map[string]string{"zone": "b"}},
 		"Status": {Status: []string{"DRAINING"}},
 	} {
-		if page, total, err := admin.New(c).Workers(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
+		if page, total, err := admin.New(c).Workers.List(t.Context(), f); err != nil || total != 0 || len(page) != 0 {
 			t.Errorf("%s: %+v, %d, %v", name, page, total, err)
 		}
 	}
 	id := kit.Only(t, c, admin.WorkerFilter{Queue: "shop"}).ID
 	stop()
-	if got, err := admin.New(c).Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" ||
+	if got, err := admin.New(c).Workers.Get(t.Context(), id); err != nil || got.Status != "OFFLINE" ||
 		got.StoppedAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	events, err := admin.New(c).WorkerLog(t.Context(), id)
+	events, err := admin.New(c).Workers.Log(t.Context(), id)
 	var kinds []string
 	for _, e := range events {
 		kinds = append(kinds, e.Event)
@@ -92,8 +92,8 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 	defer pool.Close()
 	c := kit.NewClient(t, pool)
-	ctx := t.Context()
-	list := func(f admin.WorkerFilter) error { _, _, err := admin.New(c).Workers(ctx, f); return err }
+	ctx, workers := t.Context(), admin.New(c).Workers
+	list := func(f admin.WorkerFilter) error { _, _, err := workers.List(ctx, f); return err }
 	for want, err := range map[string]error{
 		`kagzi: list workers: Limit is -1: give a positive number`: list(admin.WorkerFilter{
 			Limit: -1,
@@ -110,23 +110,23 @@ func TestRegistryRefuses(t *testing.T) {
 		`kagzi: list workers: workflow name "a\n" contains the control character`: list(admin.WorkerFilter{
 			Workflow: "a\n",
 		}),
-		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:         admin.New(c).Drain(ctx, "7"),
-		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`: admin.New(c).ForceOffline(ctx, "7"),
-		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: admin.New(c).Drain(ctx,
+		`kagzi: drain worker 7: worker not found: "7" is not a worker ID`:         workers.Drain(ctx, "7"),
+		`kagzi: force worker 7 offline: worker not found: "7" is not a worker ID`: workers.ForceOffline(ctx, "7"),
+		`kagzi: drain worker ` + uuid.Nil.String() + `: InTx(nil): begin a transacti`: workers.Drain(ctx,
 			uuid.Nil.String(),
 			kagzi.InTx(nil)),
-		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`: admin.New(c).ForceOffline(ctx, "8",
+		`kagzi: force worker 8 offline: InTx(nil): begin a transaction first`: workers.ForceOffline(ctx, "8",
 			kagzi.InTx(nil)),
 		`kagzi: drain queue: the queue's name is empty: the default one is "default"`: func() error {
-			_, err := admin.New(c).DrainQueue(ctx, "")
+			_, err := workers.DrainQueue(ctx, "")
 			return err
 		}(),
 		`kagzi: get worker without an ID: worker not found: "" is not a worker ID`: func() error {
-			_, err := admin.New(c).Worker(ctx, "")
+			_, err := workers.Get(ctx, "")
 			return err
 		}(),
 		`kagzi: log of worker 9: worker not found: "9" is not a worker ID`: func() error {
-			_, err := admin.New(c).WorkerLog(ctx, "9")
+			_, err := workers.Log(ctx, "9")
 			return err
 		}(),
 		`kagzi: list workers: Metadata key is empty: give each value a name`: list(admin.WorkerFilter{
@@ -141,7 +141,7 @@ func TestRegistryRefuses(t *testing.T) {
 			t.Errorf("got %v, want %s…", err, want)
 		}
 	}
-	if err := admin.New(c).Drain(ctx, "7"); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := workers.Drain(ctx, "7"); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
 }
@@ -150,21 +150,22 @@ func TestUnknownWorkers(t *testing.T) {
 	t.Parallel()
 	c := kit.NewClient(t, dbtest.Pool(t))
 	id := uuid.NewString()
-	_, gotErr := admin.New(c).Worker(t.Context(), id)
-	_, eventsErr := admin.New(c).WorkerLog(t.Context(), id)
-	_, _, pageErr := admin.New(c).Workers(t.Context(), admin.WorkerFilter{After: id})
+	_, gotErr := admin.New(c).Workers.Get(t.Context(), id)
+	_, eventsErr := admin.New(c).Workers.Log(t.Context(), id)
+	_, _, pageErr := admin.New(c).Workers.List(t.Context(), admin.WorkerFilter{After: id})
 	for what, err := range map[string]error{
-		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr, "Drain": admin.New(c).Drain(t.Context(), id),
-		"ForceOffline": admin.New(c).ForceOffline(t.Context(), id),
+		"Worker": gotErr, "WorkerEvents": eventsErr, "Workers": pageErr,
+		"Drain":        admin.New(c).Workers.Drain(t.Context(), id),
+		"ForceOffline": admin.New(c).Workers.ForceOffline(t.Context(), id),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", what, err)
 		}
 	}
-	if n, err := admin.New(c).DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {
+	if n, err := admin.New(c).Workers.DrainQueue(t.Context(), "nobody's"); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	_, err := admin.New(kit.NewClient(t, dbtest.Pool(t, dbtest.Empty()))).DrainQueue(t.Context(), "q")
+	_, err := admin.New(kit.NewClient(t, dbtest.Pool(t, dbtest.Empty()))).Workers.DrainQueue(t.Context(), "q")
 	if err == nil || !strings.Contains(err.Error(), "Migrate") {
 		t.Errorf("without the schema: %v", err)
 	}
@@ -176,10 +177,10 @@ func TestDrainFromAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]func(c *kagzi.Client, pool *pgxpool.Pool, id string) error{
 		"Worker": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error {
-			return admin.New(c).Drain(t.Context(), id)
+			return admin.New(c).Workers.Drain(t.Context(), id)
 		},
 		"Queue": func(c *kagzi.Client, _ *pgxpool.Pool, id string) error {
-			n, err := admin.New(c).DrainQueue(t.Context(), "default")
+			n, err := admin.New(c).Workers.DrainQueue(t.Context(), "default")
 			if n != 1 {
 				t.Errorf("%d workers are to drain, want 1", n)
 			}
@@ -190,7 +191,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(admin.New(c).Drain(t.Context(), id, kagzi.InTx(tx)), tx.Commit(t.Context()))
+			return errors.Join(admin.New(c).Workers.Drain(t.Context(), id, kagzi.InTx(tx)), tx.Commit(t.Context()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +212,7 @@ func TestDrainFromAnywhere(t *testing.T) {
 			if err := ask(far, db.Pool, id); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := admin.New(far).Worker(t.Context(), id); err != nil || got.Status != "DRAINING" {
+			if got, err := admin.New(far).Workers.Get(t.Context(), id); err != nil || got.Status != "DRAINING" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 			await.True(t, "the worker drains", func() bool { return logged.Has("worker was asked to drain") })
@@ -221,15 +222,15 @@ func TestDrainFromAnywhere(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			events, err := admin.New(far).WorkerLog(t.Context(), id)
-			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Client.Drain" ||
+			events, err := admin.New(far).Workers.Log(t.Context(), id)
+			if err != nil || len(events) != 3 || events[1].Event != "DRAINING" || events[1].Reason != "Workers.Drain" ||
 				events[2].Event != "STOPPED" {
 				t.Errorf("events %+v, %v", events, err)
 			}
-			if err := admin.New(far).Drain(t.Context(), id); err != nil {
+			if err := admin.New(far).Workers.Drain(t.Context(), id); err != nil {
 				t.Errorf("of one that is offline: %v", err)
 			}
-			if got, err := admin.New(far).Worker(t.Context(), id); err != nil || got.Status != "OFFLINE" {
+			if got, err := admin.New(far).Workers.Get(t.Context(), id); err != nil || got.Status != "OFFLINE" {
 				t.Errorf("the worker is %s, %v", got.Status, err)
 			}
 		})
@@ -243,10 +244,10 @@ func TestDrainFromAnywhere(t *testing.T) {
 		done := kit.RunWorker(t, w)
 		far := kit.NewClient(t, db.Pool)
 		await.True(t, "the worker is registered", func() bool {
-			_, total, err := admin.New(far).Workers(t.Context(), admin.WorkerFilter{})
+			_, total, err := admin.New(far).Workers.List(t.Context(), admin.WorkerFilter{})
 			return err == nil && total == 1
 		})
-		if n, err := admin.New(far).DrainQueue(t.Context(), "default"); n != 1 || err != nil {
+		if n, err := admin.New(far).Workers.DrainQueue(t.Context(), "default"); n != 1 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
 		if err := await.Receive(t, done); err != nil {
@@ -281,19 +282,20 @@ func TestForceOfflineOfALiveWorker(t *testing.T) {
 				tx := dbtest.Begin(t, db.Pool)
 				opts, commit = append(opts, kagzi.InTx(tx)), func() error { return tx.Commit(t.Context()) }
 			}
-			if err := errors.Join(admin.New(far).ForceOffline(t.Context(), id, opts...), commit()); err != nil {
+			if err := errors.Join(admin.New(far).Workers.ForceOffline(t.Context(), id, opts...), commit()); err != nil {
 				t.Fatal(err)
 			}
 			g.LosesLeases(t, len(runs))
 			close(g.Open)
 			close(h.Open)
 			kit.CheckResults(t, runs, func(int) string { return "opened" })
-			events, err := admin.New(far).WorkerLog(t.Context(), id)
+			events, err := admin.New(far).Workers.Log(t.Context(), id)
 			if err != nil || len(events) != 2 || events[1].Event != "LOST" || events[1].Reason != "forced offline" {
 				t.Errorf("events %+v, %v", events, err)
 			}
 			await.True(t, "the worker is registered anew", func() bool {
-				_, total, err := admin.New(far).Workers(t.Context(), admin.WorkerFilter{Status: []string{"ONLINE"}})
+				_, total, err := admin.New(far).Workers.List(t.Context(),
+					admin.WorkerFilter{Status: []string{"ONLINE"}})
 				return err == nil && total == 2
 			})
 			logged.WantLine(t, "declared dead", "worker="+id, "new_worker=", "runs=2", `reason="forced offline"`)
@@ -340,11 +342,11 @@ func TestForceOfflineOfADeadWorker(t *testing.T) {
 			await.Receive(t, h.Begun)
 			id := dead.ID.String()
 			if !inTx {
-				if err := admin.New(c).ForceOffline(t.Context(), id); err != nil {
+				if err := admin.New(c).Workers.ForceOffline(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
 			} else if err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
-				return admin.New(c).ForceOffline(t.Context(), id, kagzi.InTx(tx))
+				return admin.New(c).Workers.ForceOffline(t.Context(), id, kagzi.InTx(tx))
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -39,14 +39,14 @@ func TestResume(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != 23 || good.Load() != 1 || bad.Load() != 2 {
 		t.Errorf("result %d after %d and %d calls; want 23 after 1 and 2", got, good.Load(), bad.Load())
 	}
-	if err := admin.New(k.Client).Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Errorf("Resume of a completed run: %v", err)
 	}
-	if err := admin.New(k.Client).Resume(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("Resume of nothing: %v", err)
 	}
 	waiting := kit.Begin(k, wf, struct{}{}, kagzi.ID("x"), kagzi.Delay(time.Hour))
-	if err := admin.New(k.Client).Resume(k.Ctx, waiting.ID()); !errors.Is(err, kagzi.ErrRunActive) {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, waiting.ID()); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Errorf("Resume of an active run: %v", err)
 	}
 }
@@ -58,11 +58,11 @@ func TestResumeOfATakenIDIsAConflict(t *testing.T) {
 	first := kit.Begin(k, wf, 1, kagzi.ID("x"))
 	kit.FailureOf(k, first, kagzi.StatusFailed)
 	kit.Begin(k, wf, 2, kagzi.ID("x"), kagzi.Delay(time.Hour))
-	if err := admin.New(k.Client).Resume(k.Ctx, first.ID()); !errors.Is(err, kagzi.ErrIDConflict) {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, first.ID()); !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("got %v", err)
 	}
 	tx := k.CallersTx()
-	if err := admin.New(k.Client).Resume(k.Ctx, first.ID(), kagzi.InTx(tx)); !errors.Is(err, kagzi.ErrIDConflict) {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, first.ID(), kagzi.InTx(tx)); !errors.Is(err, kagzi.ErrIDConflict) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := tx.Exec(k.Ctx, "SELECT 1"); err != nil {

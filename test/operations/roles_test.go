@@ -3,7 +3,6 @@ package operations_test
 import (
 	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -104,28 +103,40 @@ func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf
 	ctx := kit.Context(c.t)
 	return []callOf{
 		{"Get", func() error { return kit.Second(by.Get(ctx, id)) }},
+		{"Wait", func() error { return kit.Second(by.Wait(ctx, kagzi.ID("b"))) }}, // cancelled before
 		{"List", func() error { return kit.Second(by.List(ctx, kagzi.RunFilter{Payloads: true})) }},
-		{"Counts", func() error { return kit.Second(admin.New(by).Counts(ctx, kagzi.RunFilter{}, admin.ByStep)) }},
+		{"Runs.Count", func() error {
+			return kit.Second(admin.New(by).Runs.Count(ctx, kagzi.RunFilter{}, admin.ByStep))
+		}},
 		{"Steps", func() error { return kit.Second(by.Steps(ctx, id)) }},
-		{"RunLog", func() error { return kit.Second(admin.New(by).RunLog(ctx, id)) }},
+		{"Runs.Log", func() error { return kit.Second(admin.New(by).Runs.Log(ctx, id)) }},
 		{"CheckSealer", func() error { return by.CheckSealer(ctx) }},
-		{"Messages", func() error { return kit.Second(admin.New(by).Messages(ctx, id, admin.MessageFilter{})) }},
-		{"Consumers", func() error { return kit.Second(admin.New(by).Consumers(ctx)) }},
-		{"Topics", func() error { return kit.Second(admin.New(by).Topics(ctx)) }},
-		{"GetSchedule", func() error { return kit.Second(admin.New(by).GetSchedule(ctx, "daily")) }},
-		{"ListSchedules", func() error { return kit.Second(admin.New(by).ListSchedules(ctx, admin.ScheduleFilter{})) }},
-		{"NextFires", func() error { return kit.Second(admin.New(by).NextFires(ctx, "daily", 2)) }},
-		{"Keys", func() error { return kit.Second(admin.New(by).Keys(ctx, admin.KeyFilter{Queue: "default"})) }},
-		{"Queues", func() error { return kit.Second(admin.New(by).Queues(ctx)) }},
-		{"Limits", func() error { return kit.Second(admin.New(by).Limits(ctx, "", 10)) }},
-		{"Pauses", func() error { return kit.Second(admin.New(by).Pauses(ctx)) }},
+		{"Messages.List", func() error {
+			return kit.Second(admin.New(by).Messages.List(ctx, id, admin.MessageFilter{}))
+		}},
+		{"Consumers.List", func() error { return kit.Second(admin.New(by).Consumers.List(ctx)) }},
+		{"Topics.List", func() error { return kit.Second(admin.New(by).Topics.List(ctx)) }},
+		{"Schedules.Get", func() error { return kit.Second(admin.New(by).Schedules.Get(ctx, "daily")) }},
+		{"Schedules.List", func() error {
+			return kit.Second(admin.New(by).Schedules.List(ctx, admin.ScheduleFilter{}))
+		}},
+		{"Schedules.NextFires", func() error { return kit.Second(admin.New(by).Schedules.NextFires(ctx, "daily", 2)) }},
+		{"Keys.List", func() error {
+			return kit.Second(admin.New(by).Keys.List(ctx, admin.KeyFilter{Queue: "default"}))
+		}},
+		{"Queues.List", func() error { return kit.Second(admin.New(by).Queues.List(ctx)) }},
+		{"Limits.List", func() error { return kit.Second(admin.New(by).Limits.List(ctx, "", 10)) }},
+		{"Pauses.List", func() error { return kit.Second(admin.New(by).Pauses.List(ctx)) }},
 		{"Audit", func() error { return kit.Second(admin.New(by).Audit(ctx, admin.AuditFilter{})) }},
 		{"Latencies", func() error { return kit.Second(admin.New(by).Latencies(ctx)) }},
 		{"Stats", func() error { return kit.Second(admin.New(by).Stats(ctx)) }},
 		{"Stranded", func() error { return kit.Second(admin.New(by).Stranded(ctx)) }},
-		{"Workers", func() error { _, _, err := admin.New(by).Workers(ctx, admin.WorkerFilter{}); return err }},
-		{"Worker", func() error { return kit.Second(admin.New(by).Worker(ctx, worker)) }},
-		{"WorkerLog", func() error { return kit.Second(admin.New(by).WorkerLog(ctx, worker)) }},
+		{"Workers.List", func() error {
+			_, _, err := admin.New(by).Workers.List(ctx, admin.WorkerFilter{})
+			return err
+		}},
+		{"Workers.Get", func() error { return kit.Second(admin.New(by).Workers.Get(ctx, worker)) }},
+		{"Workers.Log", func() error { return kit.Second(admin.New(by).Workers.Log(ctx, worker)) }},
 		{"Events", func() error {
 			for _, err := range topic.Events(ctx, by, numbers, 0) {
 				return err
@@ -152,12 +163,16 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 	bulk := func(_ admin.BulkResult, err error) error { return err }
 	daily := kagzi.Schedule{Name: "daily", Every: 24 * time.Hour, Run: asked.With(1)}
 	return []callOf{
-		{"SetQueue", func() error {
-			return admin.New(by).SetQueue(ctx,
+		{"Queues.Set", func() error {
+			return admin.New(by).Queues.Set(ctx,
 				admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 2}})
 		}},
-		{"SetKey", func() error { return admin.New(by).SetKey(ctx, "default", "k", admin.KeyLimits{MaxRunning: 1}) }},
-		{"SetLimit", func() error { return admin.New(by).SetLimit(ctx, admin.StepLimit{Name: "asks", MaxRunning: 7}) }},
+		{"Keys.Set", func() error {
+			return admin.New(by).Keys.Set(ctx, "default", "k", admin.KeyLimits{MaxRunning: 1})
+		}},
+		{"Limits.Set", func() error {
+			return admin.New(by).Limits.Set(ctx, admin.StepLimit{Name: "asks", MaxRunning: 7})
+		}},
 		{"Start", func() error {
 			return kit.Second(kagzi.Start(ctx, by, asked, 1, id, kagzi.Delay(time.Hour), kagzi.Key("k")))
 		}},
@@ -171,49 +186,56 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 			return kit.Second(kagzi.StartItem(ctx, by, batched, 1, kagzi.Batch{Most: 10, Within: time.Hour}))
 		}},
 		{"Signal", func() error { return by.Signal(ctx, id, approval.With(1).WithID("m")) }},
-		{"RedeliverMessage", func() error {
+		{"Messages.Redeliver", func() error {
 			dbtest.Exec(c.t, c.db.Pool, `UPDATE kagzi.signals SET set_aside_at = now(), set_aside = 'no number'`)
-			return admin.New(by).RedeliverMessage(ctx, id, "m")
+			return admin.New(by).Messages.Redeliver(ctx, id, "m")
 		}},
-		{"DropMessage", func() error { return admin.New(by).DropMessage(ctx, id, "m") }},
-		{"Update", func() error { return admin.New(by).Update(ctx, id, kagzi.Priority(1), kagzi.Metadata{"a": "b"}) }},
-		{"UpdateAll", func() error { return bulk(admin.New(by).UpdateAll(ctx, only("a"), kagzi.Queue("other"))) }},
-		{"PauseRun", func() error { return admin.New(by).PauseRun(ctx, id) }},
-		{"UnpauseRun", func() error { return admin.New(by).UnpauseRun(ctx, id) }},
-		{"UnpauseRuns", func() error { return bulk(admin.New(by).UnpauseRuns(ctx, only("later"))) }},
-		{"Pause", func() error { return admin.New(by).Pause(ctx, admin.Target{Queue: "other"}) }},
-		{"Unpause", func() error { return admin.New(by).Unpause(ctx, admin.Target{Queue: "other"}) }},
+		{"Messages.Drop", func() error { return admin.New(by).Messages.Drop(ctx, id, "m") }},
+		{"Runs.Update", func() error {
+			return admin.New(by).Runs.Update(ctx, id, kagzi.Priority(1), kagzi.Metadata{"a": "b"})
+		}},
+		{"Runs.UpdateAll", func() error {
+			return bulk(admin.New(by).Runs.UpdateAll(ctx, only("a"), kagzi.Queue("other")))
+		}},
+		{"Runs.Pause", func() error { return admin.New(by).Runs.Pause(ctx, id) }},
+		{"Runs.Unpause", func() error { return admin.New(by).Runs.Unpause(ctx, id) }},
+		{"Runs.UnpauseAll", func() error {
+			dbtest.Exec(c.t, c.db.Pool, `UPDATE kagzi.workflow_runs SET paused_at = now() WHERE external_id = 'later'`)
+			return bulk(admin.New(by).Runs.UnpauseAll(ctx, only("later")))
+		}},
+		{"Pauses.Set", func() error { return admin.New(by).Pauses.Set(ctx, admin.Target{Queue: "other"}) }},
+		{"Pauses.End", func() error { return admin.New(by).Pauses.End(ctx, admin.Target{Queue: "other"}) }},
 		{"Cancel", func() error { return by.Cancel(ctx, kagzi.ID("a")) }},
-		{"CancelAll", func() error { return bulk(admin.New(by).CancelAll(ctx, only("b"))) }},
-		{"Terminate", func() error { return admin.New(by).Terminate(ctx, kagzi.ID("c")) }},
-		{"TerminateAll", func() error { return bulk(admin.New(by).TerminateAll(ctx, only("d"))) }},
-		{"Resume", func() error { return admin.New(by).Resume(ctx, failed) }},
-		{"ResumeAll", func() error { return bulk(admin.New(by).ResumeAll(ctx, only("a"))) }},
-		{"Restart", func() error { return kit.Second(admin.New(by).Restart(ctx, done)) }},
-		{"RestartAll", func() error { return bulk(admin.New(by).RestartAll(ctx, only("c"))) }},
-		{"Fork", func() error { return kit.Second(admin.New(by).Fork(ctx, done, "ask")) }},
-		{"ForkAll", func() error {
-			return bulk(admin.New(by).ForkAll(ctx, kagzi.RunFilter{IDs: []kagzi.RunID{done}}, "ask"))
+		{"Runs.CancelAll", func() error { return bulk(admin.New(by).Runs.CancelAll(ctx, only("b"))) }},
+		{"Runs.Terminate", func() error { return admin.New(by).Runs.Terminate(ctx, kagzi.ID("c")) }},
+		{"Runs.TerminateAll", func() error { return bulk(admin.New(by).Runs.TerminateAll(ctx, only("d"))) }},
+		{"Runs.Resume", func() error { return admin.New(by).Runs.Resume(ctx, failed) }},
+		{"Runs.ResumeAll", func() error { return bulk(admin.New(by).Runs.ResumeAll(ctx, only("a"))) }},
+		{"Runs.Restart", func() error { return kit.Second(admin.New(by).Runs.Restart(ctx, done)) }},
+		{"Runs.RestartAll", func() error { return bulk(admin.New(by).Runs.RestartAll(ctx, only("c"))) }},
+		{"Runs.Fork", func() error { return kit.Second(admin.New(by).Runs.Fork(ctx, done, "ask")) }},
+		{"Runs.ForkAll", func() error {
+			return bulk(admin.New(by).Runs.ForkAll(ctx, kagzi.RunFilter{IDs: []kagzi.RunID{done}}, "ask"))
 		}},
 		{"Publish", func() error { return topic.New(by).Publish(ctx, numbers.With(1).WithID("bad")) }},
 		{"PublishMany", func() error {
 			return topic.New(by).PublishMany(ctx, []topic.NewEvent{numbers.With(2), numbers.With(3)})
 		}},
 		{"Trigger", func() error { return topic.New(by).Trigger(ctx, sums) }},
-		{"Skip", func() error { return admin.New(by).Skip(ctx, sums, numbers, "bad") }},
+		{"Consumers.Skip", func() error { return admin.New(by).Consumers.Skip(ctx, sums, numbers, "bad") }},
 		{"Schedule", func() error { return by.Schedule(ctx, daily) }},
-		{"PauseSchedule", func() error { return admin.New(by).PauseSchedule(ctx, "daily") }},
-		{"ResumeSchedule", func() error { return admin.New(by).ResumeSchedule(ctx, "daily") }},
-		{"TriggerSchedule", func() error { return kit.Second(admin.New(by).TriggerSchedule(ctx, "daily")) }},
-		{"BackfillSchedule", func() error {
-			return kit.Second(admin.New(by).BackfillSchedule(ctx, "daily", time.Now().Add(-50*time.Hour),
+		{"Schedules.Pause", func() error { return admin.New(by).Schedules.Pause(ctx, "daily") }},
+		{"Schedules.Resume", func() error { return admin.New(by).Schedules.Resume(ctx, "daily") }},
+		{"Schedules.Trigger", func() error { return kit.Second(admin.New(by).Schedules.Trigger(ctx, "daily")) }},
+		{"Schedules.Backfill", func() error {
+			return kit.Second(admin.New(by).Schedules.Backfill(ctx, "daily", time.Now().Add(-50*time.Hour),
 				time.Now().Add(-time.Hour)))
 		}},
-		{"Delete", func() error { return admin.New(by).Delete(ctx, done) }},
-		{"DeleteAll", func() error { return bulk(admin.New(by).DeleteAll(ctx, only("d"))) }},
-		{"Drain", func() error { return admin.New(by).Drain(ctx, worker) }},
-		{"DrainQueue", func() error { return kit.Second(admin.New(by).DrainQueue(ctx, "default")) }},
-		{"ForceOffline", func() error { return admin.New(by).ForceOffline(ctx, worker) }},
+		{"Runs.Delete", func() error { return admin.New(by).Runs.Delete(ctx, done) }},
+		{"Runs.DeleteAll", func() error { return bulk(admin.New(by).Runs.DeleteAll(ctx, only("d"))) }},
+		{"Workers.Drain", func() error { return admin.New(by).Workers.Drain(ctx, worker) }},
+		{"Workers.DrainQueue", func() error { return kit.Second(admin.New(by).Workers.DrainQueue(ctx, "default")) }},
+		{"Workers.ForceOffline", func() error { return admin.New(by).Workers.ForceOffline(ctx, worker) }},
 	}
 }
 
@@ -221,21 +243,21 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 func (c *cast) removing(by *kagzi.Client) []callOf {
 	ctx := kit.Context(c.t)
 	return []callOf{
-		{"DeleteLimit", func() error { return admin.New(by).DeleteLimit(ctx, "asks") }},
-		{"DeleteConsumer", func() error { return admin.New(by).DeleteConsumer(ctx, sums) }},
+		{"Limits.Delete", func() error { return admin.New(by).Limits.Delete(ctx, "asks") }},
+		{"Consumers.Delete", func() error { return admin.New(by).Consumers.Delete(ctx, sums) }},
 		{"DeleteSchedule", func() error { return by.DeleteSchedule(ctx, "daily") }},
 	}
 }
 
 // withoutDatabase are the methods that no right concerns.
-var withoutDatabase = []string{"Liveness", "Readiness", "LocalWorkers", "Namespace"}
+var withoutDatabase = []string{"Liveness", "Readiness", "Workers.Local", "Namespace"}
 
 // A client's user may call every method of a Client, and a viewer's user those that read. Every other call is refused:
 // the error says what is missing, and that trying again is of no use.
 func TestEveryCallHasTheRightsOfItsRole(t *testing.T) {
 	t.Parallel()
 	c := newCast(t)
-	must(t, admin.New(c.worker).SetLimit(kit.Context(t), admin.StepLimit{Name: "asks", MaxRunning: 5}))
+	must(t, admin.New(c.worker).Limits.Set(kit.Context(t), admin.StepLimit{Name: "asks", MaxRunning: 5}))
 	c.serve()
 	done, failed := c.ended(1), c.ended(-1)
 	worker := kit.Only(t, c.worker, admin.WorkerFilter{})
@@ -267,11 +289,9 @@ func TestEveryCallHasTheRightsOfItsRole(t *testing.T) {
 	each(c.reading(c.viewer, failed, worker.ID), works)
 	each(c.removing(c.client), changes)
 	called["Core"] = true // is for Kagzi's own packages
-	for _, client := range []any{c.client, admin.New(c.client), topic.New(c.client)} {
-		for m := range reflect.TypeOf(client).Methods() {
-			if !called[m.Name] {
-				t.Errorf("no role was tried for %s", m.Name)
-			}
+	for name := range kit.Methods(c.client) {
+		if !called[name] {
+			t.Errorf("no role was tried for %s", name)
 		}
 	}
 }

@@ -54,8 +54,8 @@ func wantRunEvents(k *kit.Kit, id kagzi.RunID, want string) {
 	}
 }
 
-// The end of a run is in the feed, whatever client ends it. The invariants check that each run that tells has its
-// two events.
+// The end of a run is in the feed, whatever client ends it. The invariants check that each run that publishes its
+// events has both.
 func TestRunEvents(t *testing.T) {
 	k := telling(t)
 	wf, child := kagzi.Define[string, int]("wf", kit.NoRetry), kagzi.Define[int, int]("child")
@@ -92,8 +92,8 @@ func TestRunEvents(t *testing.T) {
 	wantRunEvents(k, run.ID(), "wf PENDING COMPLETED")
 	wantRunEvents(k, k.ChildOf(run.ID(), "c").ID, "child PENDING COMPLETED")
 	for verb, start := range map[string]func() (kagzi.RunID, error){
-		"restart": func() (kagzi.RunID, error) { return admin.New(other).Restart(k.Ctx, run.ID()) },
-		"fork":    func() (kagzi.RunID, error) { return admin.New(other).Fork(k.Ctx, run.ID(), "c") },
+		"restart": func() (kagzi.RunID, error) { return admin.New(other).Runs.Restart(k.Ctx, run.ID()) },
+		"fork":    func() (kagzi.RunID, error) { return admin.New(other).Runs.Fork(k.Ctx, run.ID(), "c") },
 	} {
 		id, err := start()
 		must(t, err)
@@ -106,14 +106,14 @@ func TestRunEvents(t *testing.T) {
 	run = kit.Begin(k, wf, "fails", kagzi.ID("an ID"))
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	resumed.Store(true)
-	must(t, admin.New(other).Resume(k.Ctx, run.ID()))
+	must(t, admin.New(other).Runs.Resume(k.Ctx, run.ID()))
 	kit.ResultOf(k, run)
 	resumed.Store(false)
 	wantRunEvents(k, run.ID(), "wf PENDING FAILED/unknown COMPLETED")
 
 	for _, end := range []func(context.Context, kagzi.Ref, ...kagzi.ChangeOption) error{
 		other.Cancel,
-		admin.New(other).Terminate,
+		admin.New(other).Runs.Terminate,
 	} {
 		run = kit.Begin(k, wf, "sleeps")
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer nap")
@@ -134,8 +134,8 @@ func TestRunEvents(t *testing.T) {
 	wantRunEvents(k, run.ID(), "wf PENDING FAILED/nondeterminism/quarantined")
 }
 
-// A run of a schedule tells if the client that saved the schedule says so, and so does one that no worker executes
-// until its deadline.
+// A run of a schedule publishes its events if the client that saved the schedule says so, and so does one that no
+// worker executes until its deadline.
 func TestRunEventsOfTheCoordinator(t *testing.T) {
 	k := telling(t)
 	wf := kagzi.Define[int, int]("wf")
@@ -143,7 +143,7 @@ func TestRunEventsOfTheCoordinator(t *testing.T) {
 		Name: "s", Every: time.Hour,
 		Run: wf.With(1, kagzi.Timeout(time.Second)),
 	}))
-	id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")
+	id, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "s")
 	must(t, err)
 	wantRunEvents(k, id, "wf PENDING")
 	k.Exec(`UPDATE kagzi.workflow_runs SET deadline_at = now() - interval '1 hour'`)

@@ -185,20 +185,20 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	if utc(steps, err); len(steps) != 5 || steps[0].Error != strange {
 		t.Errorf("steps %+v", steps)
 	}
-	again, err := admin.New(k.Client).Restart(k.Ctx, other.ID(), kagzi.Reason(strange))
+	again, err := admin.New(k.Client).Runs.Restart(k.Ctx, other.ID(), kagzi.Reason(strange))
 	utc(again, err)
 	kit.FailureOf(k, kit.Find(k.T, k.Client, broken, again), kagzi.StatusFailed)
-	if _, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "child"); err != nil {
+	if _, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "child"); err != nil {
 		t.Error(err)
 	}
 	k.Resume(other.ID(), kagzi.Reason(strange))
 	kit.FailureOf(k, other, kagzi.StatusFailed)
-	events, err := admin.New(k.Client).RunLog(k.Ctx, other.ID())
+	events, err := admin.New(k.Client).Runs.Log(k.Ctx, other.ID())
 	if utc(events, err); len(events) != 2 || events[0].Reason != strange {
 		t.Errorf("events %+v", events)
 	}
 	kit.Begin(k, child, strange, kagzi.Delay(time.Hour), kagzi.ID("later"))
-	if bulk, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "later"}); err != nil ||
+	if bulk, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{ID: "later"}); err != nil ||
 		len(bulk.Changed) != 1 {
 		t.Errorf("cancelled %+v, %v", bulk, err)
 	}
@@ -215,7 +215,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	gone, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{
+	gone, _, err := admin.New(k.Client).Workers.List(k.Ctx, admin.WorkerFilter{
 		Labels: map[string]string{"strange": strange},
 		Status: []string{"OFFLINE"},
 	})
@@ -244,20 +244,20 @@ func useSchedules(k *kit.Kit, wf kagzi.Workflow[string, string], utc func(any, e
 		utc(runs, err)
 		return len(runs) > 0 && !runs[0].FireTime.IsZero()
 	})
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, strange); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, strange); err != nil {
 		k.T.Error(err)
 	}
-	utc(admin.New(k.Client).GetSchedule(k.Ctx, strange))
-	utc(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{}))
-	utc(admin.New(k.Client).NextFires(k.Ctx, strange, 3))
+	utc(admin.New(k.Client).Schedules.Get(k.Ctx, strange))
+	utc(admin.New(k.Client).Schedules.List(k.Ctx, admin.ScheduleFilter{}))
+	utc(admin.New(k.Client).Schedules.NextFires(k.Ctx, strange, 3))
 	k.Schedule(kagzi.Schedule{Name: "zoned", Cron: "0 3 * * *", TimeZone: "Asia/Kathmandu", Run: wf.With(strange)})
-	utc(admin.New(k.Client).NextFires(k.Ctx, "zoned", 3))
+	utc(admin.New(k.Client).Schedules.NextFires(k.Ctx, "zoned", 3))
 	from := time.Now().Add(-50 * time.Second)
-	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, strange, from, from.Add(time.Second)); err != nil ||
+	if n, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, strange, from, from.Add(time.Second)); err != nil ||
 		n != 1 {
 		k.T.Errorf("backfilled %d, %v", n, err)
 	}
-	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, strange); err != nil {
+	if _, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, strange); err != nil {
 		k.T.Error(err)
 	}
 	if err := k.Client.DeleteSchedule(k.Ctx, strange); err != nil {
@@ -267,12 +267,12 @@ func useSchedules(k *kit.Kit, wf kagzi.Workflow[string, string], utc func(any, e
 
 func useFleet(k *kit.Kit, utc func(any, error)) {
 	k.T.Helper()
-	workers, total, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{})
+	workers, total, err := admin.New(k.Client).Workers.List(k.Ctx, admin.WorkerFilter{})
 	if utc(workers, err); total != 1 || workers[0].Labels["strange"] != strange {
 		k.T.Fatalf("workers %+v", workers)
 	}
-	utc(admin.New(k.Client).Worker(k.Ctx, workers[0].ID))
-	utc(admin.New(k.Client).WorkerLog(k.Ctx, workers[0].ID))
+	utc(admin.New(k.Client).Workers.Get(k.Ctx, workers[0].ID))
+	utc(admin.New(k.Client).Workers.Log(k.Ctx, workers[0].ID))
 	report, err := admin.New(k.Client).Health(k.Ctx)
 	if utc(report, err); report.Status == health.Unhealthy || report.Workers.Live != 1 || report.At.IsZero() {
 		k.T.Errorf("health %+v", report)

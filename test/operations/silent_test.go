@@ -43,7 +43,7 @@ func TestRunOfASilentWorker(t *testing.T) {
 		if c.since.IsZero() {
 			waits, step = "", kagzi.StatusRunning
 		}
-		if !same(info.SilentSince) || info.WaitingOn != waits || info.Status != kagzi.StatusRunning {
+		if !same(info.SilentSince) || info.WaitingOn.String() != waits || info.Status != kagzi.StatusRunning {
 			t.Errorf("%s: Get says %s on %q, silent since %v", c.says, info.Status, info.WaitingOn, info.SilentSince)
 		}
 		if got := k.Steps(run)["charge"][0]; got.Status != step {

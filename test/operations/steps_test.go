@@ -143,7 +143,7 @@ func TestStepsOfARacesLosersAreCancelled(t *testing.T) {
 		}
 	}
 	detached := stepOf(k, run, "race/detached/child").Child
-	if err := admin.New(k.Client).Terminate(k.Ctx, detached); err != nil {
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, detached); err != nil {
 		t.Fatal(err)
 	}
 	if s := stepOf(k, run, "race/detached/child"); s.Status != kagzi.StatusCancelled || s.Kind != kind.Cancelled ||
@@ -221,7 +221,7 @@ func TestStepsOfARunThatIsOver(t *testing.T) {
 		return s
 	}
 	want("under way", kagzi.StatusRunning, kagzi.StatusPending)
-	if err := admin.New(k.Client).Terminate(k.Ctx, run); err != nil {
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, run); err != nil {
 		t.Fatal(err)
 	}
 	if s := want("terminated", kagzi.StatusCancelled, kagzi.StatusCancelled); !s.EndedAt.Equal(k.InfoOf(run).EndedAt) {
@@ -273,7 +273,7 @@ func TestStepsSayTheirWorkers(t *testing.T) {
 	if first == "" || last == "" || first == last || steps[1].Worker != last {
 		t.Errorf("the workers are %s, %s, %s", first, steps[1].Worker, last)
 	}
-	if w, err := admin.New(k.Client).Worker(k.Ctx, first); err != nil || w.Status != "OFFLINE" {
+	if w, err := admin.New(k.Client).Workers.Get(k.Ctx, first); err != nil || w.Status != "OFFLINE" {
 		t.Errorf("%+v, %v", w, err)
 	}
 }

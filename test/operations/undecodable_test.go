@@ -80,7 +80,7 @@ func TestFullInboxIsShown(t *testing.T) {
 		t.Fatalf("the inbox is not full: %v", err)
 	}
 	shown(true)
-	if err := admin.New(k.Client).DropMessage(k.Ctx, run, "m1"); err != nil {
+	if err := admin.New(k.Client).Messages.Drop(k.Ctx, run, "m1"); err != nil {
 		t.Fatal(err)
 	}
 	shown(false)

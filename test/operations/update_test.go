@@ -18,7 +18,7 @@ import (
 
 func mustUpdate(k *kit.Kit, ref kagzi.Ref, opts ...admin.UpdateOption) {
 	k.T.Helper()
-	if err := admin.New(k.Client).Update(k.Ctx, ref, opts...); err != nil {
+	if err := admin.New(k.Client).Runs.Update(k.Ctx, ref, opts...); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -45,7 +45,7 @@ func TestUpdateWakesTheWorkersOfTheQueue(t *testing.T) {
 	kit.ResultOf(k, run)
 }
 
-// What waits is due earlier or later; a sleep does not end early.
+// A waiting run is due earlier or later; a sleep does not end early.
 func TestUpdateOfTimes(t *testing.T) {
 	k := kit.New(t)
 	at := time.Now().Add(30 * time.Hour).Truncate(time.Second).UTC()
@@ -54,7 +54,7 @@ func TestUpdateOfTimes(t *testing.T) {
 	if info := k.InfoOf(run); !info.AvailableAt.Equal(at) || !info.DeadlineAt.Equal(at.Add(time.Hour)) {
 		t.Errorf("it is due at %v, and ends at %v", info.AvailableAt, info.DeadlineAt)
 	}
-	log, err := admin.New(k.Client).RunLog(k.Ctx, run)
+	log, err := admin.New(k.Client).Runs.Log(k.Ctx, run)
 	if err != nil || len(log) != 1 || log[0].Changes[0].Field != "available_at" ||
 		log[0].Changes[0].To != at.Format(time.RFC3339Nano) {
 		t.Errorf("%+v, %v", log, err)
@@ -67,9 +67,9 @@ func TestUpdateOfTimes(t *testing.T) {
 	})
 	sleeping := kit.Begin(k, sleeper, 1, kagzi.Metadata{"tenant": "acme"})
 	k.WaitStatus(sleeping, kagzi.StatusSleeping)
-	err = admin.New(k.Client).Update(k.Ctx, sleeping, kagzi.Delay(0))
+	err = admin.New(k.Client).Runs.Update(k.Ctx, sleeping, kagzi.Delay(0))
 	if kit.MustContain(t, err, "update", "signal approved", "leave At and Delay out"); !errors.Is(err,
-		kagzi.ErrNotWaiting) {
+		admin.ErrNotWaiting) {
 		t.Error(err)
 	}
 	mustUpdate(k, sleeping, kagzi.Priority(1), kagzi.Metadata{"tenant": "other"})
@@ -121,23 +121,23 @@ func TestUpdateOfARunningRun(t *testing.T) {
 	kit.Serve(k, wf, fn)
 	run := kit.Begin(k, wf, 1)
 	await.Receive(t, entered)
-	err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Queue("other"))
-	if kit.MustContain(t, err, "update", "admin.Client.PauseRun"); !errors.Is(err, kagzi.ErrNotWaiting) {
+	err := admin.New(k.Client).Runs.Update(k.Ctx, run, kagzi.Queue("other"))
+	if kit.MustContain(t, err, "update", "admin.Runs.Pause"); !errors.Is(err, admin.ErrNotWaiting) {
 		t.Error(err)
 	}
-	if err := admin.New(k.Client).PauseRun(k.Ctx, run); err != nil {
+	if err := admin.New(k.Client).Runs.Pause(k.Ctx, run); err != nil {
 		t.Fatal(err)
 	}
 	close(goOn)
 	k.WaitStatus(run, kagzi.StatusPending)
 	over.Store(true)
 	mustUpdate(k, run, kagzi.Queue("other"))
-	if err := admin.New(k.Client).UnpauseRun(k.Ctx, run); err != nil {
+	if err := admin.New(k.Client).Runs.Unpause(k.Ctx, run); err != nil {
 		t.Fatal(err)
 	}
 	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "other"}, wf, fn)
 	kit.ResultOf(k, run)
-	if err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Priority(1)); !errors.Is(err, kagzi.ErrRunFinished) {
+	if err := admin.New(k.Client).Runs.Update(k.Ctx, run, kagzi.Priority(1)); !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Error(err)
 	}
 }
@@ -145,7 +145,7 @@ func TestUpdateOfARunningRun(t *testing.T) {
 // A run that sleeps and keeps the slot of its group does not exceed the limit of the queue to which it is moved.
 func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
 	k := kit.New(t)
-	if err := admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{Queue: "narrow", MaxRunning: 1}); err != nil {
+	if err := admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{Queue: "narrow", MaxRunning: 1}); err != nil {
 		t.Fatal(err)
 	}
 	entered, goOn := make(chan struct{}), make(chan struct{})
@@ -164,13 +164,13 @@ func TestUpdateOfAGroupToAFullQueue(t *testing.T) {
 	await.Receive(t, entered)
 	run := kit.Begin(k, sleeper, 1, kagzi.Group("g"))
 	k.WaitStatus(run, kagzi.StatusSleeping)
-	err := admin.New(k.Client).Update(k.Ctx, run, kagzi.Queue("narrow"))
+	err := admin.New(k.Client).Runs.Update(k.Ctx, run, kagzi.Queue("narrow"))
 	if kit.MustContain(t, err, "update", `queue "narrow"`, "move it when one is free"); !errors.Is(err,
-		kagzi.ErrNotWaiting) {
+		admin.ErrNotWaiting) {
 		t.Error(err)
 	}
-	bulk, err := admin.New(k.Client).UpdateAll(k.Ctx, kagzi.RunFilter{Workflow: "sleeper"}, kagzi.Queue("narrow"))
-	if err != nil || len(bulk.Changed) != 0 || !errors.Is(bulk.Skipped[run.ID()], kagzi.ErrNotWaiting) {
+	bulk, err := admin.New(k.Client).Runs.UpdateAll(k.Ctx, kagzi.RunFilter{Workflow: "sleeper"}, kagzi.Queue("narrow"))
+	if err != nil || len(bulk.Changed) != 0 || !errors.Is(bulk.Skipped[run.ID()], admin.ErrNotWaiting) {
 		t.Errorf("%+v, %v", bulk, err)
 	}
 	close(goOn)
@@ -246,24 +246,25 @@ func TestUpdateAll(t *testing.T) {
 		kit.Begin(k, kit.Noop, i, kagzi.Queue("q"), kagzi.Metadata{"tenant": []string{"a", "b"}[i%2]})
 	}
 	f := kagzi.RunFilter{Metadata: kagzi.Metadata{"tenant": "a"}}
-	dry, err := admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Queue("other"), admin.DryRun())
+	dry, err := admin.New(k.Client).Runs.UpdateAll(k.Ctx, f, kagzi.Queue("other"), admin.DryRun())
 	if err != nil || len(dry.Changed) != 3 ||
 		k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 0 {
 		t.Errorf("%+v, %v", dry, err)
 	}
-	got, err := admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.Actor("ada"))
+	got, err := admin.New(k.Client).Runs.UpdateAll(k.Ctx, f, kagzi.Queue("other"), kagzi.Actor("ada"))
 	if err != nil || !slices.Equal(got.Changed, dry.Changed) ||
 		k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE task_queue = 'other'`) != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	k.Exec(`UPDATE kagzi.workflow_runs SET status = 'SLEEPING' WHERE run_id = $1`, string(got.Changed[0]))
-	got, err = admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour)) // those that sleep are not among them
+	// those that sleep are not among them
+	got, err = admin.New(k.Client).Runs.UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour))
 	if err != nil || got.Matched != 2 || len(got.Changed) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	f.Status = []kagzi.Status{kagzi.StatusSleeping}
-	got, err = admin.New(k.Client).UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour))
-	if err != nil || len(got.Skipped) != 1 || !errors.Is(got.Skipped[dry.Changed[0]], kagzi.ErrNotWaiting) {
+	got, err = admin.New(k.Client).Runs.UpdateAll(k.Ctx, f, kagzi.Delay(time.Hour))
+	if err != nil || len(got.Skipped) != 1 || !errors.Is(got.Skipped[dry.Changed[0]], admin.ErrNotWaiting) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -283,12 +284,12 @@ func TestBadUpdatesAreRefusedBeforeAnySQL(t *testing.T) {
 		"nil option":                 {nil},
 		"DryRun is for the verbs":    {kagzi.Queue("q"), admin.DryRun()},
 	} {
-		err := admin.New(c).Update(t.Context(), kagzi.ID("x"), opts...)
+		err := admin.New(c).Runs.Update(t.Context(), kagzi.ID("x"), opts...)
 		kit.MustContain(t, err, "kagzi: update x: ", says)
 	}
-	_, err := admin.New(c).UpdateAll(t.Context(), kagzi.RunFilter{}, kagzi.Queue("q"))
+	_, err := admin.New(c).Runs.UpdateAll(t.Context(), kagzi.RunFilter{}, kagzi.Queue("q"))
 	kit.MustContain(t, err, "kagzi: update all: ")
-	_, err = admin.New(c).UpdateAll(t.Context(), kagzi.RunFilter{Queue: "q"})
+	_, err = admin.New(c).Runs.UpdateAll(t.Context(), kagzi.RunFilter{Queue: "q"})
 	kit.MustContain(t, err, "kagzi: update all: ", "there is nothing to change")
 }
 
@@ -303,16 +304,16 @@ func TestActorsOfVerbs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(admin.New(k.Client).PauseRun(k.Ctx, run, who))
-	must(admin.New(k.Client).UnpauseRun(k.Ctx, run, who))
-	must(admin.New(k.Client).Update(k.Ctx, run, kagzi.Priority(1), who))
+	must(admin.New(k.Client).Runs.Pause(k.Ctx, run, who))
+	must(admin.New(k.Client).Runs.Unpause(k.Ctx, run, who))
+	must(admin.New(k.Client).Runs.Update(k.Ctx, run, kagzi.Priority(1), who))
 	must(k.Client.Cancel(k.Ctx, run, who))
-	must(admin.New(k.Client).Resume(k.Ctx, run, who))
-	must(admin.New(k.Client).Terminate(k.Ctx, run, who))
-	as, err := admin.New(k.Client).Restart(k.Ctx, run, who, kagzi.ID("y"))
+	must(admin.New(k.Client).Runs.Resume(k.Ctx, run, who))
+	must(admin.New(k.Client).Runs.Terminate(k.Ctx, run, who))
+	as, err := admin.New(k.Client).Runs.Restart(k.Ctx, run, who, kagzi.ID("y"))
 	must(err)
 	for _, id := range []kagzi.RunID{run.ID(), as} {
-		log, err := admin.New(k.Client).RunLog(k.Ctx, id)
+		log, err := admin.New(k.Client).Runs.Log(k.Ctx, id)
 		must(err)
 		for _, e := range log {
 			if e.Actor != "ada" {
@@ -323,9 +324,9 @@ func TestActorsOfVerbs(t *testing.T) {
 			t.Errorf("%d events, want %d", len(log), want)
 		}
 	}
-	bulk, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, who)
+	bulk, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, who)
 	must(err)
-	if log, err := admin.New(k.Client).RunLog(k.Ctx, bulk.Changed[0]); err != nil || log[1].Actor != "ada" {
+	if log, err := admin.New(k.Client).Runs.Log(k.Ctx, bulk.Changed[0]); err != nil || log[1].Actor != "ada" {
 		t.Errorf("%+v, %v", log, err)
 	}
 	_, err = kagzi.Start(k.Ctx, k.Client, kit.Noop, 1)

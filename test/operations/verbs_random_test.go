@@ -133,19 +133,19 @@ func (s *storm) verb(r *rand.Rand) error {
 	case 0:
 		err = s.c.Cancel(s.ctx, id, change...)
 	case 1:
-		err = admin.New(s.c).Terminate(s.ctx, id, change...)
+		err = admin.New(s.c).Runs.Terminate(s.ctx, id, change...)
 	case 2, 3:
-		err = admin.New(s.c).Resume(s.ctx, id, change...)
+		err = admin.New(s.c).Runs.Resume(s.ctx, id, change...)
 	case 4:
-		_, err = admin.New(s.c).Restart(s.ctx, id, restart...)
+		_, err = admin.New(s.c).Runs.Restart(s.ctx, id, restart...)
 	case 5:
-		_, err = admin.New(s.c).Fork(s.ctx, id, []string{"first", "tx", "last"}[r.IntN(3)], restart...)
+		_, err = admin.New(s.c).Runs.Fork(s.ctx, id, []string{"first", "tx", "last"}[r.IntN(3)], restart...)
 	case 6, 7:
 		err = s.c.Signal(s.ctx, id, calm.With(n), change...)
 	case 8:
-		err = admin.New(s.c).Delete(s.ctx, id, change...)
+		err = admin.New(s.c).Runs.Delete(s.ctx, id, change...)
 	case 9, 10:
-		err = admin.New(s.c).Update(s.ctx, id, update...)
+		err = admin.New(s.c).Runs.Update(s.ctx, id, update...)
 	case 11:
 		_, err = kagzi.Start(s.ctx, s.c, stormed, n, append(begin, []kagzi.StartOption{
 			kagzi.ReplaceActive,
@@ -156,7 +156,7 @@ func (s *storm) verb(r *rand.Rand) error {
 	}
 	for _, expected := range []error{
 		kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict,
-		kagzi.ErrIDTaken, kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
+		kagzi.ErrIDTaken, admin.ErrCompensated, admin.ErrNotWaiting, admin.ErrRunNeeded,
 	} {
 		if errors.Is(err, expected) {
 			s.refused.Add(1)

@@ -47,7 +47,7 @@ func TestRestartOfEachStatus(t *testing.T) {
 		old := ended(k, status, id, kagzi.Queue("q"), kagzi.Priority(1), kagzi.Metadata{"a": "b"},
 			kagzi.Timeout(time.Hour), kagzi.RetryPolicy{MaxAttempts: 1, Backoff: time.Minute})
 		before := k.InfoOf(old)
-		as, err := admin.New(k.Client).Restart(k.Ctx, id, kagzi.Reason("once\x00more"))
+		as, err := admin.New(k.Client).Runs.Restart(k.Ctx, id, kagzi.Reason("once\x00more"))
 		if err != nil {
 			t.Fatalf("%s: %v", status, err)
 		}
@@ -78,14 +78,15 @@ func TestRestartOfEachStatus(t *testing.T) {
 		k.WantEvents(as, admin.LogEntry{Event: "RESTARTED", Other: old, Reason: "once\uFFFDmore"})
 
 		// Another run has its ID now. The restart succeeds under another ID.
-		if _, err := admin.New(k.Client).Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) ||
+		if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, old); !errors.Is(err, kagzi.ErrIDConflict) ||
 			!strings.Contains(err.Error(), string(as)) {
 			t.Errorf("%s: a taken ID: %v", status, err)
 		}
-		if _, err := admin.New(k.Client).Restart(k.Ctx, as); !errors.Is(err, kagzi.ErrRunActive) {
+		if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, as); !errors.Is(err, kagzi.ErrRunActive) {
 			t.Errorf("%s: an active run: %v", status, err)
 		}
-		second, err := admin.New(k.Client).Restart(k.Ctx, old, kagzi.ID(id+"-2"), admin.NewInput(7), kagzi.Version(3))
+		second, err := admin.New(k.Client).Runs.Restart(k.Ctx, old, kagzi.ID(id+"-2"), admin.NewInput(7),
+			kagzi.Version(3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestRestartKeepsTheTimeout(t *testing.T) {
 	k := kit.New(t)
 	restarted := func(id kagzi.RunID) kagzi.RunInfo {
 		t.Helper()
-		as, err := admin.New(k.Client).Restart(k.Ctx, id)
+		as, err := admin.New(k.Client).Runs.Restart(k.Ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +113,7 @@ func TestRestartKeepsTheTimeout(t *testing.T) {
 	}
 	old := kit.Begin(k, kit.Noop, 1, kagzi.Timeout(time.Hour), kagzi.Delay(time.Minute)).ID()
 	for _, err := range []error{
-		k.Client.Cancel(k.Ctx, old), admin.New(k.Client).Resume(k.Ctx, old),
+		k.Client.Cancel(k.Ctx, old), admin.New(k.Client).Runs.Resume(k.Ctx, old),
 		k.Client.Cancel(k.Ctx, old),
 	} {
 		if err != nil {
@@ -143,7 +144,7 @@ func TestRestartOfAScheduledRun(t *testing.T) {
 		t.Fatal("nothing was fired")
 	}
 	k.Cancel(runs[0].ID)
-	as, err := admin.New(k.Client).Restart(k.Ctx, runs[0].ID)
+	as, err := admin.New(k.Client).Runs.Restart(k.Ctx, runs[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,23 +166,23 @@ func TestVerbsInTx(t *testing.T) {
 	all := func(tx pgx.Tx) (runs []kagzi.RunID) {
 		t.Helper()
 		in := kagzi.InTx(tx)
-		if err := admin.New(k.Client).Resume(k.Ctx, failedRun, in, kagzi.Reason("a")); err != nil {
+		if err := admin.New(k.Client).Runs.Resume(k.Ctx, failedRun, in, kagzi.Reason("a")); err != nil {
 			t.Error(err)
 		}
 		for what, refused := range map[string]error{
-			"resume an active run":   admin.New(k.Client).Resume(k.Ctx, failedRun, in),
-			"resume a completed run": admin.New(k.Client).Resume(k.Ctx, done, in),
-			"resume an unknown run":  admin.New(k.Client).Resume(k.Ctx, kagzi.ID("y"), in),
+			"resume an active run":   admin.New(k.Client).Runs.Resume(k.Ctx, failedRun, in),
+			"resume a completed run": admin.New(k.Client).Runs.Resume(k.Ctx, done, in),
+			"resume an unknown run":  admin.New(k.Client).Runs.Resume(k.Ctx, kagzi.ID("y"), in),
 			"restart an active run": func() error {
-				_, err := admin.New(k.Client).Restart(k.Ctx, waiting, in)
+				_, err := admin.New(k.Client).Runs.Restart(k.Ctx, waiting, in)
 				return err
 			}(),
 			"restart with a taken ID": func() error {
-				_, err := admin.New(k.Client).Restart(k.Ctx, done, kagzi.ID("x"), in)
+				_, err := admin.New(k.Client).Runs.Restart(k.Ctx, done, kagzi.ID("x"), in)
 				return err
 			}(),
 			"fork from no step": func() error {
-				_, err := admin.New(k.Client).Fork(k.Ctx, done, "pay", in)
+				_, err := admin.New(k.Client).Runs.Fork(k.Ctx, done, "pay", in)
 				return err
 			}(),
 		} {
@@ -190,7 +191,7 @@ func TestVerbsInTx(t *testing.T) {
 			}
 		}
 		for _, id := range []kagzi.RunID{done, free} {
-			as, err := admin.New(k.Client).Restart(k.Ctx, id, in)
+			as, err := admin.New(k.Client).Runs.Restart(k.Ctx, id, in)
 			if err != nil {
 				t.Error(err)
 			}
@@ -233,13 +234,13 @@ func TestReasons(t *testing.T) {
 	id := ended(k, kagzi.StatusCancelled)
 	k.Resume(id, kagzi.Reason(strings.Repeat("é", 1000)+"\xff"))
 	k.Cancel(id, kagzi.Reason("why not"))
-	events, err := admin.New(k.Client).RunLog(k.Ctx, id)
+	events, err := admin.New(k.Client).Runs.Log(k.Ctx, id)
 	if err != nil || len(events) != 3 || len(events[1].Reason) > 1<<10 ||
 		!strings.Contains(events[1].Reason, "truncated, 2001 bytes") || events[2].Reason != "why not" {
 		t.Errorf("%+v, %v", events, err)
 	}
 	for _, err := range []error{
-		admin.New(k.Client).Resume(k.Ctx, id, nil), admin.New(k.Client).Resume(k.Ctx, id, kagzi.InTx(nil)),
+		admin.New(k.Client).Runs.Resume(k.Ctx, id, nil), admin.New(k.Client).Runs.Resume(k.Ctx, id, kagzi.InTx(nil)),
 		k.Client.Cancel(k.Ctx, id, nil),
 	} {
 		if err == nil {
@@ -250,19 +251,20 @@ func TestReasons(t *testing.T) {
 		"nil option": nil, "InTx(nil)": kagzi.InTx(nil), "Version is 0": kagzi.Version(0), "ID is empty": kagzi.ID(""),
 		"cannot be encoded": admin.NewInput(func() {}), "NewInput(nil)": admin.NewInput(nil),
 	} {
-		_, err := admin.New(k.Client).Restart(k.Ctx, id, opt)
+		_, err := admin.New(k.Client).Runs.Restart(k.Ctx, id, opt)
 		kit.MustContain(t, err, "restart "+string(id), says)
 	}
-	err = admin.New(k.Client).Resume(k.Ctx, ended(k, kagzi.StatusCompleted))
+	err = admin.New(k.Client).Runs.Resume(k.Ctx, ended(k, kagzi.StatusCompleted))
 	if !errors.Is(err, kagzi.ErrRunFinished) {
 		t.Errorf("resumed a run that completed: %v", err)
 	}
 	kit.MustContain(t, err, "the run completed", "Restart starts another")
-	if _, err := admin.New(k.Client).Restart(k.Ctx, id, admin.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err,
+	if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, id,
+		admin.NewInput(strings.Repeat("x", 5<<20))); !errors.Is(err,
 		kagzi.ErrPayloadTooLarge) {
 		t.Errorf("%v", err)
 	}
-	if _, err := admin.New(k.Client).RunLog(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
+	if _, err := admin.New(k.Client).Runs.Log(k.Ctx, kagzi.ID("nobody")); !errors.Is(err, kagzi.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }
@@ -303,22 +305,22 @@ func TestBulkInPages(t *testing.T) {
 		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE namespace_id = 'default' AND status = $1`,
 			string(status))
 	}
-	b, err := admin.New(k.Client).CancelAll(k.Ctx, batch, admin.DryRun())
+	b, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, batch, admin.DryRun())
 	check("dry run of cancel", b, err, want)
 	if got := statuses(kagzi.StatusPending); got != n+1 {
 		t.Fatalf("a dry run left %d of %d runs pending", got, n+1)
 	}
-	b, err = admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page + 5})
+	b, err = admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page + 5})
 	check("cancel with a limit", b, err, want[:page+5])
-	b, err = admin.New(k.Client).CancelAll(k.Ctx, batch)
+	b, err = admin.New(k.Client).Runs.CancelAll(k.Ctx, batch)
 	check("cancel the rest", b, err, want[page+5:])
-	b, err = admin.New(k.Client).ResumeAll(k.Ctx, batch, kagzi.Reason("sorry"), admin.DryRun())
+	b, err = admin.New(k.Client).Runs.ResumeAll(k.Ctx, batch, kagzi.Reason("sorry"), admin.DryRun())
 	check("dry run of resume", b, err, want)
-	b, err = admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page},
+	b, err = admin.New(k.Client).Runs.ResumeAll(k.Ctx, kagzi.RunFilter{Metadata: batch.Metadata, Limit: page},
 		kagzi.Reason("sorry"))
 	check("resume", b, err, want[:page])
 	k.WantEvents(want[1], admin.LogEntry{Event: "CANCELLED"}, admin.LogEntry{Event: "RESUMED", Reason: "sorry"})
-	b, err = admin.New(k.Client).RestartAll(k.Ctx, batch, kagzi.Version(2))
+	b, err = admin.New(k.Client).Runs.RestartAll(k.Ctx, batch, kagzi.Version(2))
 	check("restart the rest", b, err, want[page:])
 	for _, old := range b.Changed {
 		if info := k.InfoOf(b.New[old]); info.Origin != old || info.Version != 2 {
@@ -364,12 +366,12 @@ func TestBulkSkips(t *testing.T) {
 	}
 	same := kagzi.RunFilter{Workflow: "noop", Status: terminal}
 	refused := map[kagzi.RunID]error{older: kagzi.ErrIDConflict, done: kagzi.ErrRunFinished}
-	b, err := admin.New(k.Client).ResumeAll(k.Ctx, same, admin.DryRun())
+	b, err := admin.New(k.Client).Runs.ResumeAll(k.Ctx, same, admin.DryRun())
 	check("dry run", b, err, []kagzi.RunID{newer}, refused)
 	kit.MustContain(t, b.Skipped[older], "a newer run with the same ID is changed first, and then holds the ID")
-	b, err = admin.New(k.Client).ResumeAll(k.Ctx, same)
+	b, err = admin.New(k.Client).Runs.ResumeAll(k.Ctx, same)
 	check("resume", b, err, []kagzi.RunID{newer}, refused)
-	b, err = admin.New(k.Client).CancelAll(k.Ctx,
+	b, err = admin.New(k.Client).Runs.CancelAll(k.Ctx,
 		kagzi.RunFilter{Workflow: "noop", Status: append([]kagzi.Status{
 			kagzi.StatusPending, kagzi.StatusRunning,
 			kagzi.StatusSleeping,
@@ -378,7 +380,7 @@ func TestBulkSkips(t *testing.T) {
 		older: kagzi.ErrRunFinished,
 		done:  kagzi.ErrRunFinished,
 	})
-	b, err = admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last",
+	b, err = admin.New(k.Client).Runs.ForkAll(k.Ctx, kagzi.RunFilter{Until: time.Now().Add(time.Hour)}, "last",
 		admin.DryRun())
 	check("fork", b, err, []kagzi.RunID{forked}, map[kagzi.RunID]error{
 		older: kagzi.ErrNotFound,
@@ -387,7 +389,7 @@ func TestBulkSkips(t *testing.T) {
 	if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs`); n != 4 {
 		t.Errorf("a dry run left %d runs, want 4", n)
 	}
-	b, err = admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "journey"}, "last")
+	b, err = admin.New(k.Client).Runs.ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "journey"}, "last")
 	if err != nil || !slices.Equal(b.Changed, []kagzi.RunID{forked}) || len(b.New) != 1 || len(b.Skipped) > 0 {
 		t.Fatalf("fork: %+v, %v", b, err)
 	}
@@ -409,12 +411,13 @@ func TestBulkInTx(t *testing.T) {
 		tx := k.CallersTx()
 		mine := kit.Begin(k, kit.Noop, 1, kagzi.ID("y"), kagzi.InTx(tx)).ID() // only the transaction sees it
 		for _, opts := range [][]kagzi.ChangeOption{{kagzi.InTx(tx), admin.DryRun()}, {kagzi.InTx(tx)}} {
-			got, err := admin.New(k.Client).ResumeAll(k.Ctx, filter, opts...)
+			got, err := admin.New(k.Client).Runs.ResumeAll(k.Ctx, filter, opts...)
 			if err != nil || !slices.Equal(got.Changed, []kagzi.RunID{b, a}) || len(got.Skipped) != 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
-		if got, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"}, kagzi.InTx(tx)); err != nil ||
+		if got, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{ID: "y"},
+			kagzi.InTx(tx)); err != nil ||
 			!slices.Equal(got.Changed, []kagzi.RunID{mine}) {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -439,28 +442,30 @@ func TestBulkStops(t *testing.T) {
 	cancelled := kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCancelled}}
 	for says, call := range map[string]func() (admin.BulkResult, error){
 		"the filter is empty": func() (admin.BulkResult, error) {
-			return admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{})
+			return admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{})
 		},
 		"only has After or Limit": func() (admin.BulkResult, error) {
-			return admin.New(k.Client).ResumeAll(k.Ctx, kagzi.RunFilter{Limit: 5, After: "x"})
+			return admin.New(k.Client).Runs.ResumeAll(k.Ctx, kagzi.RunFilter{Limit: 5, After: "x"})
 		},
 		"Limit is -1": func() (admin.BulkResult, error) {
-			return admin.New(k.Client).RestartAll(k.Ctx, kagzi.RunFilter{Limit: -1, Workflow: "noop"})
+			return admin.New(k.Client).Runs.RestartAll(k.Ctx, kagzi.RunFilter{Limit: -1, Workflow: "noop"})
 		},
 		"the step is empty": func() (admin.BulkResult, error) {
-			return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "")
+			return admin.New(k.Client).Runs.ForkAll(k.Ctx, cancelled, "")
 		},
 		"Version is -1": func() (admin.BulkResult, error) {
-			return admin.New(k.Client).ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1))
+			return admin.New(k.Client).Runs.ForkAll(k.Ctx, cancelled, "pay", kagzi.Version(-1))
 		},
-		"nil option": func() (admin.BulkResult, error) { return admin.New(k.Client).CancelAll(k.Ctx, cancelled, nil) },
+		"nil option": func() (admin.BulkResult, error) {
+			return admin.New(k.Client).Runs.CancelAll(k.Ctx, cancelled, nil)
+		},
 		"InTx(nil)": func() (admin.BulkResult, error) {
-			return admin.New(k.Client).CancelAll(k.Ctx, cancelled, kagzi.InTx(nil))
+			return admin.New(k.Client).Runs.CancelAll(k.Ctx, cancelled, kagzi.InTx(nil))
 		},
 		context.Canceled.Error(): func() (admin.BulkResult, error) {
 			ctx, cancel := context.WithCancel(k.Ctx)
 			cancel()
-			return admin.New(k.Client).ResumeAll(ctx, cancelled)
+			return admin.New(k.Client).Runs.ResumeAll(ctx, cancelled)
 		},
 	} {
 		b, err := call()
@@ -475,7 +480,7 @@ func TestBulkStops(t *testing.T) {
 			THEN RAISE 'enough'; END IF; RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	defer k.Exec(`DROP FUNCTION refuse CASCADE`)
-	b, err := admin.New(k.Client).ResumeAll(k.Ctx, cancelled)
+	b, err := admin.New(k.Client).Runs.ResumeAll(k.Ctx, cancelled)
 	kit.MustContain(t, err, "resume all", "enough")
 	if len(b.Changed) != 1 || len(b.Skipped) != 0 || b.Matched != 2 {
 		t.Errorf("%+v", b)
@@ -483,7 +488,7 @@ func TestBulkStops(t *testing.T) {
 	// A caller's transaction can continue.
 	tx := k.CallersTx()
 	defer func() { _ = tx.Rollback(k.Ctx) }()
-	_, err = admin.New(k.Client).ResumeAll(k.Ctx, cancelled, kagzi.InTx(tx))
+	_, err = admin.New(k.Client).Runs.ResumeAll(k.Ctx, cancelled, kagzi.InTx(tx))
 	kit.MustContain(t, err, "enough")
 	if _, err := tx.Exec(k.Ctx, `SELECT 1`); err != nil {
 		t.Errorf("the caller's transaction is aborted: %v", err)

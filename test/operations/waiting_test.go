@@ -24,7 +24,7 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 		{Queue: "slow keys", EachKey: admin.KeyLimits{Rate: admin.Rate{Starts: 1, Per: time.Hour}}},
 		{Queue: "sequence", EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true},
 	} {
-		if err := admin.New(c).SetQueue(ctx, q); err != nil {
+		if err := admin.New(c).Queues.Set(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 		{Queue: "nobody", Key: "b"},
 		{Group: "paused"},
 	} {
-		if err := admin.New(c).Pause(ctx, target); err != nil {
+		if err := admin.New(c).Pauses.Set(ctx, target); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,20 +92,20 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	want("pause of group paused", kagzi.Queue("nobody"), kagzi.Group("paused"))
 	other := kit.Begin(k, kagzi.Define[int, int]("paused"), 1, kagzi.Queue("nobody"))
 	wants[other.ID()] = "pause of workflow paused"
-	if err := admin.New(c).PauseRun(ctx, want("pause", kagzi.Queue("nobody"))); err != nil {
+	if err := admin.New(c).Runs.Pause(ctx, want("pause", kagzi.Queue("nobody"))); err != nil {
 		t.Fatal(err)
 	}
 	check := func() {
 		t.Helper()
 		for id, text := range wants {
-			if got := k.InfoOf(id); got.WaitingOn != text || got.Status != kagzi.StatusPending {
+			if got := k.InfoOf(id); got.WaitingOn.String() != text || got.Status != kagzi.StatusPending {
 				t.Errorf("%s run of queue %q, key %q waits on %q, want %q", got.Status, got.Queue, got.Key,
 					got.WaitingOn, text)
 			}
 		}
 	}
 	check()
-	if err := admin.New(c).Pause(ctx, admin.Target{All: true}); err != nil {
+	if err := admin.New(c).Pauses.Set(ctx, admin.Target{All: true}); err != nil {
 		t.Fatal(err)
 	}
 	wants = map[kagzi.RunID]string{}
@@ -113,7 +113,7 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 	check()
 	close(goOn)
 	if list, err := c.List(ctx, kagzi.RunFilter{}); err != nil ||
-		slices.ContainsFunc(list, func(r kagzi.RunInfo) bool { return r.WaitingOn != "" }) {
+		slices.ContainsFunc(list, func(r kagzi.RunInfo) bool { return r.WaitingOn != nil }) {
 		t.Errorf("List looks for what runs wait for, error %v", err)
 	}
 }
@@ -121,20 +121,21 @@ func TestWhatADueRunWaitsFor(t *testing.T) {
 // A run that holds its slot until its end waits for no slot.
 func TestWhatAHolderWaitsFor(t *testing.T) {
 	k := kit.New(t, dbtest.Unchecked())
-	if err := admin.New(k.Client).SetQueue(k.Ctx, admin.QueueLimits{
+	if err := admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{
 		Queue: "default", MaxRunning: 1,
 		EachKey: admin.KeyLimits{MaxRunning: 1}, Hold: true,
 	}); err != nil {
 		t.Fatal(err)
 	}
 	run := kit.Begin(k, kagzi.Define[int, int]("wait"), 1, kagzi.Key("a"))
-	k.Exec(`UPDATE kagzi.workflow_runs SET slot = 2, status = 'SLEEPING', waiting_on = 'timer nap', available_at = now()
+	k.Exec(`UPDATE kagzi.workflow_runs SET slot = 2, status = 'SLEEPING', 
+		waiting_on = '[{"kind": "timer", "name": "nap"}]', available_at = now()
 		WHERE run_id = $1`, run.ID())
-	if got := k.InfoOf(run.ID()).WaitingOn; got != "timer nap" {
+	if got := k.InfoOf(run.ID()).WaitingOn.String(); got != "timer nap" {
 		t.Errorf("waits on %q", got)
 	}
 	next := kit.Begin(k, kagzi.Define[int, int]("wait"), 1, kagzi.Key("a"))
-	if got := k.InfoOf(next.ID()).WaitingOn; got != "key a (1 of 1 running), behind "+string(run.ID()) {
+	if got := k.InfoOf(next.ID()).WaitingOn.String(); got != "key a (1 of 1 running), behind "+string(run.ID()) {
 		t.Errorf("the next one waits on %q", got)
 	}
 }

@@ -95,7 +95,7 @@ func print(r rule, repo repository) {
 type rule struct {
 	name  string
 	reach int    // the bound of the drawing
-	sums  bool   // the figure is the sum of what is found; else the largest
+	sums  bool   // the figure is the sum of the findings; else the largest
 	mend  string // how to better it
 	find  func(repository) []finding
 }
@@ -115,15 +115,15 @@ func (f finding) String() string {
 	return fmt.Sprintf("%s (%d) at %.2000s", f.what, f.n, f.at)
 }
 
-// A figure is a line of the table: what was measured, or what is allowed.
+// A figure is a line of the table: a measurement, or a bound.
 type figure struct {
 	rule, where string
 	worst       int // of the findings, or their sum
 	excess      int // the sum of all above the drawing's bound; zero for a sum
 	reach       int
-	what        string // what has the worst
+	what        string // that has the worst
 	reason      string // why the bound was raised, in the table
-	advice      string // what is too large, and how to mend it, when measured
+	advice      string // the worst, and how to mend it, when measured
 }
 
 func (f figure) name() string { return fmt.Sprintf("%s, %s", f.rule, f.where) }

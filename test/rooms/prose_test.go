@@ -141,7 +141,7 @@ func unclear(repo repository) []finding {
 }
 
 // eachComment calls do for each comment of each Go file. Lines that follow each other and have nothing else are one.
-// What follows two slashes and a space counts as a comment: the scanner of Go would take ten times as long with the
+// Text after two slashes and a space counts as a comment: the scanner of Go would take ten times as long with the
 // race detector.
 func eachComment(repo repository, do func(f *source.File, line int, text string)) {
 	for _, f := range repo.Files {

@@ -26,7 +26,7 @@ func TestLockedRunHoldsUpItsScheduleAlone(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "b", Every: time.Hour, Start: start})
 	k.Missed("a", 3*time.Hour)
 	k.Missed("b", 3*time.Hour)
-	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "a", k.Now().Add(-3*time.Hour), k.Now()); n != 3 ||
+	if n, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "a", k.Now().Add(-3*time.Hour), k.Now()); n != 3 ||
 		err != nil {
 		t.Fatal(n, err)
 	}
@@ -54,7 +54,7 @@ func TestReplaceWaitsForNoCaller(t *testing.T) {
 	for name, hold := range map[string]func(*kit.Kit, pgx.Tx) error{
 		"Run": func(k *kit.Kit, tx pgx.Tx) error { return k.Client.Cancel(k.Ctx, k.Fired("s")[0].ID, kagzi.InTx(tx)) },
 		"Schedule": func(k *kit.Kit, tx pgx.Tx) error {
-			return kit.Second(admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.InTx(tx)))
+			return kit.Second(admin.New(k.Client).Schedules.Trigger(k.Ctx, "s", kagzi.InTx(tx)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestEditEndsWhenFrozen(t *testing.T) {
 	k.Exec(`CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN INSERT INTO seen SELECT current_setting('idle_in_transaction_session_timeout'); RETURN NEW; END $$`)
 	k.Exec(`CREATE TRIGGER see BEFORE UPDATE ON kagzi.schedules FOR EACH ROW EXECUTE FUNCTION see()`)
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if got := dbtest.QueryOne[string](t, k.Pool, `SELECT string_agg(timeout, ' ') FROM seen`); got != "5s" {
@@ -145,7 +145,7 @@ func TestEditEndsWhenFrozen(t *testing.T) {
 	if _, err := tx.Exec(k.Ctx, `SET LOCAL idle_in_transaction_session_timeout = '7min'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s", kagzi.InTx(tx)); err != nil {
+	if err := admin.New(k.Client).Schedules.Resume(k.Ctx, "s", kagzi.InTx(tx)); err != nil {
 		t.Fatal(err)
 	}
 	var after string

@@ -21,8 +21,8 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 			return k.Client.Schedule(k.Ctx, s)
 		},
 		"Pause": func(k *kit.Kit, s kagzi.Schedule) error {
-			return errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, s.Name),
-				admin.New(k.Client).ResumeSchedule(k.Ctx, s.Name))
+			return errors.Join(admin.New(k.Client).Schedules.Pause(k.Ctx, s.Name),
+				admin.New(k.Client).Schedules.Resume(k.Ctx, s.Name))
 		},
 		"LessJitter": func(k *kit.Kit, s kagzi.Schedule) error {
 			s.Jitter = 0
@@ -34,7 +34,7 @@ func TestChangeWhileJitterWaits(t *testing.T) {
 			if n := len(k.Fired(s.Name)); n != 0 {
 				k.T.Errorf("%d runs before their time", n)
 			}
-			k.Exec(`UPDATE kagzi.schedules SET spec = spec - 'jitter', next_at = now() WHERE NOT paused`)
+			k.Exec(`UPDATE kagzi.schedules SET timing = timing - 'jitter', next_at = now() WHERE NOT paused`)
 			k.Pass(k.Coordinator())
 			return err
 		},
@@ -132,7 +132,7 @@ func TestQueuedRunOutlivesItsSchedule(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*kit.Kit) error{
 		"Deleted": func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") },
-		"Paused":  func(k *kit.Kit) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") },
+		"Paused":  func(k *kit.Kit) error { return admin.New(k.Client).Schedules.Pause(k.Ctx, "s") },
 		"NewPolicy": func(k *kit.Kit) error {
 			return k.Client.Schedule(k.Ctx, kagzi.Schedule{Name: "s", Every: time.Hour, Run: kit.Report.With("")})
 		},
@@ -238,7 +238,7 @@ func TestCancelledRunIsActive(t *testing.T) {
 				k.Pass(co)
 				runs := k.Fired("s")
 				if len(runs) != want || !k.Info("s").Active || k.Info("s").Queued != (want == 2) ||
-					runs[want-1].WaitingOn == "" && want == 2 {
+					runs[want-1].WaitingOn == nil && want == 2 {
 					t.Errorf("%s: %d runs, %+v", when, len(runs), k.Info("s"))
 				}
 			}
@@ -265,7 +265,7 @@ func TestPausedSchedule(t *testing.T) {
 			co := k.Coordinator()
 			k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, CatchUp: 4, SkipPaused: skip})
 			for range 2 {
-				if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
+				if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "s"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -279,7 +279,7 @@ func TestPausedSchedule(t *testing.T) {
 				t.Error("a change has resumed the schedule")
 			}
 			for range 2 {
-				if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s"); err != nil {
+				if err := admin.New(k.Client).Schedules.Resume(k.Ctx, "s"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -299,8 +299,8 @@ func TestPauseFiresWhatIsDue(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, SkipPaused: true})
 	k.Missed("s", time.Hour)
-	if err := errors.Join(admin.New(k.Client).PauseSchedule(k.Ctx, "s"),
-		admin.New(k.Client).ResumeSchedule(k.Ctx, "s")); err != nil {
+	if err := errors.Join(admin.New(k.Client).Schedules.Pause(k.Ctx, "s"),
+		admin.New(k.Client).Schedules.Resume(k.Ctx, "s")); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(k.Fired("s")); n != 1 {

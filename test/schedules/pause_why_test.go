@@ -16,7 +16,7 @@ func TestWhoPausedASchedule(t *testing.T) {
 	s := kagzi.Schedule{Name: "s", Every: time.Hour, Run: kagzi.Define[int, int]("wf").With(1)}
 	change := func() error { return k.Client.Schedule(k.Ctx, s) }
 	pause := func(opts ...kagzi.ChangeOption) func() error {
-		return func() error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s", opts...) }
+		return func() error { return admin.New(k.Client).Schedules.Pause(k.Ctx, "s", opts...) }
 	}
 	var since time.Time
 	for i, step := range []struct {
@@ -29,13 +29,13 @@ func TestWhoPausedASchedule(t *testing.T) {
 		{pause(), true, "ada", ""},
 		{pause(kagzi.Reason("moves")), true, "ada", "moves"},
 		{change, true, "ada", "moves"},
-		{func() error { return admin.New(k.Client).ResumeSchedule(k.Ctx, "s") }, false, "", ""},
+		{func() error { return admin.New(k.Client).Schedules.Resume(k.Ctx, "s") }, false, "", ""},
 		{pause(), true, "", ""},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
-		info, err := admin.New(k.Client).GetSchedule(k.Ctx, "s")
+		info, err := admin.New(k.Client).Schedules.Get(k.Ctx, "s")
 		if err != nil {
 			t.Fatal(err)
 		}

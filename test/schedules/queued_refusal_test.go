@@ -37,18 +37,18 @@ func TestRefusedReleaseHoldsUpNoOtherSchedule(t *testing.T) {
 	fire("good", "bad")
 	fire("good", "bad")
 	both(func(name string) {
-		if runs := k.Fired(name); len(runs) != 2 || runs[1].WaitingOn != "previous run" {
+		if runs := k.Fired(name); len(runs) != 2 || runs[1].WaitingOn.String() != "previous run" {
 			t.Fatalf("INVALID: the runs of %s are %+v", name, runs)
 		}
 	})
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
 	k.Exec(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
-		WHEN (OLD.waiting_on = 'previous run' AND NEW.waiting_on IS NULL
+		WHEN (OLD.waiting_on = '[{"kind": "previous run"}]' AND NEW.waiting_on IS NULL
 			AND NEW.metadata::text LIKE '%poison%') EXECUTE FUNCTION refuse()`)
 	both(func(name string) { k.Cancel(k.Fired(name)[0].ID) })
 	k.Pass(co)
 	fire("good")
-	if runs := k.Fired("good"); len(runs) != 3 || runs[1].WaitingOn != "" {
+	if runs := k.Fired("good"); len(runs) != 3 || runs[1].WaitingOn != nil {
 		t.Errorf("the runs of the good schedule are %+v, want that the second is due and a third was fired", runs)
 	}
 	refused := k.Fired("bad")[1]
@@ -61,7 +61,7 @@ func TestRefusedReleaseHoldsUpNoOtherSchedule(t *testing.T) {
 	}
 	k.Exec(`DROP TRIGGER refuse ON kagzi.workflow_runs`)
 	k.Pass(co)
-	if run := k.InfoOf(refused.ID); run.WaitingOn != "" {
+	if run := k.InfoOf(refused.ID); run.WaitingOn != nil {
 		t.Errorf("after the repair the refused run waits for %q", run.WaitingOn)
 	}
 }

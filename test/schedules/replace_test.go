@@ -43,7 +43,7 @@ func replacing(k *kit.Kit, s kagzi.Schedule) {
 // trigger starts a run of a schedule beside its ticks.
 func trigger(k *kit.Kit, name string) {
 	k.T.Helper()
-	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name); err != nil {
+	if _, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, name); err != nil {
 		k.T.Fatal(err)
 	}
 }
@@ -120,7 +120,7 @@ func TestStaleReplaceCancelsNothing(t *testing.T) {
 			k.Exec(`UPDATE kagzi.schedules SET cursor_at = now(), next_at = now() + interval '1 hour' WHERE NOT paused`)
 			return nil
 		}, "PENDING"},
-		"Paused":  {func(k *kit.Kit) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") }, "PENDING"},
+		"Paused":  {func(k *kit.Kit) error { return admin.New(k.Client).Schedules.Pause(k.Ctx, "s") }, "PENDING"},
 		"Deleted": {func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") }, "PENDING"},
 		"NewPolicy": {func(k *kit.Kit) error {
 			return k.Client.Schedule(k.Ctx, kagzi.Schedule{
@@ -169,7 +169,7 @@ func TestRefusedReplacementCancelsNothing(t *testing.T) {
 func TestChangeWhileReplacing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*kit.Kit) error{
-		"Pause":  func(k *kit.Kit) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") },
+		"Pause":  func(k *kit.Kit) error { return admin.New(k.Client).Schedules.Pause(k.Ctx, "s") },
 		"Delete": func(k *kit.Kit) error { return k.Client.DeleteSchedule(k.Ctx, "s") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,14 +259,14 @@ func TestPauseOfBrokenScheduleStays(t *testing.T) {
 	if info := k.Info("s"); !info.Paused || info.Error == "" {
 		t.Fatalf("not paused by Kagzi: %+v", info)
 	}
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	k.Schedule(s)
 	if info := k.Info("s"); !info.Paused || info.Error != "" {
 		t.Errorf("the repair has resumed what somebody paused: %+v", info)
 	}
-	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).Schedules.Resume(k.Ctx, "s"); err != nil {
 		t.Error(err)
 	}
 }
@@ -277,7 +277,7 @@ func TestPausedScheduleKeepsItsTicksThroughAChange(t *testing.T) {
 	co := k.Coordinator()
 	start := k.Now().Add(-1000*time.Hour - 30*time.Minute)
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Start: start})
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	k.Missed("s", 10*time.Hour)
@@ -287,7 +287,7 @@ func TestPausedScheduleKeepsItsTicksThroughAChange(t *testing.T) {
 	if info := k.Info("s"); !info.Paused || !info.Last.Equal(cursor) || len(k.Fired("s")) != 0 {
 		t.Errorf("%d runs; cursor %v, before the change %v; %+v", len(k.Fired("s")), info.Last, cursor, info)
 	}
-	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).Schedules.Resume(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	k.Pass(co)
@@ -308,7 +308,7 @@ func TestTickAtTheEpoch(t *testing.T) {
 	k := kit.New(t)
 	k.Schedule(kagzi.Schedule{Name: "s", Cron: "0 0 1 1 *"})
 	for i, want := range []int{2, 0} {
-		n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", time.Unix(0, 0),
+		n, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", time.Unix(0, 0),
 			time.Unix(0, 0).Add(400*24*time.Hour))
 		if n != want || err != nil {
 			t.Errorf("backfill %d started %d, %v; want %d", i, n, err, want)

@@ -130,16 +130,16 @@ func TestLostCommitOfSchedules(t *testing.T) {
 			t.Errorf("%d runs, want 3", len(runs))
 		}
 		for _, verb := range []func() error{
-			func() error { return kit.Second(admin.New(k.Client).TriggerSchedule(k.Ctx, "s")) },
+			func() error { return kit.Second(admin.New(k.Client).Schedules.Trigger(k.Ctx, "s")) },
 			func() error {
-				n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-10*time.Hour), k.Now())
+				n, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", k.Now().Add(-10*time.Hour), k.Now())
 				if n != 7 {
 					t.Errorf("backfilled %d, want 7", n)
 				}
 				return err
 			},
-			func() error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s") },
-			func() error { return admin.New(k.Client).ResumeSchedule(k.Ctx, "s") },
+			func() error { return admin.New(k.Client).Schedules.Pause(k.Ctx, "s") },
+			func() error { return admin.New(k.Client).Schedules.Resume(k.Ctx, "s") },
 			func() error { return k.Client.DeleteSchedule(k.Ctx, "s") },
 		} {
 			drop = commitOf("FOR UPDATE")

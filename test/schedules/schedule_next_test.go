@@ -18,7 +18,7 @@ func TestNextFires(t *testing.T) {
 		Name: "s", Cron: "30 2 * * *", TimeZone: "Europe/Berlin",
 		Start: time.Date(2036, 3, 1, 0, 0, 0, 0, time.UTC), End: end,
 	})
-	got, err := admin.New(k.Client).NextFires(k.Ctx, "s", 10)
+	got, err := admin.New(k.Client).Schedules.NextFires(k.Ctx, "s", 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestStartWithAFraction(t *testing.T) {
 	start := k.Now().Add(time.Hour).Truncate(time.Second)
 	for _, fraction := range []time.Duration{0, time.Microsecond, 500 * time.Millisecond, time.Second - 1} {
 		k.Schedule(kagzi.Schedule{Name: "s", Every: 24 * time.Hour, Start: start.Add(fraction)})
-		if got, err := admin.New(k.Client).NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 ||
+		if got, err := admin.New(k.Client).Schedules.NextFires(k.Ctx, "s", 2); err != nil || len(got) != 2 ||
 			!got[0].Equal(start) ||
 			!got[1].Equal(start.Add(24*time.Hour)) {
 			t.Errorf("%v after %v: next fires %v, %v", fraction, start, got, err)
@@ -66,13 +66,13 @@ func TestNextFiresOverdue(t *testing.T) {
 		s.Name, s.Every, s.Start = name, time.Hour, k.Now().Add(-100*time.Hour-30*time.Minute)
 		k.Schedule(s)
 		if tc.paused {
-			if err := admin.New(k.Client).PauseSchedule(k.Ctx, name); err != nil {
+			if err := admin.New(k.Client).Schedules.Pause(k.Ctx, name); err != nil {
 				t.Fatal(err)
 			}
 		}
 		k.Exec(`UPDATE kagzi.schedules SET cursor_at = now() - interval '3 hours', next_at = now()
 			WHERE name = $1`, name)
-		fires, err := admin.New(k.Client).NextFires(k.Ctx, name, 5)
+		fires, err := admin.New(k.Client).Schedules.NextFires(k.Ctx, name, 5)
 		if err != nil || len(fires) != 5 {
 			t.Fatalf("%s: %v, %v", name, fires, err)
 		}

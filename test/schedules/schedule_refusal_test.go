@@ -51,7 +51,7 @@ func TestRefusalOfAnInterceptorIsStored(t *testing.T) {
 		t.Errorf("health says %q, %v", detail, err)
 	}
 	open.Store(true)
-	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "refused"); err != nil {
+	if _, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "refused"); err != nil {
 		t.Fatal(err)
 	}
 	if info := k.Info("refused"); info.Paused {

@@ -147,12 +147,12 @@ func TestDeleteSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"delete": k.Client.DeleteSchedule(k.Ctx, "s"), "pause": admin.New(k.Client).PauseSchedule(k.Ctx, "s"),
-		"resume":   admin.New(k.Client).ResumeSchedule(k.Ctx, "s"),
-		"trigger":  kit.Second(admin.New(k.Client).TriggerSchedule(k.Ctx, "s")),
-		"get":      kit.Second(admin.New(k.Client).GetSchedule(k.Ctx, "s")),
-		"next":     kit.Second(admin.New(k.Client).NextFires(k.Ctx, "s", 1)),
-		"backfill": kit.Second(admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-time.Hour), k.Now())),
+		"delete": k.Client.DeleteSchedule(k.Ctx, "s"), "pause": admin.New(k.Client).Schedules.Pause(k.Ctx, "s"),
+		"resume":   admin.New(k.Client).Schedules.Resume(k.Ctx, "s"),
+		"trigger":  kit.Second(admin.New(k.Client).Schedules.Trigger(k.Ctx, "s")),
+		"get":      kit.Second(admin.New(k.Client).Schedules.Get(k.Ctx, "s")),
+		"next":     kit.Second(admin.New(k.Client).Schedules.NextFires(k.Ctx, "s", 1)),
+		"backfill": kit.Second(admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", k.Now().Add(-time.Hour), k.Now())),
 	} {
 		if !errors.Is(err, kagzi.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
@@ -162,7 +162,7 @@ func TestDeleteSchedule(t *testing.T) {
 		t.Errorf("%d runs in the history, want 2", n)
 	}
 	k.Schedule(s) // the same again: its ticks are fired already
-	if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-4*time.Hour), k.Now()); n != 2 ||
+	if n, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", k.Now().Add(-4*time.Hour), k.Now()); n != 2 ||
 		err != nil {
 		t.Errorf("backfilled %d, %v; want the two ticks that had no run", n, err)
 	}
@@ -177,7 +177,7 @@ func TestListSchedules(t *testing.T) {
 	var names []string
 	f := admin.ScheduleFilter{Limit: 2, Workflow: "report"}
 	for {
-		page, err := admin.New(k.Client).ListSchedules(k.Ctx, f)
+		page, err := admin.New(k.Client).Schedules.List(k.Ctx, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestBadScheduleBlocksNothing(t *testing.T) {
 			t.Errorf("schedule %s: %d runs, %+v", name, len(k.Fired(name)), info)
 		}
 	}
-	kit.MustContain(t, admin.New(k.Client).ResumeSchedule(k.Ctx, "b"), "nonsense", "Client.Schedule")
+	kit.MustContain(t, admin.New(k.Client).Schedules.Resume(k.Ctx, "b"), "nonsense", "Client.Schedule")
 	k.Schedule(kagzi.Schedule{Name: "b", Every: time.Hour})
 	if info := k.Info("b"); info.Paused || info.Error != "" {
 		t.Errorf("repaired %+v", info)
@@ -233,14 +233,14 @@ func TestScheduleInTx(t *testing.T) {
 	verbs := []func(tx pgx.Tx) error{
 		func(tx pgx.Tx) error { return k.Client.Schedule(k.Ctx, s, kagzi.InTx(tx)) },
 		func(tx pgx.Tx) error {
-			return kit.Second(admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.InTx(tx)))
+			return kit.Second(admin.New(k.Client).Schedules.Trigger(k.Ctx, "s", kagzi.InTx(tx)))
 		},
 		func(tx pgx.Tx) error {
-			return kit.Second(admin.New(k.Client).BackfillSchedule(k.Ctx, "s", k.Now().Add(-2*time.Hour), k.Now(),
+			return kit.Second(admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", k.Now().Add(-2*time.Hour), k.Now(),
 				kagzi.InTx(tx)))
 		},
-		func(tx pgx.Tx) error { return admin.New(k.Client).PauseSchedule(k.Ctx, "s", kagzi.InTx(tx)) },
-		func(tx pgx.Tx) error { return admin.New(k.Client).ResumeSchedule(k.Ctx, "s", kagzi.InTx(tx)) },
+		func(tx pgx.Tx) error { return admin.New(k.Client).Schedules.Pause(k.Ctx, "s", kagzi.InTx(tx)) },
+		func(tx pgx.Tx) error { return admin.New(k.Client).Schedules.Resume(k.Ctx, "s", kagzi.InTx(tx)) },
 		func(tx pgx.Tx) error { return k.Client.DeleteSchedule(k.Ctx, "s", kagzi.InTx(tx)) },
 	}
 	for i, verb := range verbs {
@@ -330,10 +330,10 @@ func TestBadSchedules(t *testing.T) {
 		t.Errorf("%d rows were written", n)
 	}
 	kit.MustContain(t, k.Client.Schedule(k.Ctx, ok, kagzi.InTx(nil)), "InTx(nil)")
-	kit.MustContain(t, admin.New(k.Client).PauseSchedule(k.Ctx, ""), "empty")
-	kit.MustContain(t, kit.Second(admin.New(k.Client).ListSchedules(k.Ctx, admin.ScheduleFilter{Limit: -1})),
+	kit.MustContain(t, admin.New(k.Client).Schedules.Pause(k.Ctx, ""), "empty")
+	kit.MustContain(t, kit.Second(admin.New(k.Client).Schedules.List(k.Ctx, admin.ScheduleFilter{Limit: -1})),
 		"Limit is -1")
-	kit.MustContain(t, kit.Second(admin.New(k.Client).NextFires(k.Ctx, "s", -1)), "-1")
+	kit.MustContain(t, kit.Second(admin.New(k.Client).Schedules.NextFires(k.Ctx, "s", -1)), "-1")
 	kit.MustContain(t, kit.Second(kagzi.NewCoordinator(nil, kagzi.CoordinatorConfig{})), "client is nil")
 	kit.MustContain(t,
 		kit.Second(kagzi.NewWorker(k.Client, kagzi.WorkerConfig{

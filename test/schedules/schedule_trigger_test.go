@@ -18,11 +18,11 @@ func TestTriggerSchedule(t *testing.T) {
 		return in + ctx.FireTime().String(), nil
 	})
 	k.Schedule(kagzi.Schedule{Name: "s", Every: time.Hour, Overlap: kagzi.OverlapSkip})
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "s"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		id, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s")
+		id, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,12 +50,12 @@ func TestTriggerUnlessActive(t *testing.T) {
 	k.Schedule(kagzi.Schedule{Name: "grouped", Every: time.Hour, Run: kit.Report.With("in", kagzi.Group("g"))})
 	refused := func(name string) {
 		t.Helper()
-		if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name, kagzi.RejectActive); !errors.Is(err,
+		if _, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, name, kagzi.RejectActive); !errors.Is(err,
 			kagzi.ErrRunActive) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	first, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.RejectActive)
+	first, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "s", kagzi.RejectActive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,16 +67,16 @@ func TestTriggerUnlessActive(t *testing.T) {
 	k.WaitStatus(first, kagzi.StatusCompleted)
 	k.WaitStatus(other, kagzi.StatusCompleted)
 	for _, name := range []string{"s", "grouped"} {
-		if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, name, kagzi.RejectActive); err != nil {
+		if _, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, name, kagzi.RejectActive); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := admin.New(k.Client).TriggerSchedule(k.Ctx, "s", kagzi.ReplaceActive); err == nil ||
+	if _, err := admin.New(k.Client).Schedules.Trigger(k.Ctx, "s", kagzi.ReplaceActive); err == nil ||
 		!strings.Contains(err.Error(), "RejectActive") {
 		t.Errorf("got %v", err)
 	}
-	if err := admin.New(k.Client).Terminate(k.Ctx, first, kagzi.RejectActive); err == nil ||
-		!strings.Contains(err.Error(), "TriggerSchedule") {
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, first, kagzi.RejectActive); err == nil ||
+		!strings.Contains(err.Error(), "Schedules.Trigger") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestFireNew(t *testing.T) {
 	if len(runs) != 1 || runs[0].FireTime.Before(before) || runs[0].FireTime.After(k.Now()) {
 		t.Fatalf("runs %+v", runs)
 	}
-	if info, err := admin.New(k.Client).GetSchedule(k.Ctx, "s"); err != nil || !info.Next.After(runs[0].FireTime) {
+	if info, err := admin.New(k.Client).Schedules.Get(k.Ctx, "s"); err != nil || !info.Next.After(runs[0].FireTime) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if err := k.Client.DeleteSchedule(k.Ctx, "s"); err != nil {
@@ -140,7 +140,7 @@ func TestBackfillSchedule(t *testing.T) {
 	next := k.Info("s").Next
 	from, until := time.Date(2019, 12, 30, 12, 0, 0, 0, time.UTC), time.Date(2020, 1, 5, 12, 0, 0, 0, time.UTC)
 	for i, want := range []int{5, 0} {
-		if n, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "s", from, until); n != want || err != nil {
+		if n, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", from, until); n != want || err != nil {
 			t.Errorf("backfill %d started %d, %v; want %d", i, n, err, want)
 		}
 	}
@@ -153,10 +153,10 @@ func TestBackfillSchedule(t *testing.T) {
 		t.Error("a backfill moved the schedule")
 	}
 	k.Schedule(kagzi.Schedule{Name: "busy", Every: time.Second})
-	_, err := admin.New(k.Client).BackfillSchedule(k.Ctx, "busy", from, until)
+	_, err := admin.New(k.Client).Schedules.Backfill(k.Ctx, "busy", from, until)
 	kit.MustContain(t, err, "10000", "parts")
-	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", from, k.Now().Add(time.Hour))
+	_, err = admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", from, k.Now().Add(time.Hour))
 	kit.MustContain(t, err, "in the future")
-	_, err = admin.New(k.Client).BackfillSchedule(k.Ctx, "s", until, from)
+	_, err = admin.New(k.Client).Schedules.Backfill(k.Ctx, "s", until, from)
 	kit.MustContain(t, err, "before")
 }

@@ -28,8 +28,8 @@ const (
 	password = "pAsSwOrD/@MaRk'\"%5" // of the user of each pool that has one of its own
 )
 
-// marks are what must not be found, in each form that an error or a stack could have it in. Postgres writes bytea in
-// hexadecimal.
+// marks are texts that must not be found, in each form that an error or a stack could have it in. Postgres writes bytea
+// in hexadecimal.
 var marks = []string{
 	word, hex.EncodeToString([]byte(word)), strconv.Itoa(number), strconv.FormatInt(number, 16),
 	"pAsSwOrD", "MaRk'",
@@ -109,7 +109,7 @@ func has(text string, parts []string) bool {
 	return true
 }
 
-// check looks for marks in what was logged and said.
+// check looks for marks in logs and errors.
 func (e *evidence) check() {
 	e.t.Helper()
 	e.mu.Lock()
@@ -228,14 +228,14 @@ func (e *evidence) look(c *kagzi.Client) {
 		e.t.Fatal(err)
 	}
 	for _, run := range runs {
-		log, err := admin.New(c).RunLog(e.ctx, run.ID)
+		log, err := admin.New(c).Runs.Log(e.ctx, run.ID)
 		e.add("the log of a run", log, err)
 		info, err := c.Get(e.ctx, run.ID)
 		info.Input, info.Output = nil, nil
 		e.add("a run", info, err)
 		steps, err := c.Steps(e.ctx, run.ID, kagzi.StepFilter{NoPayloads: true})
 		e.add("steps", steps, err)
-		messages, err := admin.New(c).Messages(e.ctx, run.ID, admin.MessageFilter{})
+		messages, err := admin.New(c).Messages.List(e.ctx, run.ID, admin.MessageFilter{})
 		for i := range messages {
 			messages[i].Payload = nil
 		}
@@ -245,15 +245,15 @@ func (e *evidence) look(c *kagzi.Client) {
 	e.add("the audit log", audit, err)
 	health, err := admin.New(c).Health(e.ctx)
 	e.add("health", health, err)
-	consumers, err := admin.New(c).Consumers(e.ctx)
+	consumers, err := admin.New(c).Consumers.List(e.ctx)
 	for i := range consumers {
 		consumers[i].State = nil
 	}
 	e.add("consumers", consumers, err)
-	workers, _, err := admin.New(c).Workers(e.ctx, admin.WorkerFilter{})
+	workers, _, err := admin.New(c).Workers.List(e.ctx, admin.WorkerFilter{})
 	e.add("workers", workers, err)
 	for _, w := range workers {
-		log, err := admin.New(c).WorkerLog(e.ctx, w.ID)
+		log, err := admin.New(c).Workers.Log(e.ctx, w.ID)
 		e.add("the log of a worker", log, err)
 	}
 }

@@ -172,7 +172,7 @@ func TestOutages(t *testing.T) {
 	e.look(direct.Client)
 }
 
-// lost loses the answers to calls of c, and to what repeats them: their callers get the error.
+// lost loses the answers to calls of c, and to their repetitions: their callers get the error.
 func (e *evidence) lost(c *kagzi.Client, proxy *pgproxy.Proxy) {
 	e.t.Helper()
 	for what, call := range map[string]func() error{

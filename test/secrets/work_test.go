@@ -182,12 +182,12 @@ func changes(e *evidence, k *kit.Kit, run kagzi.RunID) {
 			e.t.Error(err)
 		}
 	}
-	again, err := admin.New(c).Restart(e.ctx, run, admin.NewInput(newSecret("new input")), kagzi.Actor("mira"))
+	again, err := admin.New(c).Runs.Restart(e.ctx, run, admin.NewInput(newSecret("new input")), kagzi.Actor("mira"))
 	must(err)
 	k.WaitStatus(again, kagzi.StatusSleeping, "signal approval")
 	must(c.Signal(e.ctx, again, approval.With(newSecret("a later message")), kagzi.Actor("mira")))
 	k.WaitStatus(again, kagzi.StatusCompleted)
-	fork, err := admin.New(c).Fork(e.ctx, run, "child", kagzi.Actor("mira"))
+	fork, err := admin.New(c).Runs.Fork(e.ctx, run, "child", kagzi.Actor("mira"))
 	must(err)
 	k.WaitStatus(fork, kagzi.StatusCompleted)
 	must(topic.New(c).Publish(e.ctx, facts.With(newSecret("published")).WithID("e")))
@@ -196,7 +196,7 @@ func changes(e *evidence, k *kit.Kit, run kagzi.RunID) {
 		must(c.Schedule(e.ctx, kagzi.Schedule{Name: "daily", Cron: "0 0 * * *", Run: child.With(newSecret(input))},
 			why...))
 	}
-	_, err = admin.New(c).TriggerSchedule(e.ctx, "daily", why...)
+	_, err = admin.New(c).Schedules.Trigger(e.ctx, "daily", why...)
 	must(err)
 	kit.Begin(k, child, newSecret("held"), kagzi.ID("held"), kagzi.Delay(time.Hour))
 	_, err = kagzi.Start(e.ctx, c, child, newSecret("another"), kagzi.ID("held"))
@@ -205,7 +205,7 @@ func changes(e *evidence, k *kit.Kit, run kagzi.RunID) {
 	kit.Begin(k, child, newSecret("debounced"), kagzi.Debounce{Key: "soon", Delay: time.Hour, Max: time.Hour})
 	kit.Begin(k, child, newSecret("debounced later"), kagzi.Debounce{Key: "soon", Delay: time.Hour, Max: time.Hour})
 	must(c.Cancel(e.ctx, kagzi.ID("held"), why...))
-	must(admin.New(c).Delete(e.ctx, fork, why...))
+	must(admin.New(c).Runs.Delete(e.ctx, fork, why...))
 }
 
 // Runs that fail, are compensated and resumed, and panic with payloads at hand.

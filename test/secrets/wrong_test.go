@@ -103,7 +103,7 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 		waits := kit.Begin(k, outer, "message", sent.With(right))
 		aside := ""
 		await.True(e.t, "the message is set aside", func() bool {
-			got, err := admin.New(k.Client).Messages(e.ctx, waits, admin.MessageFilter{})
+			got, err := admin.New(k.Client).Messages.List(e.ctx, waits, admin.MessageFilter{})
 			if err != nil || len(got) != 1 {
 				e.t.Fatalf("%s: messages %v, %v", name, got, err)
 			}
@@ -111,7 +111,7 @@ func undecodable[Wrong, Right any](e *evidence, k *kit.Kit, w *kagzi.Worker, rig
 			return aside != ""
 		})
 		e.fails(name+": a message", errors.New(aside))
-		if err := admin.New(k.Client).Terminate(e.ctx, waits); err != nil {
+		if err := admin.New(k.Client).Runs.Terminate(e.ctx, waits); err != nil {
 			e.t.Error(err)
 		}
 		for _, how := range []string{"child", "step"} {
@@ -284,7 +284,7 @@ func TestResultsThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// picky is a codec that does not encode what has a mark and a filling.
+// picky is a codec that does not encode values with a mark and a filling.
 type picky struct{ refusing }
 
 func (p *picky) Encode(v any) ([]byte, error) {

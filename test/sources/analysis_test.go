@@ -22,7 +22,7 @@ type analysis struct {
 	// by the key of a function or of a variable that holds one: which arguments become SQL
 	sinks     map[string]map[int]bool
 	checked   map[ast.Expr]bool  // verdicts; a cycle counts as constant
-	uses      map[string][]use   // by the key of what is called
+	uses      map[string][]use   // by the key of the function called
 	mentioned map[string][]value // by the key of a function: where it is a value
 	found     map[token.Pos]finding
 	calls     int
@@ -224,8 +224,8 @@ func (a *analysis) sink(key string, at int) bool {
 	return !is
 }
 
-// run checks what is sent as SQL, and then the arguments of functions whose parameters turn out to be sent, until there
-// are no new ones.
+// run checks the SQL that is sent, and then the arguments of functions whose parameters turn out to be sent, until
+// there are no new ones.
 func (a *analysis) run() (all []finding) {
 	for key, values := range a.values {
 		// of pgx.TxOptions

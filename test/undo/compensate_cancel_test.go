@@ -113,7 +113,7 @@ func TestAnotherCancelIsShorter(t *testing.T) {
 	run, told := kit.BeginStuck(k, kit.NewWorker(t, k.Client, kagzi.WorkerConfig{}))
 	k.Cancel(run.ID(), kagzi.Grace(time.Hour))
 	await.Receive(t, told)
-	if b, err := admin.New(k.Client).CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}},
+	if b, err := admin.New(k.Client).Runs.CancelAll(k.Ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusRunning}},
 		kagzi.Grace(time.Millisecond)); err != nil || len(b.Changed) != 1 {
 		t.Fatalf("%+v, %v", b, err)
 	}

@@ -164,7 +164,7 @@ func TestForkRegistersInOrder(t *testing.T) {
 			run := kit.Begin(k, kit.Travel, 1)
 			kit.ResultOf(k, run)
 			again.Store(true)
-			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel")
+			id, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "hotel")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +221,7 @@ func TestReplayOfAFork(t *testing.T) {
 			if err := w.Replay(k.Ctx, run.ID()); err != nil {
 				t.Errorf("of the old run: %v", err)
 			}
-			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel")
+			id, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "hotel")
 			if err != nil {
 				t.Fatal(err)
 			}

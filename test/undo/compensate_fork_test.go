@@ -70,7 +70,8 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 				endsUndone(k, run, tt.from, tt.opts, j, tt.want)
 				return
 			}
-			forks, err := admin.New(k.Client).ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "trip"}, tt.from, tt.opts...)
+			forks, err := admin.New(k.Client).Runs.ForkAll(k.Ctx, kagzi.RunFilter{Workflow: "trip"}, tt.from,
+				tt.opts...)
 			if err != nil || len(forks.New) != 1 {
 				t.Fatalf("%+v, %v", forks, err)
 			}
@@ -85,7 +86,7 @@ func TestForkInheritsNoCompensations(t *testing.T) {
 // endsUndone forks the run and fails the test unless the fork fails and j is then as wanted.
 func endsUndone(k *kit.Kit, run *kagzi.Run[int], from string, opts []admin.RestartOption, j *kit.Journal, want string) {
 	k.T.Helper()
-	id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), from, opts...)
+	id, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), from, opts...)
 	if err != nil {
 		k.T.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestInheritCompensationsIsForForks(t *testing.T) {
 	kit.Serve(k, wf, func(kagzi.Context, int) (int, error) { return 1, nil })
 	run := kit.Begin(k, wf, 1)
 	kit.ResultOf(k, run)
-	_, err := admin.New(k.Client).Restart(k.Ctx, run.ID(), admin.InheritCompensations())
+	_, err := admin.New(k.Client).Runs.Restart(k.Ctx, run.ID(), admin.InheritCompensations())
 	kit.MustContain(t, err, "InheritCompensations", "Fork")
 }
 
@@ -335,7 +336,7 @@ func TestForkOfAForkCompensates(t *testing.T) {
 			kit.ServeCancellations(k, j, nil)
 			run := kit.Begin(k, kit.Travel, 1)
 			kit.ResultOf(k, run)
-			id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), tt.first)
+			id, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), tt.first)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -370,7 +371,7 @@ func TestForkBehindACancelledChild(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, kit.Travel, 1)
 	kit.ResultOf(k, run)
-	id, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "mail")
+	id, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "mail")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func TestCompensate(t *testing.T) {
 		},
 		{name: "Terminated", then: kit.SleepLong, end: func(k *kit.Kit, run *kagzi.Run[int]) {
 			k.WaitStatus(run.ID(), kagzi.StatusSleeping)
-			if err := admin.New(k.Client).Terminate(k.Ctx, run.ID()); err != nil {
+			if err := admin.New(k.Client).Runs.Terminate(k.Ctx, run.ID()); err != nil {
 				k.T.Fatal(err)
 			}
 		}, status: kagzi.StatusCancelled, kind: kind.Cancelled, want: "flight hotel car"},
@@ -162,38 +162,45 @@ func TestCompensatingRun(t *testing.T) {
 		t.Errorf("the run is %+v", info)
 	}
 	k.Signal(run.ID(), kagzi.DefineSignal[int]("late").With(1))
-	if _, err := admin.New(k.Client).Restart(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
+	if _, err := admin.New(k.Client).Runs.Restart(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Errorf("Restart: %v", err)
 	}
-	if err := admin.New(k.Client).Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrRunActive) {
 		t.Errorf("Resume: %v", err)
 	}
 	k.Cancel(run.ID())
-	if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusSleeping || info.WaitingOn != "compensation car" ||
+	if info := k.InfoOf(run.ID()); info.Status != kagzi.StatusSleeping ||
+		info.WaitingOn.String() != "compensation car" ||
 		info.Kind != kind.Cancelled {
 		t.Errorf("after a cancel the run is %+v", info)
 	}
 	kit.ServeCancellations(k, j, nil)
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
 	j.Want(t, kit.Compensated)
-	if err := admin.New(k.Client).Resume(k.Ctx, run.ID()); !errors.Is(err, kagzi.ErrCompensated) {
+	if !k.InfoOf(run.ID()).Compensated {
+		t.Error("the run is not compensated, although all compensations have run")
+	}
+	if err := admin.New(k.Client).Runs.Resume(k.Ctx, run.ID()); !errors.Is(err, admin.ErrCompensated) {
 		t.Errorf("Resume: %v", err)
 	}
-	if _, err := admin.New(k.Client).Fork(k.Ctx, run.ID(), "hotel"); !errors.Is(err, kagzi.ErrCompensated) {
+	if _, err := admin.New(k.Client).Runs.Fork(k.Ctx, run.ID(), "hotel"); !errors.Is(err, admin.ErrCompensated) {
 		t.Errorf("Fork: %v", err)
 	}
 }
 
-// TestTerminateEndsCompensations terminates a run with the compensation that is under way. Resume runs what is left.
+// TestTerminateEndsCompensations terminates a run with the compensation that is under way. Resume runs the rest.
 func TestTerminateEndsCompensations(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, kit.Travel, kit.Trip(&kit.Journal{}, kit.Breaks))
 	run := kit.Begin(k, kit.Travel, 7)
 	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation car")
-	if err := admin.New(k.Client).Terminate(k.Ctx, run.ID()); err != nil {
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, run.ID()); err != nil {
 		t.Fatal(err)
 	}
 	kit.FailureOf(k, run, kagzi.StatusCancelled)
+	if k.InfoOf(run.ID()).Compensated {
+		t.Error("the run is compensated, although it was terminated while its compensations ran")
+	}
 	for _, name := range []string{"car", "hotel", "flight"} {
 		a := k.Steps(run.ID())[name+"#compensation"]
 		switch {
@@ -212,6 +219,24 @@ func TestTerminateEndsCompensations(t *testing.T) {
 		j.String() != "cancel:car7 cancel:hotel7 cancel:flight7" {
 		t.Errorf("the run ended with %v; happened: %s", re, j)
 	}
+}
+
+// A cancelled run that is terminated while its compensations run is not compensated either.
+func TestTerminatedAfterACancel(t *testing.T) {
+	k := kit.New(t)
+	kit.Serve(k, kit.Travel, kit.Trip(&kit.Journal{}, kit.SleepLong))
+	run := kit.Begin(k, kit.Travel, 7)
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "timer long")
+	k.Cancel(run.ID())
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation car")
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, run.ID()); err != nil {
+		t.Fatal(err)
+	}
+	kit.FailureOf(k, run, kagzi.StatusCancelled)
+	if k.InfoOf(run.ID()).Compensated {
+		t.Error("the run is compensated, although its compensations have not run")
+	}
+	k.Resume(run.ID())
 }
 
 // TestQuarantinedIsNotCompensated: a quarantined run runs no compensation before an operator resumes it.

@@ -13,7 +13,7 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// refuse lets the server refuse what changes a row of kagzi.workflow_runs so that the condition holds.
+// refuse lets the server refuse changes of a row of kagzi.workflow_runs so that the condition holds.
 func refuse(k *kit.Kit, event, condition string) {
 	k.T.Helper()
 	k.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'poison'; END $$`)
@@ -25,7 +25,7 @@ func refuse(k *kit.Kit, event, condition string) {
 // be tried again.
 func wantRefused(k *kit.Kit, run *kagzi.Run[int], on string) {
 	k.T.Helper()
-	if !await.BecomesTrue(await.Patience, func() bool { return k.InfoOf(run).WaitingOn == on }) {
+	if !await.BecomesTrue(await.Patience, func() bool { return k.InfoOf(run).WaitingOn.String() == on }) {
 		k.T.Fatalf("the run waits on %q, want %q", k.InfoOf(run).WaitingOn, on)
 	}
 	report, err := admin.New(k.Client).Health(k.Ctx)
@@ -82,7 +82,7 @@ func TestRefusedCompensation(t *testing.T) {
 			}
 			wantAnother()
 			wantRefused(k, run, tt.on)
-			if info := kit.EndsAs(k, run, tt.ends); info.WaitingOn != "" {
+			if info := kit.EndsAs(k, run, tt.ends); info.WaitingOn != nil {
 				t.Errorf("it is over, and waits on %q", info.WaitingOn)
 			}
 			own := slices.DeleteFunc(strings.Fields(j.String()), func(s string) bool {

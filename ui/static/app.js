@@ -304,6 +304,11 @@
 		if (e.detail.verb === "get") for (const name of Object.keys(given)) if (given[name] === "") delete given[name];
 	});
 
+	document.addEventListener("htmx:afterSwap", (e) => { // rows of the page before must not get into this one
+		if (e.detail.target.id !== "main") return;
+		closeStream();
+		held.clear();
+	});
 	document.addEventListener("htmx:afterSettle", start);
 	document.addEventListener("visibilitychange", () => (document.hidden ? closeStream() : openStream()));
 	addEventListener("pagehide", closeStream);

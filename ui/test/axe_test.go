@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// axe-core examines a page for what keeps people from using it. The Content-Security-Policy forbids the page to load
+// axe-core examines a page for obstacles for its users. The Content-Security-Policy forbids the page to load
 // it, but not the browser's tools.
 //
 //go:embed testdata/axe-core/axe.min.js
@@ -28,7 +28,7 @@ const runAxe = `axe.run(document, {
 }).then((found) => found.violations.map((v) => ({ID: v.id, Help: v.help, Nodes: v.nodes.slice(0, 4).map((n) => (
 	{Target: n.target, HTML: n.html.slice(0, 300), FailureSummary: n.failureSummary}))})))`
 
-// accessible fails the test if the page as it is breaks a rule. what says what is shown.
+// accessible fails the test if the page as it is breaks a rule. what names the state shown.
 func (tb *tab) accessible(what string) {
 	tb.t.Helper()
 	if !eval[bool](tb, `typeof axe === "object"`) {

@@ -9,7 +9,7 @@ import (
 	"github.com/kagzi/kagzi/ui"
 )
 
-// bulk makes a change of the runs that are ticked, and returns when the page says what was done.
+// bulk makes a change of the runs that are ticked, and returns when the page says done.
 func (tb *tab) bulk(verb, plan, done string) {
 	tb.t.Helper()
 	button := `.bulk button[formaction$="/` + verb + `"]`

@@ -82,7 +82,7 @@ func TestChangesOfRunsThatWait(t *testing.T) {
 	logged(k, run, "UPDATED")
 	tb.change("/cancel", "Cancelled", because...)
 	logged(k, run, "CANCELLED")
-	if log, err := admin.New(k.Client).RunLog(k.Ctx, run); err != nil || len(log) != 4 {
+	if log, err := admin.New(k.Client).Runs.Log(k.Ctx, run); err != nil || len(log) != 4 {
 		t.Errorf("the run's log is %+v, %v: each change was to be made once", log, err)
 	}
 	tb.change("/delete", "Deleted", because...)
@@ -186,11 +186,11 @@ func TestChangesOfSchedules(t *testing.T) {
 	if !k.Info("hourly").Paused {
 		t.Error("the schedule is not paused")
 	}
-	if err := admin.New(k.Client).ResumeSchedule(k.Ctx, "hourly"); err != nil {
+	if err := admin.New(k.Client).Schedules.Resume(k.Ctx, "hourly"); err != nil {
 		t.Fatal(err)
 	}
 	tb.until(`document.querySelector("#main a[href$='/pause']")`) // the buttons follow what others do
-	if err := admin.New(k.Client).PauseSchedule(k.Ctx, "hourly"); err != nil {
+	if err := admin.New(k.Client).Schedules.Pause(k.Ctx, "hourly"); err != nil {
 		t.Fatal(err)
 	}
 	tb.change("/resume", "Resumed")
@@ -209,8 +209,8 @@ func TestChangesOfSchedules(t *testing.T) {
 		t.Errorf("there are %d runs, not 6", n)
 	}
 	tb.open("/schedules/hourly")
-	tb.change("/delete", "Deleted the schedule hourly")
-	if _, err := admin.New(k.Client).GetSchedule(k.Ctx, "hourly"); err == nil {
+	tb.change("/delete", "Deleted hourly")
+	if _, err := admin.New(k.Client).Schedules.Get(k.Ctx, "hourly"); err == nil {
 		t.Error("the schedule is there")
 	}
 }
@@ -218,21 +218,21 @@ func TestChangesOfSchedules(t *testing.T) {
 func TestChangesOfLimitsAndWorkers(t *testing.T) {
 	k, tb := begin(t, ui.Config{Authorize: everybody})
 	tb.open("/limits")
-	tb.change("/limits/queue", "Set the limits of queue office", "queue", "office", "most", "3")
+	tb.change("/limits/queue", "Queue office: at most 3 running", "queue", "office", "most", "3")
 	tb.change("/limits/step", "openai", "limit", "openai", "most", "2")
 	tb.change("/limits/pause", "Paused", append(because, "queue", "office")...)
-	queues, err := admin.New(k.Client).Queues(k.Ctx)
+	queues, err := admin.New(k.Client).Queues.List(k.Ctx)
 	if err != nil || len(queues) != 1 || queues[0].MaxRunning != 3 {
 		t.Errorf("the queues are %+v, %v", queues, err)
 	}
-	pauses, err := admin.New(k.Client).Pauses(k.Ctx)
+	pauses, err := admin.New(k.Client).Pauses.List(k.Ctx)
 	if err != nil || len(pauses) != 1 || pauses[0].Queue != "office" || pauses[0].Actor != actor ||
 		pauses[0].Reason != reason {
 		t.Errorf("the pauses are %+v, %v", pauses, err)
 	}
 	tb.says("#pauses", reason)
 	tb.change("/limits/unpause?queue=office", "Unpaused")
-	if pauses, err := admin.New(k.Client).Pauses(k.Ctx); err != nil || len(pauses) > 0 {
+	if pauses, err := admin.New(k.Client).Pauses.List(k.Ctx); err != nil || len(pauses) > 0 {
 		t.Errorf("the pauses are %+v, %v", pauses, err)
 	}
 
@@ -242,7 +242,7 @@ func TestChangesOfLimitsAndWorkers(t *testing.T) {
 	tb.open("/workers")
 	tb.until(`document.querySelector("#main tbody tr")`)
 	tb.reloaded(func() { tb.click("#main tbody th a") })
-	tb.change("/drain", "Asked it to drain")
+	tb.change("/drain", "to drain")
 	if err := await.Receive(t, done); err != nil {
 		t.Error(err)
 	}
@@ -287,7 +287,7 @@ func TestReadOnly(t *testing.T) {
 	kit.StartWorker(t, w)
 	run := kit.Begin(k, idle, "x")
 	k.Schedule(kagzi.Schedule{Name: "hourly", Run: idle.With("x"), Every: time.Hour})
-	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "side"}); err != nil {
+	if err := admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "side"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, page := range []string{

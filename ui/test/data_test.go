@@ -91,7 +91,7 @@ func (d *dataset) shop() {
 	if err := shop.Fill(d.kit.Ctx); err != nil {
 		t.Fatal(err)
 	}
-	workers, _, err := admin.New(d.kit.Client).Workers(d.kit.Ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
+	workers, _, err := admin.New(d.kit.Client).Workers.List(d.kit.Ctx, admin.WorkerFilter{Status: []string{"ONLINE"}})
 	if err != nil || len(workers) == 0 {
 		t.Fatalf("%d workers, %v", len(workers), err)
 	}

@@ -137,7 +137,7 @@ func TestOutage(t *testing.T) {
 		t.Errorf("the notice does not say since when Postgres is away: %s", text)
 	}
 	tb.says("#outage", "Postgres gives no answer")
-	tb.says("#rows", "order-42") // what was known stays
+	tb.says("#rows", "order-42") // the last state stays
 	tb.accessible("in an outage")
 	late.allow("503", "ERR_ABORTED")
 	late.do(navigate(s.url + "/schedules")) // a page of which nothing is known

@@ -59,3 +59,37 @@ func TestManyRuns(t *testing.T) {
 	tb.until(`location.search.includes("workflow=workflow-3") && ` +
 		`[...document.querySelectorAll("#rows .workflow")].every((td) => td.innerText === "workflow-3")`)
 }
+
+// Rows that have come for a page of the list do not get into the next one.
+func TestNextPageIsItsOwn(t *testing.T) {
+	browser.reserve(t)
+	t.Parallel()
+	pool := dbtest.Pool(t, dbtest.Unchecked()) // the runs never were
+	if err := demo.Many(kit.Context(t), pool, 60, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	s, stop := serve(kit.NewClientWith(t, pool, kagzi.ClientConfig{}), pool, ui.Config{Authorize: everybody})
+	t.Cleanup(stop)
+	tb := newTab(t, s)
+	tb.open("/runs")
+	const first = `document.querySelector("#rows tbody tr").id`
+	row := eval[string](tb, first)
+	eval[bool](tb, `(() => {
+		const Stream = EventSource;
+		window.EventSource = class extends Stream { constructor(url) { super(url); window.stream = this; } };
+		kagzi.reopen();
+		document.addEventListener("htmx:afterSwap", () => { window.wasOpen = stream.readyState !== Stream.CLOSED; });
+		document.querySelector("#rows input[name=run]").checked = true;
+		kagzi.update(document.querySelector("#rows").outerHTML); // they are held while a run is selected
+		return true;
+	})()`)
+	tb.click(".pager a[rel=next]")
+	tb.until(`location.search !== "" && document.querySelectorAll("#rows tbody tr").length === 10`)
+	if eval[bool](tb, `wasOpen`) {
+		t.Error("the stream of the first page is open beside the second page")
+	}
+	tb.ready()
+	if got := eval[string](tb, first); got == row {
+		t.Error("the second page shows the rows of the first one")
+	}
+}

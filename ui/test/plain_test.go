@@ -40,7 +40,7 @@ func (tb *tab) visit(at string) {
 	}
 }
 
-// plain fills the form of a page, given as pairs, sends it, and waits until the next page says what was done.
+// plain fills the form of a page, given as pairs, sends it, and waits until the next page says said.
 func (tb *tab) plain(at, said string, fields ...string) {
 	tb.t.Helper()
 	tb.visit(at)
@@ -104,7 +104,7 @@ func TestChangesOfRunsWithoutAScript(t *testing.T) {
 	run := kit.Begin(k, idle, "x", kagzi.ID("order-42"))
 	page := path("runs", string(run.ID()))
 	tb.visit(page)
-	tb.loaded(func() { tb.click(`#main a[href$="/cancel"]`) }) // what would be a dialog is a page
+	tb.loaded(func() { tb.click(`#main a[href$="/cancel"]`) }) // a page in place of a dialog
 	if h := tb.text("h1"); h != "Cancel order-42" {
 		t.Errorf("the link leads to %q", h)
 	}
@@ -170,12 +170,12 @@ func TestChangesOfThingsWithoutAScript(t *testing.T) {
 	if text := tb.text("#notices"); !strings.Contains(text, "Started 3 runs") {
 		t.Errorf("the backfill says %q", text)
 	}
-	tb.plain("/schedules/hourly/delete", "Deleted the schedule hourly")
+	tb.plain("/schedules/hourly/delete", "Deleted hourly")
 
-	tb.plain("/limits/queue", "Set the limits of queue office", "queue", "office", "most", "3")
-	tb.plain("/limits/key", "Set the limits of key acme", "queue", "office", "key", "acme", "most", "1")
+	tb.plain("/limits/queue", "Queue office: at most 3 running", "queue", "office", "most", "3")
+	tb.plain("/limits/key", "Key acme of queue office", "queue", "office", "key", "acme", "most", "1")
 	tb.plain("/limits/step", "openai", "limit", "openai", "most", "2")
-	tb.plain("/limits/step/delete?limit=openai", "Deleted the limit openai")
+	tb.plain("/limits/step/delete?limit=openai", "Deleted openai")
 	tb.plain("/limits/pause?queue=office", "Paused", because...)
 	tb.plain("/limits/unpause?queue=office", "Unpaused")
 
@@ -183,18 +183,18 @@ func TestChangesOfThingsWithoutAScript(t *testing.T) {
 	await.Receive(t, runs)
 	tb.plain("/consumers/sorter/trigger", "Triggered sorter")
 	tb.plain("/consumers/sorter/skip", "Skipped the event", "topic", "mail", "event", "m1")
-	tb.plain("/consumers/sorter/delete", "Deleted the consumer sorter")
+	tb.plain("/consumers/sorter/delete", "Deleted sorter")
 
 	id, done := serveQueue(k, "side")
-	tb.plain(path("workers", id)+"/drain", "Asked it to drain")
+	tb.plain(path("workers", id)+"/drain", "to drain")
 	if err := await.Receive(t, done); err != nil {
 		t.Error(err)
 	}
 	_, done = serveQueue(k, "office")
-	tb.plain("/workers/drain?queue=office", "Asked 1 worker to drain")
+	tb.plain("/workers/drain?queue=office", "Asked 1 worker of queue office to drain")
 	if err := await.Receive(t, done); err != nil {
 		t.Error(err)
 	}
 	id, _ = serveQueue(k, "late")
-	tb.plain(path("workers", id)+"/force-offline", "It is offline")
+	tb.plain(path("workers", id)+"/force-offline", "is offline")
 }

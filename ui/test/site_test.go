@@ -75,7 +75,7 @@ func path(parts ...string) string {
 // logged fails the test unless the newest entry of a run's log says who made a change, and why.
 func logged(k *kit.Kit, ref kagzi.Ref, event string) {
 	k.T.Helper()
-	entries, err := admin.New(k.Client).RunLog(k.Ctx, ref)
+	entries, err := admin.New(k.Client).Runs.Log(k.Ctx, ref)
 	if err != nil {
 		k.T.Fatal(err)
 	}

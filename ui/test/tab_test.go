@@ -94,7 +94,7 @@ next:
 	return out
 }
 
-// hear records what is wrong. Violations of the Content-Security-Policy and answers that are errors are entries of the
+// hear records problems. Violations of the Content-Security-Policy and answers that are errors are entries of the
 // log.
 func (tb *tab) hear(event any) {
 	text := ""

@@ -50,33 +50,35 @@ func serveKeyed(k *kit.Kit) *kagzi.Run[string] {
 func TestChangesOfKeysAndQueues(t *testing.T) {
 	k, tb := begin(t, ui.Config{Authorize: everybody})
 	tb.open("/limits")
-	tb.change("/limits/key", "Set the limits of key acme", "queue", "office", "key", "acme", "most", "2", "weight", "3")
-	keys, err := admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "office", Order: admin.ByKey})
+	tb.change("/limits/key", "Key acme of queue office: at most 2 running", "queue", "office", "key",
+		"acme", "most", "2", "weight", "3")
+	keys, err := admin.New(k.Client).Keys.List(k.Ctx, admin.KeyFilter{Queue: "office", Order: admin.ByKey})
 	if err != nil || len(keys) != 1 || keys[0].Limits.MaxRunning != 2 || keys[0].Limits.Weight != 3 {
 		t.Errorf("the keys are %+v, %v", keys, err)
 	}
 	tb.open("/queues/office")
-	tb.change("key=acme&queue=office", "Set the limits", "most", "5") // the menu of the key's row
+	tb.change("key=acme&queue=office", "Key acme of queue office", "most", "5") // the menu of the key's row
 	tb.open("/queues/office")
 	tb.change("pause?key=acme&queue=office", "Paused", because...)
 	tb.open("/queues/office")
 	tb.says("#queue-state .notice", "Key acme of queue office is paused")
 	tb.says("#key-acme", "Paused")
-	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "4", "rate", "10/s", "burst", "2",
+	tb.change("/limits/queue?queue=office", "Queue office: ", "most", "4", "rate", "10/s", "burst", "2",
 		"key-most", "1")
-	queues, err := admin.New(k.Client).Queues(k.Ctx)
+	queues, err := admin.New(k.Client).Queues.List(k.Ctx)
 	if err != nil || len(queues) != 1 || queues[0].MaxRunning != 4 || queues[0].Rate.Burst != 2 ||
 		queues[0].EachKey.MaxRunning != 1 {
 		t.Errorf("the queues are %+v, %v", queues, err)
 	}
-	if keys, err = admin.New(k.Client).Keys(k.Ctx, admin.KeyFilter{Queue: "office", Order: admin.ByKey}); err != nil ||
+	if keys, err = admin.New(k.Client).Keys.List(k.Ctx,
+		admin.KeyFilter{Queue: "office", Order: admin.ByKey}); err != nil ||
 		len(keys) != 1 || keys[0].Limits.MaxRunning != 5 {
 		t.Errorf("the keys are %+v, %v", keys, err)
 	}
 	tb.open("/queues/office")
-	tb.change("/limits/queue?queue=office", "Set the limits of queue office", "most", "", "rate", "", "burst", "",
+	tb.change("/limits/queue?queue=office", "Queue office: ", "most", "", "rate", "", "burst", "",
 		"key-most", "")
-	if queues, err = admin.New(k.Client).Queues(k.Ctx); err != nil || len(queues) != 0 {
+	if queues, err = admin.New(k.Client).Queues.List(k.Ctx); err != nil || len(queues) != 0 {
 		t.Errorf("without limits the queues are %+v, %v", queues, err)
 	}
 }
@@ -90,12 +92,13 @@ func TestChangesOfConsumers(t *testing.T) {
 	await.Receive(t, runs)
 	tb.open("/consumers/sorter")
 	tb.change("/skip", "Skipped the event", "topic", "mail", "event", "m1")
-	if all, err := admin.New(k.Client).Consumers(k.Ctx); err != nil || len(all) != 1 || all[0].Topics[0].Pending != 0 {
+	if all, err := admin.New(k.Client).Consumers.List(k.Ctx); err != nil || len(all) != 1 ||
+		all[0].Topics[0].Pending != 0 {
 		t.Errorf("the consumers are %+v, %v", all, err)
 	}
 	tb.open("/consumers/sorter")
-	tb.change("/delete", "Deleted the consumer sorter")
-	if all, err := admin.New(k.Client).Consumers(k.Ctx); err != nil || len(all) != 0 {
+	tb.change("/delete", "Deleted sorter")
+	if all, err := admin.New(k.Client).Consumers.List(k.Ctx); err != nil || len(all) != 0 {
 		t.Errorf("the consumers are %+v, %v", all, err)
 	}
 }
@@ -121,7 +124,8 @@ func serveQueue(k *kit.Kit, queue string) (id string, done <-chan error) {
 	kagzi.Handle(w, idle, func(kagzi.Context, string) (string, error) { return "", nil })
 	done = kit.RunWorker(k.T, w)
 	await.True(k.T, "the worker is online", func() bool {
-		page, _, err := admin.New(k.Client).Workers(k.Ctx, admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
+		page, _, err := admin.New(k.Client).Workers.List(k.Ctx,
+			admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}})
 		if len(page) == 1 {
 			id = page[0].ID
 		}
@@ -134,15 +138,15 @@ func TestDrainOfAQueueAndForceOffline(t *testing.T) {
 	k, tb := begin(t, ui.Config{Authorize: everybody})
 	_, drained := serveQueue(k, "office")
 	tb.open("/queues/office")
-	tb.change("/workers/drain?queue=office", "Asked 1 worker to drain")
+	tb.change("/workers/drain?queue=office", "Asked 1 worker of queue office to drain")
 	if err := await.Receive(t, drained); err != nil {
 		t.Error(err)
 	}
 	id, _ := serveQueue(k, "side")
 	tb.open(path("workers", id))
-	tb.change("/force-offline", "It is offline")
+	tb.change("/force-offline", " is offline")
 	tb.open(path("workers", id))
-	log, err := admin.New(k.Client).WorkerLog(k.Ctx, id)
+	log, err := admin.New(k.Client).Workers.Log(k.Ctx, id)
 	if err != nil || !slices.ContainsFunc(log, func(e admin.LogEntry) bool { return e.Reason == "forced offline" }) {
 		t.Errorf("the worker's log is %+v, %v", log, err)
 	}

@@ -12,7 +12,7 @@
 //	S4   only the process that claimed the lease writes under it, and only it executes steps
 //	S5   a step has one recorded result
 //	S6   a recorded step is not executed again
-//	S7   what is recorded has happened, with that result
+//	S7   each record has happened, with that result
 //	S8   each tick of a schedule has its run, and no other time has one
 //	S9   no sleep or backoff ends early, none lasts longer than its program or its policy says, and no run is
 //	     claimed before its time
@@ -100,6 +100,11 @@ type Expectations struct {
 	// what workers had in memory, but what was acknowledged may be gone.
 	Lossy bool
 
+	Bounds
+}
+
+// Bounds say how long things may take.
+type Bounds struct {
 	Settle    time.Duration // L4: from the last fault's end to the end of the last run
 	Takeover  time.Duration // L5: from the death of a worker process to the next claim of its runs
 	Unheld    time.Duration // L2: how long a run may be RUNNING under a lease that no live worker process holds
@@ -116,28 +121,6 @@ type Ending struct {
 	Registered []string // the compensations that it registers until its end, in this order; their names without suffix
 	Messages   []string // the payloads that it reads until its end, in this order: JSON, or the text
 	Replaced   bool     // starts or ticks may cancel it
-}
-
-// All returns all violations, those of one invariant together.
-func All(e *evidence.Evidence, x Expectations) []Violation {
-	c := &checker{e: e, x: x, h: newHistory(e)}
-	for _, check := range []func(){
-		c.acknowledgedStarts, c.activeRuns, c.answers, c.unknownStarts,
-		c.resumes, c.endings,
-		c.holders, c.leases,
-		c.results, c.repetitions, c.zombies, c.happened, c.unrecorded, c.executions,
-		c.ticks,
-		c.sleeps, c.lengths, c.backoffs, c.turns,
-		c.cancels,
-		c.drains,
-		c.deletions,
-		c.effects, c.items, c.accounts, c.rolledBack,
-		c.compensations, c.messages, c.events, c.published, c.consumers, c.children, c.verbs,
-		c.unended, c.unheld, c.due, c.admitted, c.settle, c.takeovers,
-	} {
-		check()
-	}
-	return c.found
 }
 
 // A checker collects the violations.

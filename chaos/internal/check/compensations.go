@@ -11,7 +11,7 @@ const compensationSuffix = "#compensation"
 
 // An undoing is what the ledgers say of the compensations of a run.
 type undoing struct {
-	order []string            // what was undone, each once, in the order of the first times
+	order []string            // the undone steps, each once, in the order of the first times
 	by    map[string][]string // the runs that undid each
 }
 

@@ -8,7 +8,7 @@ import (
 
 // effects: a transactional step has exactly one effect if it is recorded, and else none (S16). The steps that a fork
 // copied have theirs in the other run.
-func (c *checker) effects() {
+func (c steps) effects() {
 	count := map[stepKey]int{}
 	for _, effect := range c.e.Effects {
 		count[stepKey{effect.Run, effect.Step}]++
@@ -34,7 +34,7 @@ func (c *checker) effects() {
 
 // items: each item of a batch is dealt with at most once, and in the run that the acknowledgement named (S16). If that
 // run completed, it has dealt with it (S1).
-func (c *checker) items() {
+func (c steps) items() {
 	by := map[string][]string{}
 	for _, i := range c.e.Items {
 		by[i.Item] = append(by[i.Item], i.Run)
@@ -62,7 +62,7 @@ func (c *checker) items() {
 }
 
 // accounts: each account has what it had at the beginning and what the effects moved, so the sum is the same (S16).
-func (c *checker) accounts() {
+func (c steps) accounts() {
 	if c.x.Accounts == nil {
 		return
 	}

@@ -41,32 +41,8 @@ func Measure(e *evidence.Evidence) Figures {
 			}
 		}
 	}
-	begun := map[attemptKey]bool{}
-	for _, line := range e.Ledger {
-		switch line.Event {
-		case evidence.Refused:
-			f.Refused++
-		case evidence.Begin:
-			f.Executions++
-			key := attemptKey{stepKey{line.Run, line.Step}, line.Attempt}
-			if begun[key] {
-				f.Repeated++
-			}
-			begun[key] = true
-		}
-	}
-	for _, all := range h.claims {
-		for _, l := range all {
-			f.Claims++
-			switch old := l.claim.old; {
-			case old == nil:
-			case old.Status == "RUNNING":
-				f.TakenOver++
-			case l.claim.new.Slot == 0 && old.Available.Before(infinite) && !old.Available.IsZero():
-				f.DueToClaim = append(f.DueToClaim, max(0, l.claim.At.Sub(old.Available.Time)))
-			}
-		}
-	}
+	f.addLedger(e.Ledger)
+	f.addClaims(h)
 	for _, t := range h.takeovers() {
 		f.KillToClaim = append(f.KillToClaim, t.took)
 	}
@@ -80,6 +56,40 @@ func Measure(e *evidence.Evidence) Figures {
 	slices.Sort(f.KillToClaim)
 	slices.Sort(f.DueToClaim)
 	return f
+}
+
+// addLedger counts what the workers executed.
+func (f *Figures) addLedger(lines []evidence.Line) {
+	begun := map[attemptKey]bool{}
+	for _, line := range lines {
+		switch line.Event {
+		case evidence.Refused:
+			f.Refused++
+		case evidence.Begin:
+			f.Executions++
+			key := attemptKey{stepKey{line.Run, line.Step}, line.Attempt}
+			if begun[key] {
+				f.Repeated++
+			}
+			begun[key] = true
+		}
+	}
+}
+
+// addClaims counts the claims.
+func (f *Figures) addClaims(h *history) {
+	for _, all := range h.claims {
+		for _, l := range all {
+			f.Claims++
+			switch old := l.claim.old; {
+			case old == nil:
+			case old.Status == "RUNNING":
+				f.TakenOver++
+			case l.claim.new.Slot == 0 && old.Available.Before(infinite) && !old.Available.IsZero():
+				f.DueToClaim = append(f.DueToClaim, max(0, l.claim.At.Sub(old.Available.Time)))
+			}
+		}
+	}
 }
 
 func (f Figures) String() string {
@@ -149,16 +159,10 @@ const stall = 5 * time.Second
 // an effect are no reason while more of them had one.
 func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 	because := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
-	h := newHistory(e)
 	if idle, worked := Idle(e); len(idle) > 0 && len(idle) >= worked {
 		reasons = append(reasons, idle...)
 	}
-	after := false
-	for _, c := range h.changes { // not of the final table, whose runs may be deleted
-		after = after || c.ofRun() && c.new != nil && c.new.Status == "COMPLETED" &&
-			(c.old == nil || c.old.Status != "COMPLETED") && h.clock.machine(c.At) > e.Healed
-	}
-	if !after {
+	if !newHistory(e).completedAfter(e.Healed) {
 		because("no run completed after the last fault")
 	}
 	killed := 0
@@ -180,6 +184,15 @@ func Exercised(e *evidence.Evidence, figures Figures) (reasons []string) {
 		}
 	}
 	return reasons
+}
+
+// completedAfter reports whether a run has completed after a moment. It goes by the changes, because the run may be
+// deleted from the final table.
+func (h *history) completedAfter(at time.Duration) bool {
+	return slices.ContainsFunc(h.changes, func(c *change) bool {
+		return c.ofRun() && c.new != nil && c.new.Status == "COMPLETED" &&
+			(c.old == nil || c.old.Status != "COMPLETED") && h.clock.machine(c.At) > at
+	})
 }
 
 // Idle returns why faults proved nothing, and how many had an effect. It leaves out those that others hid.

@@ -40,7 +40,9 @@ func newWorld() *world {
 		Ended:         func(c evidence.Call) bool { return c.ExternalID == "once" },
 		Item:          func(c evidence.Call) (string, bool) { return "item of " + c.Run, c.Verb == "batch" },
 		Accounts:      map[string]int64{"a": 10, "b": 10},
-		Settle:        10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
+		Bounds: check.Bounds{
+			Settle: 10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
+		},
 		Backoff:   func(evidence.Step) (time.Duration, time.Duration) { return 10 * time.Millisecond, time.Second },
 		Published: published, RunBackoff: func(string, int) time.Duration { return time.Second },
 	}

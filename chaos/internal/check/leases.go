@@ -8,10 +8,13 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
+// fleet checks what worker processes do: under which leases, and whether some of them go on with what others left.
+type fleet struct{ *checker }
+
 // holders: what only the holder of a lease may do, the process did that claimed the lease (S4). The row keeps the lease
 // when its holder suspends or ends the run, and loses it when another process ends it. So a worker that lost its lease
 // and writes nevertheless is another process than the one that claimed the lease in the row.
-func (c *checker) holders() {
+func (c fleet) holders() {
 	for _, change := range c.h.changes {
 		l, what := c.mine(change)
 		if l == nil || l.by == "" || change.By == l.by {
@@ -24,7 +27,7 @@ func (c *checker) holders() {
 }
 
 // mine returns the lease whose holder alone may make a change, with what the change is; nil if others may make it, too.
-func (c *checker) mine(change *change) (_ *lease, what string) {
+func (c fleet) mine(change *change) (_ *lease, what string) {
 	if change.old == nil && change.ofRun() || change.new == nil {
 		return nil, ""
 	}
@@ -50,7 +53,7 @@ func (c *checker) mine(change *change) (_ *lease, what string) {
 
 // leases: steps are executed only under leases that were claimed (S4), and by the process that claimed them. Claims do
 // not wait for the disk, so a crash of the server may undo the newest: what is executed under them is not recorded.
-func (c *checker) leases() {
+func (c fleet) leases() {
 	for _, line := range c.e.Ledger {
 		if line.Event != evidence.Begin {
 			continue
@@ -85,7 +88,7 @@ var crashes = []string{"F4", "F6", "F7", "F8", "F12", "F13"}
 const outlives = 30 * time.Second
 
 // crashed reports whether the server may have crashed shortly before a moment, or right after it.
-func (c *checker) crashed(at time.Duration) bool {
+func (c fleet) crashed(at time.Duration) bool {
 	return slices.ContainsFunc(c.e.Injected, func(f evidence.Injected) bool {
 		kind, _, _ := strings.Cut(f.Fault, " ")
 		return slices.Contains(crashes, kind) && f.Began < at+time.Second && at < f.Ended+outlives
@@ -94,7 +97,7 @@ func (c *checker) crashed(at time.Duration) bool {
 
 // drains: a worker that was drained has left nothing: it is OFFLINE, holds no run, and has no goroutine left (S12). If
 // the database was away, the drain has given up, and others take its runs over later.
-func (c *checker) drains() {
+func (c fleet) drains() {
 	status := map[string]string{}
 	for _, w := range c.e.Workers {
 		status[w.ID] = w.Status
@@ -126,7 +129,7 @@ func (c *checker) drains() {
 	}
 }
 
-func (c *checker) drained(id string, line evidence.Line, status string, held []*lease) {
+func (c fleet) drained(id string, line evidence.Line, status string, held []*lease) {
 	if status != "OFFLINE" {
 		c.violation("S12", "", line.At, "worker %s of process %s was drained, and is %s", id, line.Worker, status)
 	}
@@ -147,7 +150,7 @@ var harmless = []string{"F1", "F21", "F26", "F27"}
 
 // canDrain reports whether a worker that ended then could reach the database before, and had the time for it. A fault
 // counts as long as its effects may last.
-func (c *checker) canDrain(ended time.Duration) bool {
+func (c fleet) canDrain(ended time.Duration) bool {
 	from := ended - time.Second
 	return c.calm(from, ended, busy) && !slices.ContainsFunc(c.e.Injected, func(f evidence.Injected) bool {
 		kind, _, _ := strings.Cut(f.Fault, " ")
@@ -156,10 +159,10 @@ func (c *checker) canDrain(ended time.Duration) bool {
 }
 
 // quiet reports whether samples show that there was no trouble from one time to another.
-func (c *checker) quiet(from, to time.Duration) bool { return c.calm(from, to, troubled) }
+func (c fleet) quiet(from, to time.Duration) bool { return c.calm(from, to, troubled) }
 
 // calm reports whether there are samples from one time to another, and none that is loud.
-func (c *checker) calm(from, to time.Duration, loud func([]evidence.Sample, int) bool) bool {
+func (c fleet) calm(from, to time.Duration, loud func([]evidence.Sample, int) bool) bool {
 	before, after := false, false
 	for i, s := range c.e.Samples {
 		before, after = before || s.At <= from, after || s.At >= to

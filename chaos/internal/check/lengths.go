@@ -7,7 +7,7 @@ const longer = time.Second
 
 // lengths: a sleep lasts as long as the program asked for, by the database's clock (S9). A time to wake that was
 // computed by another clock is wrong from the beginning, so that it is not enough to compare the end with it.
-func (c *checker) lengths() {
+func (c steps) lengths() {
 	if c.x.Sleep == nil || !c.h.clock.steady {
 		return
 	}

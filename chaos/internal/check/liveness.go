@@ -30,7 +30,7 @@ func busy(samples []evidence.Sample, i int) bool {
 }
 
 // unended: every run has ended (L1), unless it is paused.
-func (c *checker) unended() {
+func (c fleet) unended() {
 	for _, r := range c.e.Runs {
 		if over(r.Status) || r.Paused {
 			continue
@@ -41,7 +41,7 @@ func (c *checker) unended() {
 
 // unheld: no run is RUNNING under a lease that no live worker process holds, for longer than a failure detector needs
 // (L2). Time of trouble does not count.
-func (c *checker) unheld() {
+func (c fleet) unheld() {
 	if c.x.Unheld == 0 {
 		return
 	}
@@ -73,7 +73,7 @@ func (c *checker) unheld() {
 
 // due: no due run waits beside a worker with a free slot for longer than the poll interval (L3). Time of trouble does
 // not count.
-func (c *checker) due() {
+func (c fleet) due() {
 	if c.x.Due == 0 {
 		return
 	}
@@ -96,7 +96,7 @@ func (c *checker) due() {
 
 // admitted: no run that is the next one of a queue or key with limits waits beside a free slot for longer than the poll
 // interval while there is room (L3). Time of trouble does not count.
-func (c *checker) admitted() {
+func (c fleet) admitted() {
 	if c.x.Due == 0 {
 		return
 	}
@@ -127,7 +127,7 @@ func (c *checker) admitted() {
 }
 
 // settle: once everything is healed, the runs that existed then end soon (L4).
-func (c *checker) settle() {
+func (c fleet) settle() {
 	if c.x.Settle == 0 || c.e.Healed == 0 {
 		return
 	}
@@ -143,7 +143,7 @@ func (c *checker) settle() {
 
 // takeovers: a worker process that died is OFFLINE, and its runs are claimed by others, or set back, soon (L5). Deaths
 // in a time of trouble do not count.
-func (c *checker) takeovers() {
+func (c fleet) takeovers() {
 	if c.x.Takeover == 0 {
 		return
 	}
@@ -157,7 +157,7 @@ func (c *checker) takeovers() {
 }
 
 // dead: in the end, the workers of processes that died long before are OFFLINE.
-func (c *checker) dead() {
+func (c fleet) dead() {
 	if len(c.e.Samples) == 0 {
 		return
 	}

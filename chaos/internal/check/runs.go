@@ -10,7 +10,7 @@ import (
 // resumes: a run that is over becomes active only by a Resume, once for each (S3).
 func (c *checker) resumes() {
 	for _, run := range sorted(c.h.ofRun) {
-		if c.h.deleted(run) != nil { // what was done to it is deleted, too
+		if c.h.deleted(run) != nil { // its log is deleted, too
 			continue
 		}
 		left := 0

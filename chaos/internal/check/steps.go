@@ -9,9 +9,12 @@ import (
 
 const function = "FUNCTION" // the kind of a step that calls a function of the application
 
+// steps checks the executions and records of steps.
+type steps struct{ *checker }
+
 // results: the recorded result of a step is one, also if rows were deleted and inserted again (S5). A group is decided
 // anew if a failure in it is forgotten, and a compensation is run again.
-func (c *checker) results() {
+func (c steps) results() {
 	for _, change := range c.h.changes {
 		if change.ofRun() || change.new == nil || change.new.Status != "COMPLETED" || change.new.Kind == "MARKER" ||
 			change.new.Kind == "COMPENSATION" {
@@ -29,7 +32,7 @@ func (c *checker) results() {
 // repetitions: no process executes a step under a lease that was claimed after the step's result was recorded, or an
 // attempt whose end was recorded before (S6). Nor is a step executed again under a lease under which it has returned a
 // result, unless its transaction failed, or the result came too late for its timeout.
-func (c *checker) repetitions() {
+func (c steps) repetitions() {
 	for _, key := range sortedSteps(c.h.lines) {
 		ended := map[string]evidence.Line{} // the last END by lease
 		for _, line := range c.h.lines[key] {
@@ -49,12 +52,12 @@ func (c *checker) repetitions() {
 }
 
 // failed reports whether an attempt is recorded as failed.
-func (c *checker) failed(key stepKey, attempt int) bool {
+func (c steps) failed(key stepKey, attempt int) bool {
 	change := c.h.over[attemptKey{key, attempt}]
 	return change != nil && change.new.Status == "FAILED"
 }
 
-func (c *checker) repeated(key stepKey, begin evidence.Line) {
+func (c steps) repeated(key stepKey, begin evidence.Line) {
 	l := c.h.leases[leaseKey{key.run, begin.Lease}]
 	if l == nil {
 		return // leases reports it
@@ -73,7 +76,7 @@ func (c *checker) repeated(key stepKey, begin evidence.Line) {
 // happened: each recorded result is that of an execution under the lease that the run had when it was recorded (S7). So
 // the result of an execution whose lease was replaced is not what is recorded. A fork's copies were executed in another
 // run.
-func (c *checker) happened() {
+func (c steps) happened() {
 	for _, key := range sortedSteps(c.h.result) {
 		record := c.h.result[key]
 		if record.new.Kind != function || record.new.RunAttempt == 0 {
@@ -109,7 +112,7 @@ func (c *checker) happened() {
 
 // content: the recorded result is the one that the function returned. The audit knows a hash of it, the final table its
 // text.
-func (c *checker) content(key stepKey, record *change, end evidence.Line) {
+func (c steps) content(key stepKey, record *change, end evidence.Line) {
 	for _, s := range c.h.steps[key] {
 		if s.Attempt != record.Attempt || s.Status != "COMPLETED" {
 			continue
@@ -136,7 +139,7 @@ func same(stored, value string) bool {
 // unrecorded: a run that completed has the record of each step that returned under its last lease (S7), also if a
 // failover has lost the newest commits: a worker that kept such a run in memory would complete it over the hole. Steps
 // of branches are left out, because a branch may have lost.
-func (c *checker) unrecorded() {
+func (c steps) unrecorded() {
 	for _, key := range sortedSteps(c.h.lines) {
 		r := c.h.final[key.run]
 		if r.Status != "COMPLETED" || strings.Contains(key.step, "/") || c.h.result[key] != nil {
@@ -155,7 +158,7 @@ func (c *checker) unrecorded() {
 // executions: each attempt is executed once under one lease, and a step at most once for each of its attempts and each
 // interruption, which is a later claim (S11). A transaction that failed is executed again under the same number. If a
 // failover has lost claims, the number of interruptions is unknown.
-func (c *checker) executions() {
+func (c steps) executions() {
 	for _, key := range sortedSteps(c.h.lines) {
 		if c.transactional(key.step) {
 			continue

@@ -2,7 +2,7 @@ package check
 
 // sleeps: a sleep is recorded as over at or after its time (S9). If a fault has set the database's clock, the change's
 // time may be earlier than that of the end.
-func (c *checker) sleeps() {
+func (c steps) sleeps() {
 	for _, key := range sortedSteps(c.h.result) {
 		record := c.h.result[key]
 		if record.new.Kind != "SLEEP" || record.new.RunAttempt == 0 || !c.h.clock.steady {
@@ -17,7 +17,7 @@ func (c *checker) sleeps() {
 
 // backoffs: after a failed attempt, the next one is due after a backoff as its policy says, and does not begin before
 // (S9).
-func (c *checker) backoffs() {
+func (c steps) backoffs() {
 	if !c.h.clock.steady {
 		return
 	}
@@ -52,7 +52,7 @@ func (c *checker) backoffs() {
 
 // turns: no run is claimed before its time, which is the end of the lease if a worker has it. After a failed attempt of
 // a run its next one is due within the backoff of its policy (S9).
-func (c *checker) turns() {
+func (c steps) turns() {
 	for _, change := range c.h.changes {
 		if !change.ofRun() || change.old == nil || change.new == nil || !c.h.clock.steady {
 			continue

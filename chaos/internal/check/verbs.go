@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -8,6 +9,22 @@ import (
 
 // verbs: what a client was told to have done to a run is so. Cancels have a check of their own.
 func (c *checker) verbs() {
+	c.claimedPaused()
+	if c.x.Lossy {
+		return
+	}
+	for _, call := range c.e.Calls {
+		if call.Outcome != evidence.OK || call.Run == "" {
+			continue
+		}
+		if what := c.untrue(call); what != "" {
+			c.violation("verbs", call.Run, call.Ended, "client %d was told that it is %s", call.Client, what)
+		}
+	}
+}
+
+// claimedPaused: no worker claims a run that is paused.
+func (c *checker) claimedPaused() {
 	for _, run := range sorted(c.h.ofRun) {
 		for _, change := range c.h.ofRun[run] {
 			if change.old != nil && change.new != nil && !change.old.Paused.IsZero() &&
@@ -17,49 +34,51 @@ func (c *checker) verbs() {
 			}
 		}
 	}
-	if c.x.Lossy {
-		return
-	}
-	for _, call := range c.e.Calls {
-		if call.Outcome != evidence.OK || call.Run == "" {
-			continue
+}
+
+// untrue returns what a client was told of a run, and that it was not so: "paused, and it was not". It returns an empty
+// text if it was so.
+func (c *checker) untrue(call evidence.Call) string {
+	switch _, there := c.h.final[call.Run]; call.Verb {
+	case "delete":
+		if gone := c.h.deleted(call.Run); there || gone != nil && !c.before(gone, call.Ended) {
+			return "deleted, and it was there"
 		}
-		told := func(format string, args ...any) {
-			c.violation("verbs", call.Run, call.Ended, "client %d was told that it is "+format,
-				append([]any{call.Client}, args...)...)
+	case "resume":
+		if !c.changed(call, func(old, new *row) bool { return over(old.Status) && !over(new.Status) }) {
+			return "resumed, and it was not"
 		}
-		switch _, there := c.h.final[call.Run]; call.Verb {
-		case "delete":
-			if gone := c.h.deleted(call.Run); there || gone != nil && !c.before(gone, call.Ended) {
-				told("deleted, and it was there")
-			}
-		case "resume":
-			if !c.changed(call, func(old, new *row) bool { return over(old.Status) && !over(new.Status) }) {
-				told("resumed, and it was not")
-			}
-		case "pause":
-			if !c.changed(call, func(_, new *row) bool { return !new.Paused.IsZero() }) {
-				told("paused, and it was not")
-			}
-		case "unpause":
-			if then := c.rowAt(call.Run, call.Ended); then != nil && !then.Paused.IsZero() {
-				told("unpaused, and it was paused")
-			}
-		case "update":
-			until := c.e.Over
-			for _, next := range c.e.Calls {
-				if next.Run == call.Run && next.Verb == "update" && next.Began > call.Ended {
-					until = min(until, next.Began)
-				}
-			}
-			for _, at := range []time.Duration{call.Ended, until} {
-				if then := c.rowAt(call.Run, at); then != nil && then.Priority != call.Priority {
-					told("of priority %d, and it had priority %d", call.Priority, then.Priority)
-					break
-				}
-			}
+	case "pause":
+		if !c.changed(call, func(_, new *row) bool { return !new.Paused.IsZero() }) {
+			return "paused, and it was not"
+		}
+	case "unpause":
+		if then := c.rowAt(call.Run, call.Ended); then != nil && !then.Paused.IsZero() {
+			return "unpaused, and it was paused"
+		}
+	case "update":
+		if priority := c.otherPriority(call); priority != 0 {
+			return fmt.Sprintf("of priority %d, and it had priority %d", call.Priority, priority)
 		}
 	}
+	return ""
+}
+
+// otherPriority returns a priority that a run had although a client had given it another; zero if it had none. It must
+// have the client's from the end of the call until the next update begins.
+func (c *checker) otherPriority(call evidence.Call) int {
+	until := c.e.Over
+	for _, next := range c.e.Calls {
+		if next.Run == call.Run && next.Verb == "update" && next.Began > call.Ended {
+			until = min(until, next.Began)
+		}
+	}
+	for _, at := range []time.Duration{call.Ended, until} {
+		if then := c.rowAt(call.Run, at); then != nil && then.Priority != call.Priority {
+			return then.Priority
+		}
+	}
+	return 0
 }
 
 // before reports whether a change was before a moment, as far as the clocks tell.

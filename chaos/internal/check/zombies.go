@@ -8,7 +8,7 @@ const begins = 500 * time.Millisecond
 // zombies: no worker begins a step whose result another one recorded a while ago (S6). repetitions goes by the order of
 // leases, and cannot see that: the zombie's lease is the older one. So this check compares clocks. A step that begins
 // shortly after the record may have been allowed to.
-func (c *checker) zombies() {
+func (c steps) zombies() {
 	if !c.h.clock.steady {
 		return
 	}

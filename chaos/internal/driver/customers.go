@@ -32,36 +32,13 @@ type customers struct {
 	calls []evidence.Call
 }
 
-// openCustomers makes the customers and the sampler.
-func (r *round) openCustomers(ctx context.Context) error {
-	cfg, err := pgxpool.ParseConfig(r.client.Base().DSN)
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 20
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	client, err := kagzi.NewClient(pool, r.clientConfig())
-	if err != nil {
-		return err
-	}
-	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
-	r.sampler = &sampler{
-		pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
-		poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble,
-	}
-	return nil
-}
-
 // The patience of a customer with one call.
 const callTimeout = 5 * time.Second
 
 // definite are the errors that say that a call had no effect.
 var definite = []error{
-	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
-	kagzi.ErrCompensated,
+	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, admin.ErrNotWaiting, admin.ErrRunNeeded,
+	admin.ErrCompensated,
 	kagzi.ErrIDTaken, kagzi.ErrIDConflict, kagzi.ErrKeyFull, kagzi.ErrPayloadTooLarge,
 }
 
@@ -294,27 +271,29 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 	case "cancel":
 		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Cancel(ctx, run, by) })
 	case "terminate":
-		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Terminate(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Runs.Terminate(ctx, run, by) })
 	case "pause":
-		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).PauseRun(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Runs.Pause(ctx, run, by) })
 		sleep(ctx, 300*time.Millisecond)
 		call.Verb = "unpause"
 		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error {
-			return admin.New(c.client).UnpauseRun(ctx, run, by)
+			return admin.New(c.client).Runs.Unpause(ctx, run, by)
 		})
 	case "update":
 		call.Priority = 2
 		c.insist(ctx, call, func(ctx context.Context) error {
-			return admin.New(c.client).Update(ctx, run, kagzi.Priority(call.Priority), by)
+			return admin.New(c.client).Runs.Update(ctx, run, kagzi.Priority(call.Priority), by)
 		})
 	case "resume":
 		if c.ended(ctx, run) {
-			c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Resume(ctx, run, by) })
+			c.insist(ctx, call, func(ctx context.Context) error {
+				return admin.New(c.client).Runs.Resume(ctx, run, by)
+			})
 		}
 	case "restart":
 		if c.ended(ctx, run) {
 			c.call(ctx, &call, func(ctx context.Context) error {
-				id, err := admin.New(c.client).Restart(ctx, run, by)
+				id, err := admin.New(c.client).Runs.Restart(ctx, run, by)
 				call.New = string(id)
 				return err
 			})
@@ -328,7 +307,7 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 					return errors.Join(err, kagzi.ErrNotFound)
 				}
 				call.Name = steps[len(steps)/2].Step
-				id, err := admin.New(c.client).Fork(ctx, run, call.Name, by)
+				id, err := admin.New(c.client).Runs.Fork(ctx, run, call.Name, by)
 				call.New = string(id)
 				return err
 			})
@@ -336,7 +315,9 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 		}
 	case "delete":
 		if c.ended(ctx, run) {
-			c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Delete(ctx, run, by) })
+			c.insist(ctx, call, func(ctx context.Context) error {
+				return admin.New(c.client).Runs.Delete(ctx, run, by)
+			})
 		}
 	case "cancel all", "resume all":
 		c.changeAll(ctx, number, verb)
@@ -353,15 +334,15 @@ func (c *customers) changeAll(ctx context.Context, number int, verb string) int 
 		switch verb {
 		case "cancel all":
 			f.Status = []kagzi.Status{kagzi.StatusPending}
-			done, err = admin.New(c.client).CancelAll(ctx, f, by)
+			done, err = admin.New(c.client).Runs.CancelAll(ctx, f, by)
 		case "resume all":
 			f.Status = []kagzi.Status{kagzi.StatusFailed}
-			done, err = admin.New(c.client).ResumeAll(ctx, f, by)
+			done, err = admin.New(c.client).Runs.ResumeAll(ctx, f, by)
 		case "update all":
-			done, err = admin.New(c.client).UpdateAll(ctx, f, kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}, by)
+			done, err = admin.New(c.client).Runs.UpdateAll(ctx, f, kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}, by)
 		case "delete all":
 			f.Status = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed}
-			done, err = admin.New(c.client).DeleteAll(ctx, f, by)
+			done, err = admin.New(c.client).Runs.DeleteAll(ctx, f, by)
 		}
 		return err
 	})

@@ -27,8 +27,11 @@ func (p Plan) expectations() check.Expectations {
 		Item: func(c evidence.Call) (string, bool) {
 			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
 		},
-		Settle: p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
-		Retention: p.Keep, Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
+		Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
+		Bounds: check.Bounds{
+			Settle: p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
+			Retention: p.Keep,
+		},
 	}
 }
 

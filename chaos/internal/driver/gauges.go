@@ -14,8 +14,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
 )
 
-// Gauges are what must not grow for ever, sampled in a soak: goroutines and memory of the workers, connections, dead
-// tuples, and the sizes of tables.
+// Gauges are sizes that must stay bounded, sampled in a soak: goroutines and memory of the workers, connections,
+// dead tuples, and the sizes of tables.
 type gauges struct {
 	pool   *pgxpool.Pool
 	places []*fleet.Place

@@ -15,7 +15,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/check"
 )
 
-// A Record is what is kept of a round.
+// A Record of a round is kept.
 type Record struct {
 	Seed     uint64         `json:"seed"`
 	Flags    string         `json:"flags"` // the others that matter, to play the round again

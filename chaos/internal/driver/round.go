@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -43,77 +42,41 @@ type round struct {
 	deaf      []*pgproxy.Imposed // by deafen
 	since     time.Time          // of the schedules: their ticks are from since to until
 	until     time.Time
+	progress
+	notes
+}
 
+// A progress is how far a round has come.
+type progress struct {
 	faults   atomic.Int64 // under way
 	lastOver atomic.Int64 // when the last one was over
 	closing  atomic.Bool  // workers are not started again
+}
 
+// The notes of a round are the events in it.
+type notes struct {
 	mu       sync.Mutex
 	injected []evidence.Injected
 	exits    []evidence.Exit
-	stuck    []string // what did not end as it should have
+	stuck    []string // runs and waits without their end
+}
+
+// stuckWith records a run or a wait that did not end as it should have.
+func (r *round) stuckWith(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stuck = append(r.stuck, fmt.Sprintf(format, args...))
 }
 
 func (r *round) log(format string, args ...any) { r.plan.Options.Log(format, args...) }
 
-// A Result is what is known after a round.
+// A Result is the outcome of a round.
 type Result struct {
 	Evidence *evidence.Evidence
 	Tables   []string // violations that the statements found
-	Stuck    []string // what did not end in time
-	Lossy    bool     // a failover has lost what was acknowledged
+	Stuck    []string // runs that did not end in time
+	Lossy    bool     // a failover has lost acknowledged writes
 	Took     time.Duration
-}
-
-// Play makes a plan, carries it out and judges it. It prints the plan and the judgement to w. With planOnly it prints
-// the plan alone. An error means that the round could not be played: nothing is known then.
-func Play(ctx context.Context, w io.Writer, o Options, planOnly bool) (_ Record, err error) {
-	g, err := o.server()
-	if err != nil {
-		return Record{}, err
-	}
-	o.Server = g.Name
-	site, err := g.Open(ctx, fault.Options{MaxConnections: 200, Dir: o.Dir})
-	if err != nil {
-		return Record{}, err
-	}
-	defer func() { err = errors.Join(err, site.Close()) }()
-	plan, err := Make(o, site.Faults)
-	if err != nil {
-		return Record{}, err
-	}
-	fmt.Fprint(w, plan)
-	if planOnly {
-		return Record{Verdict: Pass}, nil
-	}
-	result, err := run(ctx, plan, site)
-	if err != nil {
-		return Record{}, err
-	}
-	return judge(w, plan, result), nil
-}
-
-// run carries out a plan.
-func run(ctx context.Context, plan Plan, site *fault.Site) (_ *Result, err error) {
-	r, begun := &round{plan: plan, site: site}, time.Now()
-	if r.pool, err = pgxpool.New(ctx, site.Admin); err != nil {
-		return nil, err
-	}
-	defer r.pool.Close()
-	if err := r.prepare(ctx); err != nil {
-		return nil, err
-	}
-	defer r.close()
-	if err := r.play(ctx); err != nil {
-		return nil, err
-	}
-	reading, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	result, err := r.result(reading)
-	if err == nil {
-		result.Took = time.Since(begun)
-	}
-	return result, err
 }
 
 // prepare makes the tables, the limits and the schedules, and starts the workers.
@@ -140,11 +103,11 @@ func (r *round) prepare(ctx context.Context) error {
 		return err
 	}
 	for _, l := range load.Limits {
-		if err := admin.New(c).SetQueue(ctx, l); err != nil {
+		if err := admin.New(c).Queues.Set(ctx, l); err != nil {
 			return err
 		}
 	}
-	if err := admin.New(c).SetLimit(ctx, load.Gate); err != nil {
+	if err := admin.New(c).Limits.Set(ctx, load.Gate); err != nil {
 		return err
 	}
 	o := r.plan.Options
@@ -171,6 +134,29 @@ func (r *round) prepare(ctx context.Context) error {
 	}
 	r.gauges = &gauges{pool: r.pool, places: r.places}
 	return r.openCustomers(ctx)
+}
+
+// openCustomers makes the customers and the sampler.
+func (r *round) openCustomers(ctx context.Context) error {
+	cfg, err := pgxpool.ParseConfig(r.client.Base().DSN)
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 20
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	client, err := kagzi.NewClient(pool, r.clientConfig())
+	if err != nil {
+		return err
+	}
+	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
+	r.sampler = &sampler{
+		pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
+		poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble,
+	}
+	return nil
 }
 
 // clientConfig is that of the driver's clients: what they log goes to a file beside those of the workers.
@@ -407,7 +393,7 @@ func closed(c <-chan struct{}) bool {
 func (r *round) endOrphans(ctx context.Context) {
 	// CollectRows returns its error
 	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
-		AND waiting_on = 'signal ' || $1
+		AND waiting_on @> jsonb_build_array(jsonb_build_object('kind', 'signal', 'name', $1::text))
 		AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout)
 	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
 	for _, run := range waiting {

@@ -24,13 +24,6 @@ const (
 // shown is how many violations get a history.
 const shown = 3
 
-// stuckWith records what did not end as it should have.
-func (r *round) stuckWith(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stuck = append(r.stuck, fmt.Sprintf(format, args...))
-}
-
 // slow is how long after the last fault a run may end without its history being printed.
 const slow = 30 * time.Second
 
@@ -95,7 +88,7 @@ func measured(w io.Writer, e *evidence.Evidence, figures check.Figures) {
 	}
 }
 
-// record keeps what is worth keeping of a round.
+// record keeps the part of a round that is worth keeping.
 func record(plan Plan, r *Result, verdict Verdict, found []check.Violation, reasons []string) Record {
 	k := Record{
 		Seed: plan.Options.Seed, Flags: plan.Options.flags(), Server: plan.Options.Server, Verdict: verdict,

@@ -19,24 +19,29 @@ type Evidence struct {
 	Calls  []Call  // of each client in its order
 	Ledger []Line  // of each worker process in its order
 	// of runs and steps, in the order of ChangeID; those of one run are in the order in which they happened
-	Changes  []Change
-	Runs     []Run            // the final table
-	Steps    []Step           // the final table
-	Messages []Message        // the final table
-	Events   []Event          // the final table
-	Readers  []Reader         // the final table of subscriptions
+	Changes []Change
+	Tables
+	Ticks    []Tick        // what the schedules had to do
+	Exits    []Exit        // of worker processes
+	Samples  []Sample      // of liveness
+	Injected []Injected    // the faults
+	Healed   time.Duration // when the last fault was over
+	Over     time.Duration // when the driver stopped waiting
+}
+
+// Tables are what the database has at the end.
+type Tables struct {
+	Runs     []Run
+	Steps    []Step
+	Messages []Message
+	Events   []Event
+	Readers  []Reader         // the subscriptions
 	Verbs    []Verb           // what operators and clients did to runs, as the database recorded it
-	Workers  []Worker         // the final registry
-	Plans    []Plan           // the final table of schedules
-	Ticks    []Tick           // what the schedules had to do
+	Workers  []Worker         // the registry
+	Plans    []Plan           // the schedules
 	Effects  []Effect         // what transactional steps wrote into the application's table
 	Items    []Item           // of batches, which a transactional step has dealt with
 	Accounts map[string]int64 // the application's accounts, which transactional steps and transactions of starts change
-	Exits    []Exit           // of worker processes
-	Samples  []Sample         // what was seen of liveness
-	Injected []Injected       // the faults
-	Healed   time.Duration    // when the last fault was over
-	Over     time.Duration    // when the driver stopped waiting
 }
 
 // Now returns the machine's monotonic clock. It is the same in all processes.
@@ -94,7 +99,7 @@ type Line struct {
 	Step    string
 	Attempt int
 	Lease   string
-	Detail  string // of END the result; of POINT the point; of REFUSED the statement; of UNDO what was undone
+	Detail  string // of END the result; of POINT the point; of REFUSED the statement; of UNDO the undone step
 }
 
 // The events of a ledger.
@@ -159,7 +164,7 @@ type Run struct {
 	// of the output, as in Change; empty if there is none
 	Hash        string
 	Paused      bool
-	WaitingOn   string // "deletion" if the run is being deleted
+	WaitingOn   string // as JSON
 	Compensated bool   // its compensations have begun
 }
 
@@ -265,6 +270,6 @@ type Injected struct {
 	Began  time.Duration
 	Ended  time.Duration
 	Effect int    // how often it was seen to do something; zero makes the round INVALID
-	Note   string // what was seen, for people
+	Note   string // the effect as seen, for people
 	Err    string // why it could not be injected
 }

@@ -71,7 +71,7 @@ const (
 			coalesce(version, 0), attempts, created_at, coalesce(finished_at, '0001-01-01 UTC'),
 				coalesce(cancel_requested_at, '0001-01-01 UTC'),
 			coalesce(lease::text, ''), quarantined, coalesce(md5(output::text), ''), paused_at IS NOT NULL,
-				coalesce(waiting_on, ''),
+				coalesce(waiting_on::text, ''),
 			outcome IS NOT NULL
 		FROM kagzi.workflow_runs ORDER BY run_id`
 

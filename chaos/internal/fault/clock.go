@@ -80,7 +80,7 @@ func openClock(ctx context.Context, o Options) (*Site, error) {
 	}
 	s.onClose(func() error { return errors.Join(c.file.Close(), os.RemoveAll(dir)) })
 	s.Faults = append(s.Faults,
-		// F16: the server's clock jumps ahead by 90 minutes, and stays there: what became due meanwhile is due.
+		// F16: the server's clock jumps ahead by 90 minutes, and stays there: all times within them are due.
 		Fault{Name: "F16 clock jumps ahead", Kind: "F16", Inject: c.jump(90*time.Minute, true)},
 		// F16: the server's clock jumps back by 10 minutes, and later ahead again: nothing becomes due meanwhile.
 		Fault{Name: "F16 clock jumps back", Kind: "F16", Inject: c.jump(-10*time.Minute, false)},

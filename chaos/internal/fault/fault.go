@@ -7,7 +7,6 @@ package fault
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,9 +38,17 @@ type World struct {
 	Bulk func(ctx context.Context, r *rand.Rand) int
 
 	mu       sync.Mutex         // guards the fields below
-	settings map[string]*wishes // what faults have set, by scope and name
+	settings map[string]*wishes // set by faults, by scope and name
 	taken    map[int]bool       // places whose process a fault uses
-	losses   []Loss
+
+	losses
+}
+
+// wishes are the values that faults want a setting to have: the newest one counts. When the last fault has gone, the
+// setting gets what it had before the first.
+type wishes struct {
+	before *string // nil: it was not set
+	values []*string
 }
 
 // Times are the times of the configuration that workers and coordinators have in this round.
@@ -77,10 +84,3 @@ type Fault struct {
 type Violation struct{ Promise string }
 
 func (v *Violation) Error() string { return "broken promise: " + v.Promise }
-
-// All returns the faults of a world with one plain server, by kind. The kinds that are missing need another
-// [ServerKind], or are workloads: F22, F23 and F24.
-func All() []Fault {
-	return slices.Concat(workerFaults(), networkFaults(), claimFaults(), serverFaults(), lockFaults(), standbyFaults(),
-		meetings())
-}

@@ -40,7 +40,7 @@ FOR UPDATE OF r SKIP LOCKED`
 // seen to wait for it.
 func rivals(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {
 	return w.zombies(ctx, r, d, "before flush", 6, func(zombie *fleet.Process, nth int) (int, string, error) {
-		held, waited, err := w.meet(ctx, zombie, 2*w.silence()+patience)
+		held, waited, err := w.meet(ctx, zombie, 2*w.Times.silence()+patience)
 		if err != nil || !held {
 			return 0, "", err
 		}
@@ -49,8 +49,8 @@ func rivals(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effec
 }
 
 // silence is how long a worker must be silent until others take its runs, whatever the configuration.
-func (w *World) silence() time.Duration {
-	return min(max(w.Times.Stale, min(w.Times.Lease, longestFreeze)), longestFreeze)
+func (t Times) silence() time.Duration {
+	return min(max(t.Stale, min(t.Lease, longestFreeze)), longestFreeze)
 }
 
 // zombies has new processes of a place freeze themselves when their code comes to a point for the nth time, nth being
@@ -160,7 +160,8 @@ func (w *World) runs(ctx context.Context, process *fleet.Process) (v victim, err
 // awaitTaken waits until others have taken some of a victim's runs, and have had the time to record a step. It returns
 // how many.
 func (w *World) awaitTaken(ctx context.Context, v victim) (taken int) {
-	if len(v.runs) > 0 && until(ctx, 2*w.silence()+patience, func() bool { taken = w.lost(ctx, v); return taken > 0 }) {
+	limit := 2*w.Times.silence() + patience
+	if len(v.runs) > 0 && until(ctx, limit, func() bool { taken = w.lost(ctx, v); return taken > 0 }) {
 		pause(ctx, time.Second)
 	}
 	return taken
@@ -181,7 +182,7 @@ func cancelAtEnd(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (
 
 // fire is the statement by which schedules start runs. It is not among the statements that other faults choose from:
 // only the worker whose coordinator leads sends it.
-var fire = statement{"a fire of schedules", "CASE WHEN given.queued THEN 'previous run' END", "kagzi.schedules"}
+var fire = statement{"a fire of schedules", "CASE WHEN given.queued THEN 'infinity'", "kagzi.schedules"}
 
 // unfired counts the requests that were lost.
 func unfired(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effect int, note string, err error) {

@@ -6,9 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
-	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/internal/localpg"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 )
@@ -48,37 +46,6 @@ func (s *Site) Close() (err error) {
 }
 
 func (s *Site) onClose(f func() error) { s.closers = append(s.closers, f) }
-
-// A Loss is a failover that lost what the old server had acknowledged since some moment. Times are those of
-// [evidence.Now].
-//
-// What was committed between From and To may be missing, with all that it caused: starts, signals and other calls that
-// were acknowledged in this time; results of steps, so that these steps execute again; ends of runs; ticks of
-// schedules, which are fired again; what transactional steps wrote, but always together with their records. Such a run
-// continues from what it was at From or later, and a lease that was given in this time is never given again: leases
-// are random.
-//
-// What must hold nevertheless: the tables are a state that was committed at one moment, so what they say by themselves
-// (S2, S3, S5, S8, S13, S15, S16 and the constraints) holds; a worker whose claim was lost writes nothing (S4); what
-// was acknowledged before From or after To stays (S1, S10); each run that exists ends, with the output that its program
-// must return (S7).
-type Loss struct {
-	From, To time.Duration
-	Bytes    int64 // of the log that the standby had not received
-}
-
-// Losses returns the losses so far.
-func (w *World) Losses() []Loss {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.losses)
-}
-
-func (w *World) lose(from time.Duration, bytes int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.losses = append(w.losses, Loss{From: from, To: evidence.Now(), Bytes: bytes})
-}
 
 // ServerKinds returns the kinds of servers that this machine allows, the plain one first, and why it does not allow the
 // others.

@@ -15,13 +15,6 @@ const (
 	ofDatabase scope = "database" // ALTER DATABASE: new sessions have it
 )
 
-// wishes are the values that faults want a setting to have: the newest one counts. When the last fault has gone, the
-// setting gets what it had before the first.
-type wishes struct {
-	before *string // nil: it was not set
-	values []*string
-}
-
 // impose gives a setting a value until lift is called. Several faults may impose the same setting. lift succeeds also
 // if ctx has ended.
 func (w *World) impose(ctx context.Context, in scope, name, value string) (lift func() error, err error) {

@@ -26,7 +26,7 @@ var statements = []statement{
 	{"a suspension", "u.status, u.awaited, u.not_before", "kagzi.workflow_runs"},
 	{"a heartbeat", "SET heartbeat_at = clock.now", "kagzi.workers"},
 	{"an extension of leases", "THEN r.deadline_at + interval '3 seconds' END) AS until", "kagzi.workflow_runs"},
-	{"a start", "get_byte(uuid_send(u.lease), 15) & 2", "kagzi.workflow_runs"},
+	{"a start", "CASE WHEN s.claims THEN s.claimed_with END AS lease", "kagzi.workflow_runs"},
 }
 
 // named returns the statement with a name.

@@ -112,10 +112,10 @@ func killAtRandom(ctx context.Context, w *World, r *rand.Rand, d time.Duration) 
 }
 
 // drainTime is how long a worker may take to end, with a margin for a busy machine.
-func (w *World) drainTime() time.Duration {
+func (t Times) drainTime() time.Duration {
 	const margin = 15 * time.Second
-	if w.Times.Drain > 0 {
-		return w.Times.Drain + margin
+	if t.Drain > 0 {
+		return t.Drain + margin
 	}
 	return 5*time.Second + margin
 }
@@ -147,7 +147,7 @@ func terminate(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (ef
 // goes on, or has ended with an error.
 func (w *World) drain(process *fleet.Process) (ended bool, err error) {
 	begun := time.Now()
-	err = process.Drain(w.drainTime())
+	err = process.Drain(w.Times.drainTime())
 	if err == nil {
 		return true, nil
 	}
@@ -180,7 +180,7 @@ func deploy(ctx context.Context, w *World, r *rand.Rand, d time.Duration) (effec
 		}
 		place.SetBase(func(s *fleet.Spec) { s.Version = max(s.Version, to) })
 		if old := place.Process(); old != nil && old.Alive() && old.Spec.Version < to {
-			if err := old.Drain(w.drainTime()); err != nil {
+			if err := old.Drain(w.Times.drainTime()); err != nil {
 				old.Kill()
 				<-old.Done()
 			}

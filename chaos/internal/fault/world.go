@@ -55,7 +55,7 @@ func until(ctx context.Context, limit time.Duration, seen func() bool) bool {
 	return false
 }
 
-// connect opens a session past all proxies. What faults set for other sessions does not apply to it. While the server
+// connect opens a session past all proxies. Faults' settings for other sessions do not apply to it. While the server
 // is away, or accepts no connections, connect tries again until ctx ends.
 func (w *World) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 	cfg := w.Admin.Config().ConnConfig

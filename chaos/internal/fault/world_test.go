@@ -215,7 +215,7 @@ func populate(t *testing.T, fw *fault.World, owner, dsn string) *world {
 		return w.client.Cancel(ctx, kagzi.RunID(run.String())) == nil
 	}
 	w.Bulk = func(ctx context.Context, _ *rand.Rand) int {
-		done, _ := admin.New(w.client).RestartAll(ctx,
+		done, _ := admin.New(w.client).Runs.RestartAll(ctx,
 			kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: 2})
 		return len(done.Changed)
 	}

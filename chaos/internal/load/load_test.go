@@ -63,7 +63,7 @@ func TestOracle(t *testing.T) {
 	for _, make := range []func() error{
 		func() error { return evidence.CreateTables(k.Ctx, k.Pool) },
 		func() error { return load.OpenAccounts(k.Ctx, k.Pool) },
-		func() error { return admin.New(k.Client).SetLimit(k.Ctx, load.Gate) },
+		func() error { return admin.New(k.Client).Limits.Set(k.Ctx, load.Gate) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)

@@ -95,7 +95,7 @@ func Of(job Job) Program {
 // worker lives for long. In the others only faults end one.
 func (j Job) deadly() bool { return j.Seed%3 == 0 }
 
-// random returns the source of all that is decided for the job. what tells apart what must not depend on each other.
+// random returns the source of all that is decided for the job. Sources of other names are independent.
 func (j Job) random(what ...string) *rand.Rand {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s %s", j.Seed, j.N, j.Generation, j.Kind, what))
 	return rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:])))

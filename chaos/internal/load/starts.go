@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -70,29 +71,55 @@ func ScriptOf(job Job) (s Script) {
 			[]kagzi.StartOption{kagzi.ID(fmt.Sprint(job.Kind, " ", job.N)), kagzi.Queue("plain")}
 		return s
 	}
-	switch n := r.IntN(100); {
-	case n < 60:
-		s.ID = fmt.Sprint("job ", job.N)
-	case n < 72:
-		s.Job.N = sharedJobs + r.IntN(8)*100 + r.IntN(2) // others do the same job, or another one with the same ID
-		s.ID = fmt.Sprint("shared ", s.Job.N/100)
-		s.Options = append(s.Options, []kagzi.StartOption{
-			kagzi.ReturnActive, kagzi.RejectActive, kagzi.ReplaceActive,
-			kagzi.RejectEnded, kagzi.StartIfFailed,
-		}[r.IntN(5)])
-	case n < 78:
-		s.ID = fmt.Sprint("once ", job.N)
-		s.Options = append(s.Options, kagzi.OncePer(time.Hour))
-	}
-	if s.ID != "" {
-		s.Options = append(s.Options, kagzi.ID(s.ID))
-	}
+	s.identify(r)
 	switch n := r.IntN(20); {
 	case n < 2:
 		s.Tx = "commit"
 	case n < 4:
 		s.Tx = "roll back"
 	}
+	s.enqueue(r)
+	if r.IntN(5) == 0 {
+		s.Options = append(s.Options, kagzi.Priority(1+r.IntN(4)))
+	}
+	if r.IntN(10) == 0 && !s.WhenFull {
+		s.Options = append(s.Options, kagzi.Delay(time.Duration(r.IntN(1000))*time.Millisecond))
+	}
+	n := r.IntN(1000)
+	for _, v := range verbs {
+		if n -= v.n; n < 0 {
+			s.Verb = v.verb
+			break
+		}
+	}
+	s.After = time.Duration(r.IntN(1500)) * time.Millisecond
+	s.Waits = r.IntN(2) == 0
+	return s
+}
+
+// identify gives most jobs an ID. Some get one that other customers use, too.
+func (s *Script) identify(r *rand.Rand) {
+	switch n := r.IntN(100); {
+	case n < 60:
+		s.ID = fmt.Sprint("job ", s.Job.N)
+	case n < 72:
+		s.Job.N = sharedJobs + r.IntN(8)*100 + r.IntN(2) // others do the same job, or another one with the same ID
+		s.ID = fmt.Sprint("shared ", s.Job.N/100)
+		s.Options = append(s.Options, []kagzi.StartOption{
+			kagzi.ReturnActive, kagzi.ReturnAnyInput, kagzi.RejectActive, kagzi.ReplaceActive,
+			kagzi.RejectEnded, kagzi.StartIfFailed,
+		}[r.IntN(6)])
+	case n < 78:
+		s.ID = fmt.Sprint("once ", s.Job.N)
+		s.Options = append(s.Options, kagzi.OncePer(time.Hour))
+	}
+	if s.ID != "" {
+		s.Options = append(s.Options, kagzi.ID(s.ID))
+	}
+}
+
+// enqueue chooses the queue, with a key or a group.
+func (s *Script) enqueue(r *rand.Rand) {
 	switch n := r.IntN(20); {
 	case n < 2:
 		s.Options = append(s.Options, kagzi.Queue("keyed"), kagzi.Key(fmt.Sprint("key ", r.IntN(4))))
@@ -111,22 +138,6 @@ func ScriptOf(job Job) (s Script) {
 	default:
 		s.Options = append(s.Options, kagzi.Queue("plain"))
 	}
-	if r.IntN(5) == 0 {
-		s.Options = append(s.Options, kagzi.Priority(1+r.IntN(4)))
-	}
-	if r.IntN(10) == 0 && !s.WhenFull {
-		s.Options = append(s.Options, kagzi.Delay(time.Duration(r.IntN(1000))*time.Millisecond))
-	}
-	n := r.IntN(1000)
-	for _, v := range verbs {
-		if n -= v.n; n < 0 {
-			s.Verb = v.verb
-			break
-		}
-	}
-	s.After = time.Duration(r.IntN(1500)) * time.Millisecond
-	s.Waits = r.IntN(2) == 0
-	return s
 }
 
 // Schedules are the schedules of a round: one for each overlap policy. Their ticks are from since to until, which are

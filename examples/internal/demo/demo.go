@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,15 +57,9 @@ func run(ctx context.Context, name string, handle func(*kagzi.Worker),
 	}
 	handle(worker)
 
-	ctx, stop := context.WithCancel(ctx)
-	var working sync.WaitGroup
-	var workErr error
-	working.Go(func() {
-		defer stop() // no other worker would execute the runs
-		workErr = worker.Run(ctx)
-	})
+	if err := worker.Start(ctx); err != nil {
+		return err
+	}
 	err = play(ctx, client)
-	stop()
-	working.Wait()
-	return errors.Join(err, workErr)
+	return errors.Join(err, worker.Stop(context.WithoutCancel(ctx)))
 }

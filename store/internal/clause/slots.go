@@ -18,3 +18,24 @@ const (
 	// end.
 	HoldsGroup = `key_scope = '' AND slot = 2 AND status IN ('PENDING', 'SLEEPING', 'RUNNING')`
 )
+
+// WaitingScopes is a recursive CTE of the scopes of keys that have waiting runs. It finds each by one search.
+const WaitingScopes = `scopes (key_scope) AS (
+	(
+		SELECT r.key_scope
+		FROM kagzi.workflow_runs r
+		WHERE ` + Waits + ` AND r.namespace_id = $1 AND r.key_scope >= ''
+		ORDER BY r.key_scope
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.key_scope
+	FROM scopes
+	CROSS JOIN LATERAL (
+		SELECT r.key_scope
+		FROM kagzi.workflow_runs r
+		WHERE ` + Waits + ` AND r.namespace_id = $1 AND r.key_scope > scopes.key_scope
+		ORDER BY r.key_scope
+		LIMIT 1
+	) n
+)`

@@ -12,17 +12,17 @@ import (
 
 // limits sets limits of queues, keys and steps.
 func (d *Demo) limits(ctx context.Context) error {
-	if err := admin.New(d.Client).SetQueue(ctx, admin.QueueLimits{
+	if err := admin.New(d.Client).Queues.Set(ctx, admin.QueueLimits{
 		Queue: "imports", MaxRunning: 4,
 		EachKey: admin.KeyLimits{MaxRunning: 1},
 	}); err != nil {
 		return err
 	}
-	if err := admin.New(d.Client).SetKey(ctx, "imports", "tenant-1",
+	if err := admin.New(d.Client).Keys.Set(ctx, "imports", "tenant-1",
 		admin.KeyLimits{MaxRunning: 2, Weight: 3}); err != nil {
 		return err
 	}
-	return admin.New(d.Client).SetLimit(ctx, admin.StepLimit{
+	return admin.New(d.Client).Limits.Set(ctx, admin.StepLimit{
 		Name: "openai", MaxRunning: 3,
 		Rate: admin.Rate{Starts: 50, Per: time.Second},
 	})
@@ -145,10 +145,10 @@ func (d *Demo) schedules(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := admin.New(d.Client).TriggerSchedule(ctx, "daily-report"); err != nil {
+	if _, err := admin.New(d.Client).Schedules.Trigger(ctx, "daily-report"); err != nil {
 		return err
 	}
-	return admin.New(d.Client).PauseSchedule(ctx, "old-report", kagzi.Reason("nobody reads it"))
+	return admin.New(d.Client).Schedules.Pause(ctx, "old-report", kagzi.Reason("nobody reads it"))
 }
 
 // changes makes changes by hand, with actors and reasons.
@@ -157,12 +157,12 @@ func (d *Demo) changes(ctx context.Context) error {
 	if err := d.Client.Cancel(ctx, kagzi.ID("order-44"), by, kagzi.Reason("the customer called")); err != nil {
 		return err
 	}
-	if _, err := admin.New(d.Client).Restart(ctx, kagzi.ID("order-47"), by, kagzi.Reason("another card"),
+	if _, err := admin.New(d.Client).Runs.Restart(ctx, kagzi.ID("order-47"), by, kagzi.Reason("another card"),
 		kagzi.ID("order-47-again")); err != nil {
 		return err
 	}
-	if err := admin.New(d.Client).PauseRun(ctx, kagzi.ID("approval-1"), by, kagzi.Reason("audit")); err != nil {
+	if err := admin.New(d.Client).Runs.Pause(ctx, kagzi.ID("approval-1"), by, kagzi.Reason("audit")); err != nil {
 		return err
 	}
-	return admin.New(d.Client).Pause(ctx, admin.Target{Workflow: "legacy-sync"}, by, kagzi.Reason("the CRM moves"))
+	return admin.New(d.Client).Pauses.Set(ctx, admin.Target{Workflow: "legacy-sync"}, by, kagzi.Reason("the CRM moves"))
 }

@@ -21,8 +21,9 @@ const insertMany = `
 		CASE k.status WHEN 'FAILED' THEN (ARRAY['network', 'timeout', 'unavailable', 'card_declined'])[1 + g / 11 % 4]
 			WHEN 'CANCELLED' THEN 'cancelled' END,
 		CASE k.status WHEN 'FAILED' THEN 'the carrier gave no answer' WHEN 'CANCELLED' THEN 'the customer called' END,
-		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 100 = 1 THEN 'signal approved'
-			ELSE 'timer cooling-off' END END, k.at,
+		CASE WHEN k.status = 'SLEEPING' THEN CASE WHEN g % 100 = 1
+			THEN '[{"kind": "signal", "name": "approved"}]'::jsonb
+			ELSE '[{"kind": "timer", "name": "cooling-off"}]' END END, k.at,
 		CASE WHEN k.status IN ('COMPLETED', 'FAILED', 'CANCELLED') THEN least(k.at + interval '2 seconds', now()) END,
 			k.at, CASE WHEN g % 2 = 1 THEN 'order-' || g END,
 		'{"order": "42", "note": "an input of the usual length"}', CASE WHEN k.status = 'COMPLETED'

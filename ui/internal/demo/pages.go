@@ -74,7 +74,7 @@ func (d *Demo) timetables(ctx context.Context) error {
 			return err
 		}
 	}
-	return admin.New(d.Client).PauseSchedule(ctx, "heartbeat")
+	return admin.New(d.Client).Schedules.Pause(ctx, "heartbeat")
 }
 
 // streams publishes events of which one is large, and some fail their consumer.
@@ -93,7 +93,7 @@ func (d *Demo) streams(ctx context.Context) error {
 		return err
 	}
 	for range 600 { // until the auditor has failed
-		all, err := admin.New(d.Client).Consumers(ctx)
+		all, err := admin.New(d.Client).Consumers.List(ctx)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (d *Demo) stopOne(ctx context.Context, w *kagzi.Worker) error {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	for {
-		_, n, err := admin.New(d.Client).Workers(ctx, admin.WorkerFilter{
+		_, n, err := admin.New(d.Client).Workers.List(ctx, admin.WorkerFilter{
 			Status: []string{"ONLINE"},
 			Labels: map[string]string{"deploy": "canary"},
 		})
@@ -166,6 +166,6 @@ func (d *Demo) holds(ctx context.Context) error {
 			return err
 		}
 	}
-	return admin.New(d.Client).Pause(ctx, admin.Target{Queue: "imports", Key: "tenant-8"}, by,
+	return admin.New(d.Client).Pauses.Set(ctx, admin.Target{Queue: "imports", Key: "tenant-8"}, by,
 		kagzi.Reason("contract ended, see ticket 4711"), admin.Park())
 }

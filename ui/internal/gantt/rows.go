@@ -38,7 +38,7 @@ func Steps(attempts []kagzi.StepAttempt) (steps []*Step) {
 	return steps
 }
 
-// never is later than all times: what has not begun comes last.
+// never is later than all times: a row that has not begun comes last.
 var never = time.Unix(1<<40, 0)
 
 // start returns when a step began.
@@ -75,7 +75,7 @@ type Row struct {
 
 // Options say which rows to show.
 type Options struct {
-	Open, Fold map[string]bool // groups by their IDs, where they differ from what is usual
+	Open, Fold map[string]bool // groups by their IDs, where they differ from the usual
 	All        bool            // open all groups, for steps that were searched
 }
 
@@ -296,7 +296,7 @@ func Busy(steps []*Step, now time.Time) (spans []Span) {
 			}
 			switch a.Type {
 			case "SLEEP", "SIGNAL", "CHILD_WORKFLOW", "COMPENSATION", "MARKER", "BRANCH":
-				// their ends are moments, and not what is between
+				// their ends are moments, and not the time between
 				spans = append(spans, Span{span.From, span.From}, Span{span.To, span.To})
 			default:
 				spans = append(spans, span)

@@ -84,7 +84,7 @@ func idle(window Span, busy []Span) (gaps []Span) {
 	return gaps
 }
 
-// chooseFolds returns the gaps to fold, in their order. It looks again at what is left, because beside three months a
+// chooseFolds returns the gaps to fold, in their order. It looks again at the rest, because beside three months a
 // gap of two hours is nothing, and beside seconds it is all.
 func chooseFolds(gaps []Span, total time.Duration) (folds []Span) {
 	rest := total

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// assets are the static files. Their addresses contain a hash of what is in them, so that browsers keep them for ever.
+// assets are the static files. Their addresses contain a hash of their contents, so that browsers keep them.
 type assets struct {
 	data map[string][]byte
 	hash map[string]string

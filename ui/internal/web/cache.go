@@ -120,8 +120,8 @@ func (c *Cache) shared(ctx context.Context, key string, do func(context.Context)
 	return c.Get(ctx, key, c.Every, do)
 }
 
-// keeps returns for how long an answer is shared. What waited in vain says nothing about the cost, and the database may
-// be back. The caller holds the lock.
+// keeps returns for how long an answer is shared. A look that waited in vain says nothing about the cost, and the
+// database may be back. The caller holds the lock.
 func (e *entry) keeps(every time.Duration) time.Duration {
 	if e.answer.Err != nil {
 		return max(every, e.cost)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // Away reports whether the database gives no answer, so that the same request may succeed later.
@@ -36,7 +37,7 @@ func Sentence(err error) string {
 	if unconnected(err) { // its text has the host, the user and the database
 		return "The program cannot connect to Postgres. Its log says why."
 	}
-	text := InTerms(strings.TrimPrefix(err.Error(), "kagzi: "))
+	text := deeds.InPages(strings.TrimPrefix(err.Error(), "kagzi: "))
 	if text == "" {
 		return "unknown error"
 	}
@@ -55,7 +56,7 @@ func (e *statusError) Error() string { return e.text }
 // Status returns an error with the status and the text of its page.
 func Status(code int, text string) error { return &statusError{code, text} }
 
-// BadRequest says what is wrong with a value that a viewer typed.
+// BadRequest explains a wrong value that a viewer typed.
 func BadRequest(format string, args ...any) error {
 	return Status(http.StatusBadRequest, fmt.Sprintf(format, args...))
 }

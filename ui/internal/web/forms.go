@@ -16,7 +16,7 @@ import (
 type ChangeForm struct {
 	Path   string
 	Action Action
-	// show returns what the page asks. The dashboard adds the reason, and what was typed.
+	// show returns what the page asks. The dashboard adds the reason, and the values typed.
 	Show func(ctx context.Context, q Query) (*Dialog, error)
 	Do   func(ctx context.Context, f Form) (Answer, error)
 	// about returns what Authorize is asked if the form's fields say what the change is about, not its path. It may
@@ -84,7 +84,7 @@ func (fs forms) changes() (changes []Change) {
 	return changes
 }
 
-// again returns the form with an error and what was typed.
+// again returns the form with an error and the values typed.
 func (fs forms) again(ctx context.Context, c ChangeForm, f Form, wrong error) (Answer, error) {
 	code := StatusOf(wrong)
 	switch {
@@ -100,7 +100,7 @@ func (fs forms) again(ctx context.Context, c ChangeForm, f Form, wrong error) (A
 	if err != nil && !Away(err) { // such as a run that was deleted meanwhile
 		return Answer{}, wrong
 	}
-	if err != nil { // the database is away, so the form cannot be made: what was typed is kept out of sight
+	if err != nil { // the database is away, so the form cannot be made: the values typed are kept out of sight
 		v = &Dialog{Title: "Not done yet", Do: "Try again", Back: "/", Unasked: true, Fields: f.hidden()}
 		v.Finish(f.empty(), false)
 	} else {

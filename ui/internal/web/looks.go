@@ -42,14 +42,14 @@ func (l *looks) parts(ctx context.Context, s *Screen, p Page, wait bool) {
 	}
 }
 
-// keepPart puts what is known of a part into the screen, however old.
+// keepPart puts the last state of a part into the screen, however old.
 func (l *looks) keepPart(s *Screen, p Part) {
 	if view, _ := l.cache.Peek(p.key(s.query())).last(); view != nil {
 		s.keeps(p.name(), view)
 	}
 }
 
-// fillPart puts a part into the screen. A part that fails stays as it was: the page's own look says what is wrong with
+// fillPart puts a part into the screen. A part that fails stays as it was: the page's own look shows the trouble with
 // the database.
 func (l *looks) fillPart(ctx context.Context, s *Screen, p Part) {
 	f := p.ask(ctx, l.cache, s.query())

@@ -93,7 +93,7 @@ func (c Change) on(mux *http.ServeMux, g guard, serve func(http.ResponseWriter, 
 // make makes the change.
 func (c Change) make(ctx context.Context, f Form) (Answer, error) { return c.Do(ctx, f) }
 
-// An Answer is what a change leads to: another page, with a sentence about what was done, or a page of its own, such as
+// An Answer is what a change leads to: another page, with a sentence about the change, or a page of its own, such as
 // a preview.
 type Answer struct {
 	To       string // path behind the dashboard's path

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // A Query is what a page was asked for, without who asks.
@@ -115,23 +115,12 @@ func (f Form) note(ctx context.Context, log *slog.Logger, change string) {
 // Reason is what the form says why.
 func (f Form) Reason() string { return f.Get("reason") }
 
-// Options are those of every change: who, and why.
-func (f Form) Options(more ...kagzi.ChangeOption) []kagzi.ChangeOption {
-	if f.Actor != "" {
-		more = append(more, kagzi.Actor(f.Actor))
-	}
-	if f.Reason() != "" {
-		more = append(more, kagzi.Reason(f.Reason()))
-	}
-	return more
-}
-
 // hidden returns the typed values as fields that are out of sight.
-func (f Form) hidden() (fields []Field) {
+func (f Form) hidden() (fields []deeds.Field) {
 	for name, values := range f.r.PostForm {
 		for _, value := range values {
 			if name != FormToken {
-				fields = append(fields, Field{Name: name, Sort: "hidden", Value: value})
+				fields = append(fields, deeds.Field{Name: name, Kind: deeds.Hidden, Value: value})
 			}
 		}
 	}

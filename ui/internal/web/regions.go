@@ -121,7 +121,7 @@ func (r *renderings) of(s *Screen, p Page, render func(to *bytes.Buffer, p Page,
 	return one.regions, nil
 }
 
-// event writes the region, unless it is what was sent last.
+// event writes the region, unless it was sent last.
 func (l liveRegion) event(events *bytes.Buffer, name string, sent map[string]uint64) {
 	if sent[name] != l.sum {
 		sent[name] = l.sum

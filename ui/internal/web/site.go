@@ -40,7 +40,7 @@ type Routes struct {
 	Changes  []Change
 }
 
-// A Site is the handler. Nothing in it changes after New but what has a lock of its own.
+// A Site is the handler. Nothing in it changes after New but fields that have a lock of their own.
 type Site struct {
 	links    Links
 	assets   *assets

@@ -108,7 +108,7 @@ type liveScreen struct {
 	ended bool              // nothing follows
 }
 
-// refresh looks, and returns the events that say what has changed.
+// refresh looks, and returns the events of the regions that have changed.
 func (l *liveScreen) refresh(ctx context.Context) []byte {
 	var events bytes.Buffer
 	err := l.who.stays()

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // A bulkChange is what a verb for a filter prints as JSON.
@@ -30,11 +31,11 @@ type bulkChange struct {
 // shown is how many runs of a bulk people see before they decide.
 const shown = 20
 
-// A bulk is a verb for the runs that a filter selects.
+// A bulk is a deed to the runs that a filter selects.
 type bulk struct {
 	*command.Program
-	client   *kagzi.Client
-	verb     *verb
+	deed     deeds.Deed
+	asked    deeds.Asked
 	filter   kagzi.RunFilter
 	dry, yes bool
 
@@ -45,21 +46,19 @@ type bulk struct {
 // run asks the database what the verb would change, shows it, and changes exactly these runs: none that has come since.
 func (b *bulk) run(ctx context.Context) error {
 	if len(b.filter.Status) == 0 {
-		for _, name := range b.verb.to {
-			b.filter.Status = append(b.filter.Status, selection.Statuses[name]...)
-		}
+		b.filter.Status = b.deed.Many.To
 	}
-	bar := b.Screen.Bar("looking for runs to "+b.verb.name, 0)
-	would, err := b.verb.all(ctx, b.client, b.filter)
+	bar := b.Screen.Bar("looking for runs to "+b.deed.Verb, 0)
+	would, err := b.deed.Many.Dry(ctx, b.asked, b.filter)
 	bar.End()
 	if err != nil {
 		return err
 	}
 	if would.Matched == 0 {
-		selection.WarnOfNames(ctx, b.Program, b.client, b.filter)
+		selection.WarnOfNames(ctx, b.Program, b.asked.Client, b.filter)
 	}
 	out := bulkChange{
-		Verb: b.verb.name, DryRun: true, Matched: would.Matched,
+		Verb: b.deed.Verb, DryRun: true, Matched: would.Matched,
 		Changed: append([]kagzi.RunID{}, would.Changed...), Skipped: map[kagzi.RunID]string{},
 	}
 	for id, reason := range would.Skipped {
@@ -76,7 +75,7 @@ func (b *bulk) run(ctx context.Context) error {
 	case b.dry:
 		return nil
 	case len(would.Changed) > 0 && !b.yes:
-		sure, err := b.Confirm(ctx, fmt.Sprintf("%s %s?", capital(b.verb.name), countRuns(len(would.Changed))))
+		sure, err := b.Confirm(ctx, fmt.Sprintf("%s %s?", capital(b.deed.Verb), countRuns(len(would.Changed))))
 		if err != nil {
 			return err
 		}
@@ -102,11 +101,11 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 	f := b.filter
 	f.Limit = shown
 	rows := 0
-	for r, err := range tables.ListRuns(ctx, b.client, f) {
+	for r, err := range tables.ListRuns(ctx, b.asked.Client, f) {
 		if err != nil {
 			return err
 		}
-		would := screen.Cell{Text: b.verb.name}
+		would := screen.Cell{Text: b.deed.Verb}
 		if _, skip := out.Skipped[r.ID]; skip {
 			would = screen.Cell{Text: "skip", Tone: screen.Faint}
 		} else if !slices.Contains(out.Changed, r.ID) {
@@ -123,7 +122,7 @@ func (b *bulk) show(ctx context.Context, out bulkChange) error {
 			return err
 		}
 	}
-	return b.sum("%s would be %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
+	return b.sum("%s would be %s%s.", countRuns(len(out.Changed)), b.deed.Past, skippedText(out.Skipped))
 }
 
 // atOnce is how many runs a bulk changes at once: the calls wait for the network and for commits.
@@ -131,7 +130,7 @@ const atOnce = command.FewConns
 
 // apply changes the runs, the newest first. It stops at the first error that is not about one run.
 func (b *bulk) apply(ctx context.Context, runs []kagzi.RunID, out *bulkChange) error {
-	bar := b.Screen.Bar(b.verb.now, max(len(runs), 1))
+	bar := b.Screen.Bar(b.deed.Many.Now, max(len(runs), 1))
 	defer bar.End()
 	if err := b.pass(ctx, runs, out, bar); err != nil || len(b.again) == 0 {
 		return err
@@ -149,11 +148,11 @@ func (b *bulk) pass(ctx context.Context, runs []kagzi.RunID, out *bulkChange, ba
 	for range min(atOnce, len(runs)) {
 		working.Go(func() {
 			for id := range queue {
-				as, err := b.verb.one(ctx, b.client, id)
+				as, err := b.deed.Many.One(ctx, b.asked, id)
 				mu.Lock()
 				noted := b.note(out, id, as, err)
 				mu.Unlock()
-				if err != nil && !command.Inapplicable(err) {
+				if err != nil && !deeds.Inapplicable(err) {
 					stop(err)
 				}
 				if noted {
@@ -175,16 +174,17 @@ func (b *bulk) pass(ctx context.Context, runs []kagzi.RunID, out *bulkChange, ba
 	return context.Cause(ctx)
 }
 
-// note adds what happened to a run, and reports whether that is final. A run whose change failed is neither changed nor
-// skipped.
+// note adds the result of a run's change, and reports whether that is final. A run whose change failed is neither
+// changed nor skipped.
 func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
+	gone, later := b.deed.Many.Final(err)
 	switch {
-	case err == nil, b.verb.ends && errors.Is(err, kagzi.ErrNotFound):
+	case err == nil, gone:
 		out.Changed = append(out.Changed, id)
-	case b.verb.ends && errors.Is(err, kagzi.ErrRunNeeded) && !b.second:
+	case later && !b.second:
 		b.again = append(b.again, id)
 		return false
-	case command.Inapplicable(err): // another process has changed it since
+	case deeds.Inapplicable(err): // another process has changed it since
 		out.Skipped[id] = words.OneLine(err.Error())
 	}
 	if as != "" {
@@ -196,7 +196,7 @@ func (b *bulk) note(out *bulkChange, id, as kagzi.RunID, err error) bool {
 	return true
 }
 
-// conclude prints what was changed. planned is how many runs were to be.
+// conclude prints the changes. planned is how many runs were to be.
 func (b *bulk) conclude(out bulkChange, planned int) error {
 	if b.JSON {
 		return b.PrintJSON(out)
@@ -212,9 +212,9 @@ func (b *bulk) conclude(out bulkChange, planned int) error {
 	}
 	if len(out.Changed)+len(out.Skipped) < out.Matched {
 		return b.sum("%d of %s %s%s. The others are as they were: run the command again for them.", len(out.Changed),
-			countRuns(planned), b.verb.past, skippedText(out.Skipped))
+			countRuns(planned), b.deed.Past, skippedText(out.Skipped))
 	}
-	return b.sum("%s %s%s.", countRuns(len(out.Changed)), b.verb.past, skippedText(out.Skipped))
+	return b.sum("%s %s%s.", countRuns(len(out.Changed)), b.deed.Past, skippedText(out.Skipped))
 }
 
 // sum prints the last line, which has the reasons of runs that are skipped: a terminal breaks it between words.

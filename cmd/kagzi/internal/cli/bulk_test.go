@@ -253,7 +253,7 @@ func TestDryRunOfOneRun(t *testing.T) {
 		"terminate waits --reason x":                 "waits would be terminated: nothing was changed",
 		"update waits --set-queue slow":              "waits would be updated: nothing was changed",
 		"update waits --set-queue default":           "waits was so already: nothing would be changed",
-		"unpause waits":                              "waits would be unpaused: nothing was changed",
+		"unpause waits":                              "waits was so already: nothing would be changed",
 		"resume order-1":                             "order-1 would be resumed: nothing was changed",
 		"restart order-1 --input 3 --new-id another": "order-1 would be restarted: nothing was changed",
 		"delete order-1":                             "order-1 would be deleted: nothing was changed",

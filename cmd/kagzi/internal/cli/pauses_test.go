@@ -55,9 +55,6 @@ func TestASecondPauseSaysWhatItReplaces(t *testing.T) {
 	s.run("pause --queue default --actor bob --reason maintenance").ok().prints("was paused already, since ",
 		` by ada ("provider down"): reason and actor were replaced`)
 	s.run("pauses").ok().prints("bob", "maintenance")
-	s.run("unpause --queue default --percent 10").ok()
-	s.run("pause --queue default").ok().
-		prints(` by bob ("maintenance"); the 10 % of its runs that went on are paused again`)
 	if again := jsonOf[struct {
 		Verb    string
 		Target  admin.Target
@@ -65,11 +62,12 @@ func TestASecondPauseSaysWhatItReplaces(t *testing.T) {
 	}](s.run("pause --queue default --json").ok()); !again.Already {
 		t.Errorf("it is %+v", again)
 	}
-	if err := admin.New(k.Client).Pause(k.Ctx, admin.Target{Queue: "default"}); err != nil {
+	if err := admin.New(k.Client).Pauses.Set(k.Ctx, admin.Target{Queue: "default"}); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := admin.New(k.Client).Pauses(k.Ctx); err != nil || len(all) != 1 || all[0].Reason != "maintenance" ||
-		all[0].Actor != "bob" || all[0].Percent != 0 {
+	if all, err := admin.New(k.Client).Pauses.List(k.Ctx); err != nil || len(all) != 1 ||
+		all[0].Reason != "maintenance" ||
+		all[0].Actor != "bob" {
 		t.Errorf("the pauses are %+v, %v", all, err)
 	}
 }

@@ -135,7 +135,6 @@ func TestBadInputSaysWhatToDo(t *testing.T) {
 		{"pause --key a --queue b --workflow c", "exclude each other"},
 		{"pause --group a --queue b", "--group stands alone"},
 		{"unpause", "give --queue, --workflow"},
-		{"unpause --queue a --percent 100", "give 1 to 99"},
 		{"pauses a", "kagzi pauses has no command \"a\""},
 		{"topics a", "kagzi topics has no command \"a\""},
 		{"consumers a", "kagzi consumers has no command \"a\""},

@@ -48,7 +48,7 @@ func (p *Program) ClientOf(pool *pgxpool.Pool) (*kagzi.Client, error) {
 		Namespace: p.Namespace(),
 		Codec:     p.World.Codec,
 		Sealer:    p.World.Sealer,
-		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)), // a command's errors say what matters
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)), // a command's errors say enough
 	})
 	if err != nil {
 		return nil, Usagef("%s", err)

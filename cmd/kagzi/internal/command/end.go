@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -44,7 +45,7 @@ func (p *Program) exitCode(ctx context.Context, err error) Code {
 		return ExitNotFound
 	case p.away(err):
 		return ExitUnwell
-	case Inapplicable(err): // of kind.BadRequest, too
+	case deeds.Inapplicable(err): // of kind.BadRequest, too
 		return ExitFailed
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout

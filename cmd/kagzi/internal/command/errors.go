@@ -1,11 +1,6 @@
 package command
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/kagzi/kagzi"
-)
+import "fmt"
 
 // A usageError reports wrong flags or arguments.
 type usageError struct{ text string }
@@ -31,16 +26,3 @@ const (
 )
 
 func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// Inapplicable reports whether the error is that of a run to which the verb does not apply.
-func Inapplicable(err error) bool {
-	for _, reason := range []error{
-		kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict,
-		kagzi.ErrCompensated, kagzi.ErrNotWaiting, kagzi.ErrRunNeeded,
-	} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/duration"
 )
 
@@ -43,12 +44,6 @@ func (d *Duration) Set(s string) error {
 	return nil
 }
 
-// timeLayouts are the forms of a time in a flag. Without a zone a time is of this computer's.
-var timeLayouts = []string{
-	time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04",
-	"2006-01-02 15:04", "2006-01-02",
-}
-
 // ParsePast reads a time that a flag gives as a moment, or as its distance before now.
 func ParsePast(flag, s string, now time.Time) (time.Time, error) { return parseTime(flag, s, now, -1) }
 
@@ -61,17 +56,11 @@ func parseTime(flag, s string, now time.Time, sign time.Duration) (time.Time, er
 	if s == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range timeLayouts {
-		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
-			return t, nil
-		}
-	}
-	d, err := duration.Parse(s)
+	t, err := deeds.ParseTime(s, now, sign, time.Local)
 	if err != nil {
-		return time.Time{}, Usagef("--%s is %q: give a duration such as 1h or 7d, a date such as 2026-10-01, or a "+
-			"time such as \"2026-10-01 08:00\" or 2026-10-01T08:00:00Z; without a zone it is this computer's", flag, s)
+		return t, Usagef("--%s is %q: %s", flag, s, deeds.TimeAdvice(time.Local))
 	}
-	return now.Add(sign * d), nil
+	return t, nil
 }
 
 // ParsePairs reads the k=v of a flag that may be given several times.

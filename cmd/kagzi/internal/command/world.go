@@ -11,7 +11,7 @@ import (
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 )
 
-// A World is what surrounds the program.
+// A World is the program's surroundings.
 type World struct {
 	In       io.Reader
 	Out, Err io.Writer

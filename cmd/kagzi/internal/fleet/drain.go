@@ -1,73 +1,55 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
-	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/changes"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // Drain returns kagzi drain.
 func Drain(p *command.Program) *cobra.Command {
-	var queue string
-	var by command.Cause
-	var yes bool
-	c := &cobra.Command{
-		Use:   "drain --queue NAME",
-		Short: "Ask all workers of a queue to finish their runs and stop",
-		Long: `Drain asks all workers of a queue to drain, with their other queues: they claim no more runs, finish
-those under way, and stop. It asks before, unless --yes is given. Workers that start later are not affected. kagzi
-workers drain drains one worker; kagzi pause stops a queue and leaves its workers up.`,
+	return changes.Command(p, changes.Spec{
+		Deed: "drain queue", Use: "drain --queue NAME", Warns: true,
+		More: "It asks before, unless --yes is given. kagzi workers drain drains one worker.",
 		Example: `  kagzi drain --queue shop
   kagzi drain --queue shop --yes`,
-		Args: command.Exactly(),
-	}
-	c.Flags().StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
-	by.Flags(c.Flags())
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		if queue == "" {
-			return command.Usagef("--queue is missing: give the queue whose workers are to drain; kagzi workers list " +
-				"shows the queues")
-		}
-		if !yes && !p.Interactive() {
-			return command.Usagef("nobody can be asked, as this is no terminal: give --yes")
-		}
-		client, err := p.Client(ctx)
-		if err != nil {
-			return err
-		}
-		if !yes {
-			_, online, err := admin.New(client).Workers(ctx,
-				admin.WorkerFilter{Queue: queue, Status: []string{"ONLINE"}, Limit: 1})
-			if err != nil {
-				return err
-			}
-			if online == 0 {
+		Sure: func(ctx context.Context, c *kagzi.Client, a deeds.Asked) (string, error) {
+			queue := a.Values.Get("queue")
+			online, err := deeds.Online(ctx, c, queue)
+			if err == nil && online == 0 {
 				p.Say("No worker of queue %s is online.", queue)
-				selection.WarnOfNames(ctx, p, client, kagzi.RunFilter{Queue: queue})
-				return nil
+				selection.WarnOfNames(ctx, p, c, kagzi.RunFilter{Queue: queue})
 			}
-			if sure, err := p.Sure(ctx, yes, fmt.Sprintf("Drain the %s of queue %s?", words.Plural(online, "worker"),
-				queue)); !sure {
-				return err
+			if err != nil || online == 0 {
+				return "", err
 			}
-		}
-		n, err := admin.New(client).DrainQueue(ctx, queue, by.Options()...)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			selection.WarnOfNames(ctx, p, client, kagzi.RunFilter{Queue: queue})
-		}
-		return p.Done(map[string]any{"queue": queue, "drained": n}, "asked %s of queue %s to drain",
-			words.Plural(n, "worker"), queue)
+			return fmt.Sprintf("Drain the %s of queue %s?", words.Plural(online, "worker"), queue), nil
+		},
+	})
+}
+
+// deedCommands are the commands that change one worker.
+func deedCommands(p *command.Program) (all []*cobra.Command) {
+	for _, s := range []changes.Spec{
+		{
+			Deed: "drain worker", Example: "  kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b",
+			More: "kagzi workers get shows how far it is. kagzi drain drains all workers of a queue.",
+		},
+		{
+			Deed:    "force-offline worker",
+			Example: "  kagzi workers force-offline 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b",
+		},
+	} {
+		s.Args, s.Complete = []string{"WORKER-ID"}, completeIDs(p)
+		all = append(all, changes.Command(p, s))
 	}
-	return c
+	return all
 }

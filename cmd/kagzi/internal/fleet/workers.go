@@ -28,7 +28,8 @@ func Workers(p *command.Program) *cobra.Command {
   kagzi workers list --all --label region=eu
   kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
 	}
-	c.AddCommand(listCommand(p), getCommand(p), logCommand(p), drainCommand(p), forceOfflineCommand(p))
+	c.AddCommand(listCommand(p), getCommand(p), logCommand(p))
+	c.AddCommand(deedCommands(p)...)
 	return c
 }
 
@@ -39,7 +40,7 @@ func All(ctx context.Context, c *kagzi.Client, f admin.WorkerFilter) iter.Seq2[a
 		if last != nil {
 			f.After = last.ID
 		}
-		page, _, err := admin.New(c).Workers(ctx, f)
+		page, _, err := admin.New(c).Workers.List(ctx, f)
 		return page, err
 	})
 }
@@ -138,14 +139,14 @@ func getCommand(p *command.Program) *cobra.Command {
 		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: completeIDs(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			w, err := admin.New(client).Worker(ctx, args[0])
+			w, err := admin.New(client).Workers.Get(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			if p.JSON {
 				return p.PrintJSON(w)
 			}
-			log, err := admin.New(client).WorkerLog(ctx, w.ID)
+			log, err := admin.New(client).Workers.Log(ctx, w.ID)
 			if err != nil {
 				return err
 			}
@@ -189,7 +190,7 @@ declared dead.`,
 		Args:              command.Exactly("WORKER-ID"),
 		ValidArgsFunction: completeIDs(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			log, err := admin.New(client).WorkerLog(ctx, args[0])
+			log, err := admin.New(client).Workers.Log(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -199,54 +200,10 @@ declared dead.`,
 	}
 }
 
-func drainCommand(p *command.Program) *cobra.Command {
-	var by command.Cause
-	c := &cobra.Command{
-		Use:   "drain WORKER-ID",
-		Short: "Ask a worker to finish its runs and stop",
-		Long: `Drain asks a worker to claim no more runs, to let those under way finish, and to stop. The command does
-not wait for that: kagzi workers get shows how far it is. A process manager may start the worker again. kagzi drain
-drains all workers of a queue.`,
-		Example:           `  kagzi workers drain 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
-		Args:              command.Exactly("WORKER-ID"),
-		ValidArgsFunction: completeIDs(p),
-		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := admin.New(client).Drain(ctx, args[0], by.Options()...); err != nil {
-				return err
-			}
-			return p.Done(command.NamedChange{Verb: "drain", Name: args[0]}, "asked %s to drain", args[0])
-		}),
-	}
-	by.Flags(c.Flags())
-	return c
-}
-
-func forceOfflineCommand(p *command.Program) *cobra.Command {
-	var by command.Cause
-	c := &cobra.Command{
-		Use:   "force-offline WORKER-ID",
-		Short: "Declare a worker dead, so that others take its runs at once",
-		Long: `Force-offline declares a worker dead. Its runs are available to other workers at once, and a step that
-it still executes may be executed twice. It is for workers that you know to be dead: a coordinator finds the others
-by itself.`,
-		Example:           `  kagzi workers force-offline 0199e5a0-4d7a-7c3e-9b1f-0c2d3e4f5a6b`,
-		Args:              command.Exactly("WORKER-ID"),
-		ValidArgsFunction: completeIDs(p),
-		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			if err := admin.New(client).ForceOffline(ctx, args[0], by.Options()...); err != nil {
-				return err
-			}
-			return p.Done(command.NamedChange{Verb: "force-offline", Name: args[0]}, "%s is offline", args[0])
-		}),
-	}
-	by.Flags(c.Flags())
-	return c
-}
-
 // completeIDs completes the ID of a worker that is not offline.
 func completeIDs(p *command.Program) cobra.CompletionFunc {
 	return p.Complete(func(ctx context.Context, c *kagzi.Client) (ids []string, err error) {
-		all, _, err := admin.New(c).Workers(ctx, admin.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}})
+		all, _, err := admin.New(c).Workers.List(ctx, admin.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}})
 		for _, w := range all {
 			ids = append(ids, cobra.CompletionWithDesc(w.ID, w.Hostname))
 		}

@@ -3,16 +3,17 @@ package flow
 import (
 	"context"
 	"iter"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/changes"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // Keys returns kagzi keys.
@@ -94,7 +95,7 @@ func keysList(p *command.Program) *cobra.Command {
 			},
 			Row: func(k admin.KeyInfo) []any {
 				return []any{
-					k.Key, k.Running, k.Waiting, p.Screen.Time(k.WaitingSince), keyLimitsText(k.Limits),
+					k.Key, k.Running, k.Waiting, p.Screen.Time(k.WaitingSince), deeds.KeyText(k.Limits, screen.Short),
 					p.Screen.Time(k.NextLook),
 				}
 			},
@@ -113,7 +114,7 @@ func keysList(p *command.Program) *cobra.Command {
 func listKeys(ctx context.Context, c *kagzi.Client, f admin.KeyFilter, all bool) iter.Seq2[admin.KeyInfo, error] {
 	if !all {
 		return func(yield func(admin.KeyInfo, error) bool) {
-			page, err := admin.New(c).Keys(ctx, f)
+			page, err := admin.New(c).Keys.List(ctx, f)
 			if err != nil {
 				yield(admin.KeyInfo{}, err)
 				return
@@ -126,79 +127,15 @@ func listKeys(ctx context.Context, c *kagzi.Client, f admin.KeyFilter, all bool)
 		if last != nil {
 			f.After = last.Key
 		}
-		return admin.New(c).Keys(ctx, f)
+		return admin.New(c).Keys.List(ctx, f)
 	})
 }
 
 func keysSet(p *command.Program) *cobra.Command {
-	var rate rateFlags
-	var by command.Cause
-	var queue string
-	var most, weight int
-	var clear bool
-	c := &cobra.Command{
-		Use:   "set KEY --queue NAME",
-		Short: "Set limits of a key",
-		Long: "Set changes the limits that a key of a queue has in place of those of each key, and its weight.\n\n" +
-			setHelp,
+	return changes.Command(p, changes.Spec{
+		Deed: "set key", Use: "set KEY --queue NAME", Args: []string{"KEY"}, Fills: "key",
 		Example: `  kagzi keys set tenant-7 --queue shop --max-running 5 --rate 2/s
   kagzi keys set tenant-7 --queue shop --weight 3
   kagzi keys set tenant-7 --queue shop --clear`,
-		Args: command.Exactly("KEY"),
-	}
-	fs := c.Flags()
-	fs.StringVarP(&queue, "queue", "q", "", "the queue `NAME`")
-	fs.IntVar(&most, "max-running", 0, "how many runs of the key may have a slot at once, as `N`")
-	by.Flags(fs)
-	rate.flags(fs, "", "runs of the key")
-	fs.IntVar(&weight, "weight", 0, "how many runs the key starts when it is its turn, as `N`")
-	fs.BoolVar(&clear, "clear", false, "remove the limits that the key has")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if queue == "" {
-			return command.Usagef("--queue is missing: give the queue of the key")
-		}
-		if err := needsChange(fs); err != nil {
-			return err
-		}
-		if err := command.NotNegative(fs, "max-running", "burst", "weight"); err != nil {
-			return err
-		}
-		if _, err := rate.over(fs, "", admin.Rate{Starts: 1}); err != nil { // before a connection is made
-			return err
-		}
-		client, err := p.Client(cmd.Context())
-		if err != nil {
-			return err
-		}
-		var l admin.KeyLimits
-		if !clear {
-			// the key itself is the first with its prefix
-			found, err := admin.New(client).Keys(cmd.Context(),
-				admin.KeyFilter{Queue: queue, Prefix: args[0], Limit: 1})
-			if err != nil {
-				return err
-			}
-			if i := slices.IndexFunc(found, func(k admin.KeyInfo) bool { return k.Key == args[0] }); i >= 0 {
-				l = found[i].Limits
-			}
-		}
-		if fs.Changed("max-running") {
-			l.MaxRunning = most
-		}
-		if fs.Changed("weight") {
-			l.Weight = weight
-		}
-		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
-			return err
-		}
-		if err := admin.New(client).SetKey(cmd.Context(), queue, kagzi.Key(args[0]), l, by.Options()...); err != nil {
-			return err
-		}
-		text := keyLimitsText(l)
-		if l == (admin.KeyLimits{}) {
-			text = "no limits of its own"
-		}
-		return p.Done(l, "key %s of queue %s: %s", args[0], queue, text)
-	}
-	return c
+	})
 }

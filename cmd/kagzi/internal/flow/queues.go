@@ -3,15 +3,18 @@ package flow
 
 import (
 	"context"
-	"slices"
+	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/cmd/kagzi/internal/changes"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // Queues returns kagzi queues.
@@ -41,7 +44,7 @@ key holds up.`,
   kagzi queues list --json`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			queues, err := admin.New(client).Queues(ctx)
+			queues, err := admin.New(client).Queues.List(ctx)
 			if err != nil {
 				return err
 			}
@@ -58,8 +61,9 @@ key holds up.`,
 				},
 				Row: func(q admin.QueueInfo) []any {
 					return []any{
-						q.Queue, ofMost(q.Running, q.MaxRunning), rateText(q.Rate), keyLimitsText(q.EachKey),
-						yesNo(q.Hold), p.Screen.Time(q.WaitingSince),
+						q.Queue, ofMost(q.Running, q.MaxRunning), deeds.RateText(q.Rate, screen.Short),
+						deeds.KeyText(q.EachKey, screen.Short),
+						deeds.YesNo(q.Hold), p.Screen.Time(q.WaitingSince),
 						p.Screen.Time(q.NextStart), p.Screen.Time(q.ChangedAt),
 					}
 				},
@@ -75,76 +79,18 @@ key holds up.`,
 }
 
 func queuesSet(p *command.Program) *cobra.Command {
-	var rate, keyRate rateFlags
-	var by command.Cause
-	var most, keyMost int
-	var hold, clear bool
-	c := &cobra.Command{
-		Use:   "set QUEUE",
-		Short: "Set limits of a queue",
-		Long:  "Set changes the limits of a queue.\n\n" + setHelp,
+	return changes.Command(p, changes.Spec{
+		Deed: "set queue", Args: []string{"QUEUE"}, Fills: "queue", Warns: true,
 		Example: `  kagzi queues set shop --max-running 50 --rate 10/s --burst 20
   kagzi queues set shop --key-max-running 1 --hold
   kagzi queues set shop --clear`,
-		Args: command.Exactly("QUEUE"),
+	})
+}
+
+// ofMost writes how many of those that may have a slot have one.
+func ofMost(n, most int) string {
+	if most == 0 {
+		return strconv.Itoa(n)
 	}
-	fs := c.Flags()
-	fs.IntVar(&most, "max-running", 0, "how many runs may have a slot at once, as `N`")
-	rate.flags(fs, "", "runs")
-	by.Flags(fs)
-	fs.IntVar(&keyMost, "key-max-running", 0, "how many runs of one key may have a slot at once, as `N`")
-	keyRate.flags(fs, "key-", "runs of one key")
-	fs.BoolVar(&hold, "hold", false, "runs keep their slots while they sleep or wait")
-	fs.BoolVar(&clear, "clear", false, "remove the limits that the queue has")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := needsChange(fs); err != nil {
-			return err
-		}
-		if err := command.NotNegative(fs, "max-running", "burst", "key-max-running", "key-burst"); err != nil {
-			return err
-		}
-		if _, err := rate.over(fs, "", admin.Rate{Starts: 1}); err != nil { // before a connection is made
-			return err
-		}
-		if _, err := keyRate.over(fs, "key-", admin.Rate{Starts: 1}); err != nil {
-			return err
-		}
-		client, err := p.Client(cmd.Context())
-		if err != nil {
-			return err
-		}
-		l := admin.QueueLimits{}
-		if !clear {
-			all, err := admin.New(client).Queues(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if i := slices.IndexFunc(all, func(q admin.QueueInfo) bool { return q.Queue == args[0] }); i >= 0 {
-				l = all[i].QueueLimits
-			}
-		}
-		l.Queue = args[0]
-		if fs.Changed("max-running") {
-			l.MaxRunning = most
-		}
-		if fs.Changed("key-max-running") {
-			l.EachKey.MaxRunning = keyMost
-		}
-		if fs.Changed("hold") {
-			l.Hold = hold
-		}
-		if l.Rate, err = rate.over(fs, "", l.Rate); err != nil {
-			return err
-		}
-		if l.EachKey.Rate, err = keyRate.over(fs, "key-", l.EachKey.Rate); err != nil {
-			return err
-		}
-		if err := admin.New(client).SetQueue(cmd.Context(), l, by.Options()...); err != nil {
-			return err
-		}
-		selection.WarnOfNames(cmd.Context(), p, client, kagzi.RunFilter{Queue: args[0]})
-		return p.Done(l, "queue %s: %s running, rate %s, each key %s, hold %s", l.Queue, anyNumber(l.MaxRunning),
-			rateText(l.Rate), keyLimitsText(l.EachKey), yesNo(l.Hold))
-	}
-	return c
+	return fmt.Sprintf("%d/%d", n, most)
 }

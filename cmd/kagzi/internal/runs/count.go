@@ -56,7 +56,7 @@ It reads every run that the flags select: a million takes about a second.`,
 		if err != nil {
 			return err
 		}
-		counts, err := admin.New(client).Counts(cmd.Context(), rf, fields...)
+		counts, err := admin.New(client).Runs.Count(cmd.Context(), rf, fields...)
 		if err != nil {
 			return err
 		}

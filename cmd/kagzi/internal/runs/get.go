@@ -71,7 +71,7 @@ func report(ctx context.Context, on *screen.Screen, c *kagzi.Client, ref kagzi.R
 		r.Steps, err = c.Steps(ctx, r.Run.ID)
 	}
 	if err == nil {
-		r.Log, err = admin.New(c).RunLog(ctx, r.Run.ID)
+		r.Log, err = admin.New(c).Runs.Log(ctx, r.Run.ID)
 	}
 	if err == nil {
 		r.Why, err = explain.Run(ctx, c, r.Run, r.Steps, r.Log, words.Of(on))
@@ -117,6 +117,10 @@ func fields(on *screen.Screen, r kagzi.RunInfo) [][2]string {
 	if r.Version > 0 {
 		version = fmt.Sprintf(", version %d", r.Version)
 	}
+	epoch := ""
+	if r.Epoch > 0 {
+		epoch = fmt.Sprintf("%d: the run has continued with another input, its steps are those since then", r.Epoch)
+	}
 	progress := ""
 	if got := r.Progress; got != nil {
 		progress = screen.Line(got.Text)
@@ -143,6 +147,7 @@ func fields(on *screen.Screen, r kagzi.RunInfo) [][2]string {
 		{"ID", string(r.ExternalID)},
 		{"Workflow", r.Workflow + version},
 		{"Status", on.Paint(tone.Tone, tone.Text)},
+		{"Epoch", epoch},
 		{"Progress", progress},
 		{"Queue", fmt.Sprintf("%s, priority %d", r.Queue, r.Priority)},
 		{"Key", string(r.Key)},

@@ -30,8 +30,8 @@ they change them; --yes answers, and --dry-run only shows.`,
   kagzi runs cancel order-42 --reason "the customer called"`,
 	}
 	c.AddCommand(listCommand(p), countCommand(p), getCommand(p), stepsCommand(p), messagesCommand(p), logCommand(p))
-	c.AddCommand(waitCommand(p), startCommand(p), signalCommand(p), redeliverCommand(p), dropCommand(p))
-	c.AddCommand(changes.Commands(p)...)
+	c.AddCommand(waitCommand(p), startCommand(p))
+	c.AddCommand(changes.Runs(p)...)
 	return c
 }
 
@@ -142,7 +142,7 @@ resumed or restarted it, and why.`,
 	run.Flags(c)
 	c.RunE = p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
 		ref, _ := run.Take(args)
-		entries, err := admin.New(client).RunLog(ctx, ref)
+		entries, err := admin.New(client).Runs.Log(ctx, ref)
 		if err != nil {
 			return err
 		}

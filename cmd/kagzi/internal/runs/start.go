@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/selection"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/tables"
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -244,83 +242,4 @@ func waitForEnd(ctx context.Context, c *kagzi.Client, info kagzi.RunInfo) error 
 		return nil
 	}
 	return errors.Join(err, e)
-}
-
-func signalCommand(p *command.Program) *cobra.Command {
-	var run selection.RunArg
-	var payload, key, id string
-	var by command.Cause
-	c := &cobra.Command{
-		Use:   "signal RUN SIGNAL",
-		Short: "Send a message to a run",
-		Long: `Signal stores a message for an active run. The run reads it when it waits for a signal of that name;
-until then it stays unread. kagzi runs get shows for which signal a run waits. --for is the key of Signal.For.
-
-The payload is not checked against your code. One that does not decode into the signal's type is set aside: kagzi
-runs messages shows it, and the run goes on waiting. If the workers of the namespace have a Sealer, signal refuses: use
-a command line that the application makes with cli.Main.`,
-		Example: `  kagzi runs signal order-42 approved --payload '{"by": "ada"}'
-  kagzi runs signal order-42 approved --for call-7 --message-id approval-1`,
-		Args: run.Args(1, "SIGNAL"),
-	}
-	run.Flags(c)
-	by.Flags(c.Flags())
-	c.Flags().StringVarP(&payload, "payload", "p", "", "the payload as `JSON`; @FILE reads a file, - standard input; "+
-		"default: null")
-	c.Flags().StringVar(&key, "for", "", "the `KEY` of the signal: approved/call-7 has the key call-7")
-	c.Flags().StringVar(&id, "message-id", "", "the message's `ID`: a run stores one message with it, however often "+
-		"it is sent")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		ref, rest := run.Take(args)
-		data := json.RawMessage("null")
-		var err error
-		if cmd.Flags().Changed("payload") {
-			if data, err = p.ReadJSON("payload", payload); err != nil {
-				return err
-			}
-		}
-		if name, key, keyed := strings.Cut(rest[0], "/"); keyed {
-			return command.Usagef("SIGNAL is %q: write the key behind the slash as a flag, %s --for %s", rest[0],
-				words.Shell(name), words.Shell(key))
-		}
-		signal := kagzi.DefineSignal[json.RawMessage](rest[0])
-		if cmd.Flags().Changed("for") {
-			signal = signal.For(key)
-		}
-		m := signal.With(data)
-		if id != "" {
-			m = m.WithID(kagzi.ID(id))
-		}
-		client, err := p.Sender(cmd.Context())
-		if err != nil {
-			return err
-		}
-		before, look := client.Get(cmd.Context(), ref)
-		if err := client.Signal(cmd.Context(), ref, m, by.Options()...); err != nil {
-			return err
-		}
-		if look == nil {
-			warnOfSignal(p, ref, before, signal.Name())
-		}
-		return p.Done(map[string]any{"run": ref, "signal": signal.Name()}, "sent %s to %s", signal.Name(), ref)
-	}
-	return c
-}
-
-// warnOfSignal says on stderr that the run waits for other signals than the one that it got.
-func warnOfSignal(p *command.Program, ref kagzi.Ref, before kagzi.RunInfo, name string) {
-	var others []string
-	for on := range strings.SplitSeq(before.WaitingOn, "; ") {
-		what, waits, _ := strings.Cut(on, " ")
-		switch {
-		case what == "signal" && waits == name, strings.HasSuffix(on, " more"):
-			// it may be among those that are not named
-			return
-		case what == "signal":
-			others = append(others, fmt.Sprintf("%q", waits))
-		}
-	}
-	if len(others) > 0 {
-		p.Say("%s waits for %s: it reads %q if it waits for that later.", ref, strings.Join(others, " and "), name)
-	}
 }

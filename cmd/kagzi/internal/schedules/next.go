@@ -138,7 +138,7 @@ func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow str
 ) ([]fire, error) {
 	var schedules []admin.ScheduleInfo
 	if len(args) > 0 {
-		s, err := admin.New(c).GetSchedule(ctx, args[0])
+		s, err := admin.New(c).Schedules.Get(ctx, args[0])
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func nextFires(ctx context.Context, c *kagzi.Client, args []string, workflow str
 func firesOf(ctx context.Context, c *kagzi.Client, s admin.ScheduleInfo, end, now time.Time,
 	each bool,
 ) (fires []fire, err error) {
-	ticks, err := admin.New(c).NextFires(ctx, s.Name, mostTicks)
+	ticks, err := admin.New(c).Schedules.NextFires(ctx, s.Name, mostTicks)
 	if err != nil {
 		return nil, err
 	}

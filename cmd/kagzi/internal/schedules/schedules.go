@@ -29,9 +29,8 @@ them.`,
   kagzi schedules next --until 7d
   kagzi schedules trigger nightly-report`,
 	}
-	c.AddCommand(listCommand(p), getCommand(p), nextCommand(p), backfillCommand(p), triggerCommand(p))
-	c.AddCommand(pauseCommand(p))
-	c.AddCommand(resumeCommand(p), deleteCommand(p))
+	c.AddCommand(listCommand(p), getCommand(p), nextCommand(p))
+	c.AddCommand(deedCommands(p)...)
 	return c
 }
 
@@ -42,7 +41,7 @@ func allSchedules(ctx context.Context, c *kagzi.Client, f admin.ScheduleFilter) 
 		if last != nil {
 			f.After = last.Name
 		}
-		return admin.New(c).ListSchedules(ctx, f)
+		return admin.New(c).Schedules.List(ctx, f)
 	})
 }
 
@@ -125,14 +124,14 @@ func getCommand(p *command.Program) *cobra.Command {
 		Args:              command.Exactly("NAME"),
 		ValidArgsFunction: completeNames(p),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, args []string) error {
-			s, err := admin.New(client).GetSchedule(ctx, args[0])
+			s, err := admin.New(client).Schedules.Get(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			if p.JSON {
 				return p.PrintJSON(s)
 			}
-			fires, err := admin.New(client).NextFires(ctx, s.Name, 5)
+			fires, err := admin.New(client).Schedules.NextFires(ctx, s.Name, 5)
 			if err != nil {
 				return err
 			}
@@ -181,7 +180,7 @@ func lastTick(s admin.ScheduleInfo) time.Time {
 // completeNames completes the name of a schedule.
 func completeNames(p *command.Program) cobra.CompletionFunc {
 	return p.Complete(func(ctx context.Context, c *kagzi.Client) (names []string, err error) {
-		all, err := admin.New(c).ListSchedules(ctx, admin.ScheduleFilter{})
+		all, err := admin.New(c).Schedules.List(ctx, admin.ScheduleFilter{})
 		for _, s := range all {
 			names = append(names, s.Name)
 		}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // A Filter is the flags that select runs.
 type Filter struct {
-	runs             kagzi.RunFilter // what flags give as it is
+	runs             kagzi.RunFilter // as flags give it
 	status, metadata []string
 	started, ended   span
 	set              *pflag.FlagSet // the command's flags
@@ -23,19 +24,7 @@ type Filter struct {
 // A span is the flags of a time after and a time before.
 type span struct{ since, until string }
 
-// Statuses are the names that --status takes, with those that stand for several.
-var Statuses = map[string][]kagzi.Status{
-	"pending":   {kagzi.StatusPending},
-	"running":   {kagzi.StatusRunning},
-	"sleeping":  {kagzi.StatusSleeping},
-	"completed": {kagzi.StatusCompleted},
-	"failed":    {kagzi.StatusFailed},
-	"cancelled": {kagzi.StatusCancelled},
-	"active":    {kagzi.StatusPending, kagzi.StatusRunning, kagzi.StatusSleeping},
-	"ended":     {kagzi.StatusCompleted, kagzi.StatusFailed, kagzi.StatusCancelled},
-}
-
-// statusNames are the keys of Statuses, in the order of a run's life.
+// statusNames are the keys of deeds.Statuses, in the order of a run's life.
 var statusNames = []string{"pending", "running", "sleeping", "completed", "failed", "cancelled", "active", "ended"}
 
 // selecting are the flags that select runs; --limit alone does not.
@@ -107,7 +96,7 @@ func (f *Filter) Runs(now time.Time) (kagzi.RunFilter, error) {
 			out.MinRecoveries)
 	}
 	for _, s := range f.status {
-		same, ok := Statuses[strings.ToLower(strings.TrimSpace(s))]
+		same, ok := deeds.Statuses[strings.ToLower(strings.TrimSpace(s))]
 		if !ok {
 			return out, command.Usagef("--status is %q: give one or more of %s", s, strings.Join(statusNames, ", "))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // recentRuns is how many runs there are whose names are known.
@@ -22,7 +23,7 @@ type census struct {
 }
 
 func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
-	workers, _, err := admin.New(c).Workers(ctx, admin.WorkerFilter{Limit: recentRuns})
+	workers, _, err := admin.New(c).Workers.List(ctx, admin.WorkerFilter{Limit: recentRuns})
 	if err != nil {
 		return n, err
 	}
@@ -38,7 +39,9 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 	for _, r := range runs {
 		n.workflows, n.queues = append(n.workflows, r.Workflow), append(n.queues, r.Queue)
 		n.kinds, n.schedules = append(n.kinds, string(r.Kind)), append(n.schedules, r.Schedule)
-		n.waits = append(n.waits, strings.Split(r.WaitingOn, "; ")...)
+		for _, w := range r.WaitingOn {
+			n.waits = append(n.waits, waits.Wait{Kind: w.Kind, Name: w.Name}.String())
+		}
 	}
 	st, err := admin.New(c).Stats(ctx)
 	if err != nil {
@@ -50,7 +53,7 @@ func censusOf(ctx context.Context, c *kagzi.Client) (n census, err error) {
 			n.kinds = append(n.kinds, f.Kind)
 		}
 	}
-	schedules, err := admin.New(c).ListSchedules(ctx, admin.ScheduleFilter{Limit: recentRuns})
+	schedules, err := admin.New(c).Schedules.List(ctx, admin.ScheduleFilter{Limit: recentRuns})
 	for _, s := range schedules {
 		n.schedules, n.workflows, n.queues = append(n.schedules, s.Name), append(n.workflows, s.Workflow),
 			append(n.queues, s.Queue)
@@ -71,10 +74,10 @@ var ownKinds = []kind.Kind{
 	kind.Nondeterminism, kind.Unreadable,
 }
 
-// waitWords are the first words of what runs wait for, in lists.
+// waitWords are the first words of runs' waits, in lists.
 var waitWords = []string{
-	"cancel", "child", "children", "compensation", "deletion", "history", "limit", "pause", "previous", "previous run",
-	"recovery", "retry", "signal", "timeout", "timer", "worker",
+	"answer", "cancel", "child", "children", "compensation", "deletion", "history", "limit", "pause", "previous run",
+	"recovery", "request", "retry", "signal", "timeout", "timer", "worker",
 }
 
 // WarnOfNames says on stderr which names of a filter exist nowhere. The look-ups are few and short, and what they

@@ -6,7 +6,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // A RunArg is the argument RUN of a command, or its flag --id.
@@ -41,5 +41,5 @@ func (r *RunArg) Take(args []string) (kagzi.Ref, []string) {
 	if r.ID != "" {
 		return kagzi.ID(r.ID), args
 	}
-	return words.RefOf(args[0]), args[1:]
+	return deeds.RefOf(args[0]), args[1:]
 }

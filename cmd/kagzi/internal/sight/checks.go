@@ -6,8 +6,8 @@ import (
 
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 func healthCell(s health.Status) screen.Cell {
@@ -45,7 +45,7 @@ var next = map[string]string{
 
 // checkText returns the detail of a check, in terms of this program.
 func checkText(c health.Check) string {
-	text := words.InTerms(c.Detail)
+	text := deeds.InCommands(c.Detail)
 	text, single := strings.CutSuffix(strings.TrimSuffix(text, " An unpause ends it."),
 		" Each goes on once it is unpaused.")
 	if single {
@@ -68,7 +68,7 @@ func printCheck(p *command.Program, c health.Check) error {
 // printFinding prints a text behind a mark and what it is about.
 func printFinding(on *screen.Screen, tone screen.Tone, mark, about, text string) error {
 	indent := len(mark) + len(about) + 2
-	lines := screen.Fill(screen.Line(words.InTerms(text)), max(on.Width-indent, 0), 0)
+	lines := screen.Fill(screen.Line(deeds.InCommands(text)), max(on.Width-indent, 0), 0)
 	return on.Printf("%s %s %s", on.Paint(tone, mark), on.Paint(screen.Faint, about),
 		strings.ReplaceAll(lines, "\n", "\n"+strings.Repeat(" ", indent)))
 }

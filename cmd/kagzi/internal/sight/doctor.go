@@ -7,8 +7,8 @@ import (
 
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/doctor"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // Doctor returns kagzi doctor.
@@ -73,7 +73,7 @@ func printAdvice(on *screen.Screen, found []doctor.Advice, all bool, fine int) e
 		err := printFinding(on, tones[f.Severity], fmt.Sprintf("%-7s", f.Severity),
 			fmt.Sprintf("%-17s", f.Topic), f.Finding)
 		if err == nil && f.Do != "" {
-			err = on.Printf("%26s→ %s", "", screen.Line(words.InTerms(f.Do))) // in one line, to copy
+			err = on.Printf("%26s→ %s", "", screen.Line(deeds.InCommands(f.Do))) // in one line, to copy
 		}
 		if err != nil {
 			return err

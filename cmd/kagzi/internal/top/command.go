@@ -12,8 +12,8 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/command"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/fleet"
-	"github.com/kagzi/kagzi/cmd/kagzi/internal/words"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/deeds"
 )
 
 // newestFailures is how many failed runs top shows.
@@ -75,7 +75,7 @@ func snapshot(p *command.Program, c *kagzi.Client) Source {
 			return s, errors.New(p.DB.Redact(db.Detail))
 		}
 		for i := range s.Health.Checks {
-			s.Health.Checks[i].Detail = words.InTerms(s.Health.Checks[i].Detail)
+			s.Health.Checks[i].Detail = deeds.InCommands(s.Health.Checks[i].Detail)
 		}
 		for w, err := range fleet.All(ctx, c, admin.WorkerFilter{Status: []string{"ONLINE", "DRAINING"}}) {
 			if err != nil {

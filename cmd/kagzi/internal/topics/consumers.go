@@ -27,7 +27,7 @@ counts the events that a consumer has not consumed, OLDEST is when the first of 
   kagzi consumers --json | jq '.[] | {name, topics}'`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			all, err := admin.New(client).Consumers(ctx)
+			all, err := admin.New(client).Consumers.List(ctx)
 			if err != nil {
 				return err
 			}

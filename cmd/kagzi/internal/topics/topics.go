@@ -26,7 +26,7 @@ EVENTS counts the events that are kept.`,
   kagzi topics --json | jq '.[] | select(.subscribers == null)'`,
 		Args: command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
-			all, err := admin.New(client).Topics(ctx)
+			all, err := admin.New(client).Topics.List(ctx)
 			if err != nil {
 				return err
 			}

@@ -1,3 +1,4 @@
+// Package words has how kagzi says things: errors and advice of the library become sentences about commands.
 package words
 
 import (
@@ -6,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
 )
 
@@ -34,6 +34,8 @@ func deed(d explain.Deed) string {
 	switch d.Verb {
 	case explain.Resume:
 		return "kagzi runs resume " + NameOf(d.Run)
+	case explain.Restart:
+		return "kagzi runs restart " + NameOf(d.Run)
 	case explain.Signal:
 		return fmt.Sprintf("kagzi runs signal %s %s --payload JSON", NameOf(d.Run), signalArgs(d.Name))
 	case explain.RedeliverMessage:
@@ -68,7 +70,7 @@ func deed(d explain.Deed) string {
 
 // NameOf returns how commands call the run: by the ID that people know while that means this run, else by the run ID.
 func NameOf(run kagzi.RunInfo) string {
-	if id := string(run.ExternalID); id != "" && !run.Status.Ended() && RefOf(id) == kagzi.ID(id) {
+	if id := string(run.ExternalID); id != "" && !run.Status.Ended() && deeds.RefOf(id) == kagzi.ID(id) {
 		return Shell(id)
 	}
 	return string(run.ID)
@@ -105,12 +107,4 @@ func Shell(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// RefOf returns the run that people call s.
-func RefOf(s string) kagzi.Ref {
-	if _, err := uuid.Parse(s); err == nil && len(s) == len(uuid.Nil.String()) {
-		return kagzi.RunID(s)
-	}
-	return kagzi.ID(s)
 }

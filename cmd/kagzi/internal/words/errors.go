@@ -7,7 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/cmd/kagzi/internal/screen"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/migrations"
 )
@@ -22,7 +24,7 @@ var hints = []struct {
 	{migrations.ErrNewer, "install a newer kagzi"},
 	{kagzi.ErrRunFinished, "kagzi runs restart starts another run like it"},
 	{kagzi.ErrRunActive, "kagzi runs wait waits for its end, kagzi runs cancel ends it"},
-	{kagzi.ErrCompensated, "kagzi runs restart starts another run like it"},
+	{admin.ErrCompensated, "kagzi runs restart starts another run like it"},
 }
 
 // notFound are the things that the text of a kagzi.ErrNotFound names, and where to look for them.
@@ -35,7 +37,7 @@ var notFound = [][2]string{
 
 // Explain returns the text of an error in terms of this program, with a hint.
 func Explain(err error) string {
-	text := InTerms(err.Error())
+	text := deeds.InCommands(err.Error())
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok && pe.Code == "42501" {
 		return text + ": grant the right, or connect as another user"
 	}
@@ -47,7 +49,7 @@ func Explain(err error) string {
 		}
 		return text
 	}
-	if _, ok := errors.AsType[*Plain](err); ok {
+	if _, ok := errors.AsType[*deeds.Ended](err); ok {
 		return text
 	}
 	for _, h := range hints {
@@ -72,14 +74,3 @@ func Explain(err error) string {
 func OneLine(s string) string {
 	return screen.Line(explain.OneLine(s))
 }
-
-// A Plain error has a text that gets no hint.
-type Plain struct {
-	Text string
-	Err  error
-}
-
-func (e *Plain) Error() string { return e.Text }
-
-// Unwrap returns the error that the text is about.
-func (e *Plain) Unwrap() error { return e.Err }

@@ -1,0 +1,61 @@
+package replay
+
+import (
+	"errors"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// AskToContinue notes that the function is about to continue the run. It returns an error if the caller may not: it is
+// not b's goroutine, or a branch.
+func (b *Branch) AskToContinue() error {
+	switch {
+	case !b.owned():
+		return b.foreign()
+	case !b.isRoot():
+		return b.Misuse(errors.New("a branch cannot continue the run: return its result, and call Continue with the " +
+			"Context of the workflow function"))
+	}
+	e := b.execution()
+	e.Lock()
+	defer e.Unlock()
+	e.askLocked()
+	return nil
+}
+
+// Continue lets the run begin again with next, once its function and all branches have returned without an error. See
+// package store, doc_continue.go.
+func (b *Branch) Continue(next *store.Continuation) error {
+	e := b.execution()
+	e.Lock()
+	defer e.Unlock()
+	if e.consumed() != nil {
+		return failure.Permanent(kind.Validation, errors.New("kagzi: a run of a consumer cannot continue: its end "+
+			"hands its state to the next one"))
+	}
+	next.Epoch = e.Epoch
+	e.continueLocked(next)
+	return nil
+}
+
+// outcomeOf returns e's outcome. A run fails that has called Continue and does not return its error. So does one that
+// would continue and has something to undo: a branch may have registered that after the function had returned.
+func outcomeOf(e *Run) error {
+	err := e.outcome()
+	e.Lock()
+	defer e.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case e.droppedLocked():
+		return failure.Permanent(kind.Validation, errors.New("kagzi: the workflow function has called Continue, and "+
+			"returned no error: return Continue's error"))
+	case e.nextLocked() != nil && e.registersLocked():
+		return failure.Permanent(kind.Validation, errors.New("kagzi: a run that has begun a step with UndoneBy, or "+
+			"called Compensate, cannot continue: the next epoch would not know what to undo; do what is to be undone "+
+			"in a child"))
+	}
+	return nil
+}

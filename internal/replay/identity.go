@@ -1,0 +1,65 @@
+package replay
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/plainjson"
+	"github.com/kagzi/kagzi/store"
+)
+
+// An identity says which run is executed, as the application knows it. It does not change.
+type identity struct {
+	run     *store.ClaimedRun
+	id      string            // the run's
+	headers map[string]string // nil if the run has none
+}
+
+// decode decodes the headers.
+func (i *identity) decode() {
+	_ = plainjson.Unmarshal(i.run.Headers, &i.headers) // the client wrote a map of strings
+}
+
+func (i *identity) RunID() string { return i.id }
+
+// ExternalID returns the ID that the run has for the application; empty if it has none.
+func (i *identity) ExternalID() string { return i.run.ExternalID }
+
+// FireTime returns the tick that the run stands for, zero if no schedule has fired it.
+func (i *identity) FireTime() time.Time { return i.run.FireAt.UTC() }
+
+// Headers returns the run's headers, nil if it has none. They must not be changed.
+func (i *identity) Headers() map[string]string { return i.headers }
+
+// keyOf returns what distinguishes the operation with the ID from those of the run's other epochs. No ID has a part
+// that begins with '#' and a digit.
+func (i *identity) keyOf(id string) string {
+	if i.run.Epoch == 0 {
+		return id
+	}
+	return "#" + strconv.Itoa(i.run.Epoch) + "/" + id
+}
+
+func (i *identity) Attempt() int { return i.run.Attempts + 1 }
+
+// Lease is for tests: see testhook.Branch.
+func (i *identity) Lease() uuid.UUID { return i.run.Lease }
+
+// A StepIdentity names one attempt of one step.
+type StepIdentity struct {
+	Run      string
+	Workflow string
+	Step     string
+	Key      string // that no other step of the run has, in any epoch
+	Attempt  int
+	Headers  map[string]string // of the run: not to be changed
+	By       Reporter          // the branch that executes it
+}
+
+// A Reporter is told what the function of a step does: see Branch.
+type Reporter interface {
+	SetProgress(text string, fraction *float64)
+	AwaitsRun(id uuid.UUID) (ended func())
+}

@@ -1,0 +1,33 @@
+package store
+
+// A Key is the key of runs, for limits and turns. Within a queue it is the queue's own; a group spans queues. A run
+// without a key has the zero Key.
+type Key struct {
+	Name  string
+	Group bool
+}
+
+// scope returns the key_scope of the key in a queue.
+func (k Key) scope(queue string) string {
+	if k.Group {
+		return groupScope
+	}
+	return queue
+}
+
+// groupScope is the key_scope of groups. No queue has this name.
+const groupScope = ""
+
+// insertChanges begins a CTE that leaves a change for each key in k, which has the columns run_key and key_scope: a
+// claim then looks at the key. See doc_keys.go.
+const insertChanges = `changes AS (
+	INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key)
+	SELECT DISTINCT k.key_scope, $1, k.run_key FROM`
+
+// leaveChanges leaves a change for each of the keys $3 in the scopes $2.
+const leaveChanges = `
+WITH keys AS MATERIALIZED (
+	SELECT u.key_scope, u.run_key FROM unnest($2::text[], $3::text[]) AS u (key_scope, run_key)
+), ` + insertChanges + ` keys k WHERE k.run_key IS NOT NULL
+)
+SELECT count(*) FROM keys`

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// The states of a place: see doc_limits.go.
+const (
+	placeWaiting = "WAITING"
+	placeCalled  = "CALLED"
+	placeRunning = "RUNNING"
+)
+
+// A limitLine is a limit under its lock, with the steps that ask and the head of its line.
+type limitLine struct {
+	now    time.Time
+	nextAt time.Time     // of the next token
+	every  time.Duration // between two tokens; zero: a step needs none
+	free   int           // slots that no step has
+	called int           // calls that are not answered yet, and for which a slot or a token is kept
+	asks   []*limitStep  // the steps that ask
+	head   []*limitStep  // the first steps that wait, in the order of the line
+	more   bool          // the line goes on behind the head
+	given  int           // tokens that serve has given
+}
+
+// A limitStep is a step that asks, or that waits at the head of the line.
+type limitStep struct {
+	Place
+	ord     int       // of a step that asks, from 1; zero: it waits elsewhere
+	comes   bool      // its run could begin it now
+	over    bool      // its run is over
+	had     string    // the state of its place; empty: it has none
+	askedAt time.Time // its place in the line
+	state   string    // serve sets this and what follows; empty: the step stays as it is
+	dueAt   time.Time // see kagzi.limit_places
+	callAt  time.Time // of a call, when the run is to come
+}
+
+// came reports whether the step was called and is here.
+func (s *limitStep) came() bool { return s.ord > 0 && s.had == placeCalled }
+
+// rank orders the line: steps that were called and are here go first.
+func (s *limitStep) rank() int {
+	if s.came() {
+		return 1
+	}
+	return 2
+}
+
+// call calls the step for a time. A slot or a token is kept for it until then.
+func (s *limitStep) call(at, until time.Time) { s.state, s.callAt, s.dueAt = placeCalled, at, until }
+
+// room is for how many steps there are slots and tokens. The tokens are those whose time comes while one would be kept.
+// If all of these are given at once, the next one is called for, too.
+func (l *limitLine) room() int {
+	if l.every == 0 && !l.nextAt.After(l.now.Add(limitKept)) {
+		return l.free
+	}
+	return min(l.free, max(l.tokens(limitKept), l.tokens(LimitSoon)+1))
+}
+
+// tokens returns how many tokens come within a time from now.
+func (l *limitLine) tokens(within time.Duration) int {
+	ahead := l.now.Add(within).Sub(l.nextAt)
+	if ahead < 0 {
+		return 0
+	}
+	return 1 + int(min(ahead/max(l.every, 1), math.MaxInt32))
+}
+
+// serve decides the fate of each step. First come the steps that were called and are here. Behind them stand the
+// calls that are not answered yet, and then all others in the order in which they asked. While there is room, a step
+// that is here begins if its token comes soon, and any other is called for the time of its token. Steps at the head
+// that could not come are called, too, so that others have their turn, and nothing is kept for them.
+//
+// It reports whether it has looked at too few steps: then those that ask must not begin before the others behind the
+// head.
+func (l *limitLine) serve() (short bool) {
+	line, absent := l.order()
+	room, known := l.room(), l.called
+	if len(line) == 0 && len(l.head) < mostLooked { // no other has a turn: people see that the first one does not come
+		absent = absent[:min(len(absent), 1)]
+	}
+	for _, s := range absent {
+		s.call(l.now, l.now)
+	}
+	for i, s := range line {
+		nth := i
+		if !s.came() {
+			nth += l.called
+		}
+		if s.came() || l.more && !s.askedAt.After(l.head[len(l.head)-1].askedAt) {
+			known++
+		}
+		if nth >= room {
+			s.state, s.dueAt = placeWaiting, s.askedAt
+			continue
+		}
+		at := l.nextAt.Add(time.Duration(nth) * l.every)
+		if s.ord > 0 && !at.After(l.now.Add(LimitSoon)) {
+			s.state, s.dueAt = placeRunning, latest(l.now, l.nextAt.Add(time.Duration(l.given)*l.every))
+			l.given++
+		} else {
+			at = latest(at, l.now.Add(LimitSoon))
+			s.call(at.Add(-LimitSoon), at.Add(limitKept))
+		}
+	}
+	return l.more && known < room
+}
+
+// order returns the steps that could begin, in their order, and those at the head that could not.
+func (l *limitLine) order() (line, absent []*limitStep) {
+	asking := map[Place]bool{}
+	for i, s := range l.asks {
+		switch {
+		case s.had == placeRunning:
+			continue
+		case s.had == placeCalled && s.dueAt.After(l.now):
+			l.called--
+		case s.had == "":
+			s.askedAt = l.now.Add(time.Duration(i) * time.Microsecond)
+		}
+		asking[Place{RunID: s.RunID, StepID: s.StepID}] = true
+		line = append(line, s)
+	}
+	for _, s := range l.head {
+		switch {
+		case asking[s.Place] || s.over:
+		case s.comes:
+			line = append(line, s)
+		default:
+			absent = append(absent, s)
+		}
+	}
+	slices.SortStableFunc(line, func(a, b *limitStep) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.askedAt.Compare(b.askedAt))
+	})
+	return line, absent
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

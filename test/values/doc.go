@@ -1,0 +1,2 @@
+// Package values has black-box tests of the values of runs.
+package values
