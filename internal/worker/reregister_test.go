@@ -33,9 +33,15 @@ func TestClaimAnsweredWhileTheWorkerReregisters(t *testing.T) {
 	await.Receive(t, g.Begun)
 	second := kit.StartRuns(t, kit.NewClient(t, db.Pool), g.Workflow, 1) // c would start it in place
 	await.Receive(t, claimed)
+	dead := dbtest.BeginWith(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
+	// a heartbeat that has passed the worker's row would wait for the run that is held up, and learn nothing
+	await.True(t, "a heartbeat waits for the worker's row", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+	})
 	release := worker.HoldUp(s, uuid.MustParse(string(first[0].ID())))
 	t.Cleanup(release)
-	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workers SET status = 'OFFLINE', stopped_at = now()`)
+	kit.CommitTx(t, dead)
 	await.True(t, "the worker ends all", func() bool { return worker.HasStoppedAll(s) })
 	answer()
 	await.True(t, "what was claimed is yielded", func() bool {
