@@ -26,6 +26,9 @@ func (*End) Error() string {
 		"workflow function"
 }
 
+// EndsRun makes the engine refuse the error where a branch returns it.
+func (*End) EndsRun() {}
+
 // Of returns the error by which the function of b's workflow continues the run.
 func Of(b *replay.Branch, end *End) error {
 	if err := b.AskToContinue(); err != nil {

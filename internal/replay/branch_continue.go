@@ -25,6 +25,21 @@ func (b *Branch) AskToContinue() error {
 	return nil
 }
 
+// An EndOfRun is an error that only the workflow function may return: a replay could not have it from the record of a
+// branch's failure.
+type EndOfRun interface {
+	error
+	EndsRun()
+}
+
+// refuseEnd returns err, the error of b's function. If it is an EndOfRun, the call was wrong.
+func refuseEnd(b *Branch, err error) error {
+	if _, ends := err.(EndOfRun); ends {
+		return b.Misuse(errors.New("a branch has returned the error of Continue: only the workflow function may"))
+	}
+	return err
+}
+
 // Continue lets the run begin again with next, once its function and all branches have returned without an error. See
 // package store, doc_continue.go.
 func (b *Branch) Continue(next *store.Continuation) error {

@@ -64,7 +64,7 @@ func (f *Future) start(child *Branch, fn func(*Branch) (any, error)) {
 		var value any
 		e.guard(child, func() (err error) {
 			value, err = fn(child)
-			return err
+			return refuseEnd(child, err)
 		}, func() { f.value = value })
 	}()
 }

@@ -1,6 +1,7 @@
 package epochs_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,6 +249,10 @@ func TestWrongContinue(t *testing.T) {
 			return "", kagzi.Continue(ctx, 9, kagzi.Version(-1), nil, kagzi.Timeout(1))
 		case 5:
 			_ = kagzi.Continue(ctx, 9)
+		case 6:
+			end := kagzi.Continue(ctx, 9)
+			_, err := kagzi.Go(ctx, "b", func(kagzi.Context) (int, error) { return 0, end }).Result(ctx)
+			return "", cmp.Or(err, end)
 		}
 		return "completed", nil
 	})
@@ -258,6 +263,7 @@ func TestWrongContinue(t *testing.T) {
 		3: {"UndoneBy", "Compensate", "cannot continue"},
 		4: {"Version", "nil option", "timeout"},
 		5: {"return Continue's error"},
+		6: {"a branch has returned the error of Continue"},
 	} {
 		re := kit.FailureOf(k, kit.Begin(k, wf, n), kagzi.StatusFailed)
 		kit.MustContain(t, re, says...)
