@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
@@ -17,6 +19,7 @@ func TestStepsOnASmallPool(t *testing.T) {
 	db := dbtest.Database(t)
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: db.Pool, Client: kit.NewClient(t, db.Pool)}
 	pool := dbtest.OpenPool(t, db.DSN, dbtest.Conns(4))
+	openAll(t, pool) // on a busy machine, opening one beside the steps may take longer than a call waits
 	c, logged := kit.LoggedClient(t, pool)
 	wf := kagzi.Define[int, int]("greedy")
 	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
@@ -42,5 +45,17 @@ func TestStepsOnASmallPool(t *testing.T) {
 	logged.WantLine(t, "no connection of the pool is free", "all 4 are in use")
 	if logged.Has("does not answer") || logged.Has("is back") {
 		t.Errorf("an exhausted pool was taken for an outage:\n%s", logged)
+	}
+}
+
+// openAll opens all connections of the pool.
+func openAll(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
 	}
 }
