@@ -5,7 +5,9 @@ import "time"
 // Mutants returns all mutants, those of the store first.
 func Mutants() []Mutant {
 	var all []Mutant
-	for _, some := range [][]Mutant{leaseMutants, claimMutants, timeMutants, orderMutants, wakeMutants, retryMutants} {
+	for _, some := range [][]Mutant{
+		leaseMutants, claimMutants, timeMutants, orderMutants, wakeMutants, retryMutants, longMutants,
+	} {
 		all = append(all, some...)
 	}
 	return all

@@ -216,6 +216,18 @@ var allowedFamilies = []allowed{
 			}
 		}
 	}},
+	{"EarlyEpochsAreGone", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"zero", "one", "two"}}
+		w.run("2.1", "reads", columns{"epoch": 2})
+	}},
+	{"Answered", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{
+			Verb: "ask", Run: "reads", Name: "q", Output: "answer to q", Outcome: evidence.OK,
+		})
+	}},
+	{"AskedTooLate", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{Verb: "ask", Run: "reads", Name: "q", Outcome: evidence.Failed})
+	}},
 	{"ForkReadsAgain", func(w *world) {
 		w.ends["reads"] = check.Ending{Output: "read"}
 		w.swapReads()

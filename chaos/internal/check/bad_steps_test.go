@@ -176,6 +176,23 @@ var badApplication = []bad{
 		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"one", "two", "three"}}
 	}},
 
+	{"EpochReadsAnother", "messages", func(w *world) {
+		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"zero", "one", "other"}}
+		w.run("2.1", "reads", columns{"epoch": 2})
+	}},
+	{"AnotherAnswer", "messages", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{
+			Verb: "ask", Run: "reads", Name: "q", Output: "answer to p", Outcome: evidence.OK,
+		})
+	}},
+	{"NoAnswer", "messages", func(w *world) {
+		w.Calls = append(w.Calls, evidence.Call{Verb: "ask", Run: "reads", Name: "one", Outcome: evidence.Failed})
+	}},
+	{"ToldOverTooEarly", "messages", func(w *world) {
+		w.start("x", "", columns{"paused": true})
+		w.Calls = append(w.Calls, evidence.Call{Verb: "ask", Run: "x", Name: "q", Outcome: evidence.Failed})
+	}},
+
 	{"EventPassedOver", "consumers", func(w *world) {
 		passed := []evidence.Event{
 			{Topic: "told", ID: "e0", Position: 1},

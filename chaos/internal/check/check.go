@@ -78,6 +78,9 @@ type Expectations struct {
 	// Item returns the item that a customer's call added to a batch. It returns false for other calls.
 	Item func(evidence.Call) (string, bool)
 
+	// Answer returns the answer to the request that a customer has asked.
+	Answer func(evidence.Call) string
+
 	// Sleep says for how long a run sleeps in a step, named by its ID. It returns false if the step is no sleep of its
 	// program.
 	Sleep func(run evidence.Run, step string) (time.Duration, bool)

@@ -44,6 +44,7 @@ func newWorld() *world {
 			Settle: 10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
 		},
 		Backoff:   func(evidence.Step) (time.Duration, time.Duration) { return 10 * time.Millisecond, time.Second },
+		Answer:    func(c evidence.Call) string { return "answer to " + c.Name },
 		Published: published, RunBackoff: func(string, int) time.Duration { return time.Second },
 	}
 	return w
@@ -217,7 +218,9 @@ func (w *world) final(run string, created time.Time) evidence.Run {
 		value, _ := row[name].(time.Time)
 		return value
 	}
+	epochs, _ := row["epoch"].(int)
 	return evidence.Run{
+		Epoch:       epochs,
 		Quarantined: row["quarantined"] == true, Paused: row["paused"] == true,
 		ID: run, ExternalID: text("external_id"), Workflow: text("workflow_type"), Status: text("status"),
 		ErrorKind: text("error_kind"), Error: text("error"), Origin: text("origin_run_id"),

@@ -65,6 +65,12 @@ func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 	if !ok || want.Messages == nil {
 		return
 	}
+	if r.Epoch > 1 { // the records of the earliest epochs are gone
+		if r.Status != "COMPLETED" {
+			return
+		}
+		want.Messages = want.Messages[max(0, len(want.Messages)-len(got)):]
+	}
 	for i, payload := range got {
 		if i >= len(want.Messages) || !same(payload, want.Messages[i]) {
 			c.violation("messages", r.ID, 0, "the messages that it read are %.300q, and its program reads %.300q", got,
@@ -76,6 +82,35 @@ func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 		c.violation("messages", r.ID, 0, "it completed having read %d messages, and its program reads %d", len(got),
 			len(want.Messages))
 	}
+}
+
+// asks: who asks a run gets the one answer, and is told that the run is over only if it is, and has not answered. A run
+// that completes has answered all requests that it has read.
+func (c *checker) asks() {
+	for _, call := range c.e.Calls {
+		r, there := c.h.final[call.Run]
+		if call.Verb != "ask" || !there || c.x.Answer == nil {
+			continue
+		}
+		switch want := c.x.Answer(call); {
+		case call.Outcome == evidence.OK && call.Output != want:
+			c.violation("messages", call.Run, call.Ended, "client %d got the answer %q to request %q, and it is %q",
+				call.Client, call.Output, call.Message, want)
+		case call.Outcome == evidence.Failed && !over(r.Status) && !c.x.Lossy && !c.h.had(call.Run, "RESUMED"):
+			c.violation("messages", call.Run, call.Ended, "client %d was told that the run is over (%.200s), and it "+
+				"is %s", call.Client, call.Error, r.Status)
+		case call.Outcome == evidence.Failed && r.Status == "COMPLETED" && !c.h.had(call.Run, "RESUMED") &&
+			c.reads(r, call.Name):
+			c.violation("messages", call.Run, call.Ended, "client %d got no answer to request %q (%.200s), and the "+
+				"run has answered it", call.Client, call.Message, call.Error)
+		}
+	}
+}
+
+// reads reports whether the program of a run reads a message with that payload.
+func (c *checker) reads(r evidence.Run, payload string) bool {
+	want, ok := c.ending(r)
+	return ok && slices.Contains(want.Messages, payload)
 }
 
 // events: an event whose publication was acknowledged is there. Events are kept for longer than a round lasts.

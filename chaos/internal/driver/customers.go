@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/request"
 )
 
 // Customers start runs, send them messages, change them, and wait for their results. Each has one job at a time.
@@ -201,17 +202,45 @@ func (c *customers) startInTx(ctx context.Context, job load.Job, s load.Script, 
 	return err
 }
 
-// send sends the messages that the job's program reads, one after the other.
+// send sends the messages and the requests that the job's program reads, one after the other, and waits for the
+// answers.
 func (c *customers) send(ctx context.Context, number int, job load.Job, run kagzi.RunID) {
-	for i, payload := range load.Messages(job) {
-		m := load.Mail.With(payload).WithID(kagzi.ID(fmt.Sprint("m", i)))
-		call := evidence.Call{
-			Client: number, Verb: "signal", Run: string(run), Name: load.Mail.Name(),
-			Message: fmt.Sprint("m", i),
+	messages, requests := load.Messages(job)
+	sends := func(id, name string, send func(context.Context) error) bool {
+		call := evidence.Call{Client: number, Verb: "signal", Run: string(run), Name: name, Message: id}
+		return c.insist(ctx, call, send).Outcome == evidence.OK // else the run is over
+	}
+	for i, payload := range messages {
+		id := fmt.Sprint("m", i)
+		m := load.Mail.With(payload).WithID(kagzi.ID(id))
+		if !sends(id, load.Mail.Name(), func(ctx context.Context) error { return c.client.Signal(ctx, run, m) }) {
+			return
 		}
-		if c.insist(ctx, call, func(ctx context.Context) error { return c.client.Signal(ctx, run, m) }).
-			Outcome != evidence.OK {
-			return // the run is over
+	}
+	for i, payload := range requests {
+		id := fmt.Sprint("r", i)
+		q := load.Asked.With(payload).WithID(kagzi.ID(id))
+		asks := func(ctx context.Context) error { return request.Send(ctx, c.client, run, q) }
+		if !sends(id, load.Asked.Name(), asks) {
+			return
+		}
+	}
+	for i, payload := range requests {
+		c.ask(ctx, number, run, fmt.Sprint("r", i), payload)
+	}
+}
+
+// ask waits for the answer to a request that is sent.
+func (c *customers) ask(ctx context.Context, number int, run kagzi.RunID, id, payload string) {
+	call := evidence.Call{Client: number, Verb: "ask", Run: string(run), Name: payload, Message: id}
+	for {
+		call.Error, call.Output = "", ""
+		outcome := c.call(ctx, &call, func(ctx context.Context) (err error) {
+			call.Output, err = request.Ask(ctx, c.client, run, load.Asked.With(payload).WithID(kagzi.ID(id)))
+			return err
+		})
+		if outcome != evidence.Unknown || !sleep(ctx, 50*time.Millisecond) {
+			return
 		}
 	}
 }

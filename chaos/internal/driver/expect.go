@@ -27,6 +27,7 @@ func (p Plan) expectations() check.Expectations {
 		Item: func(c evidence.Call) (string, bool) {
 			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
 		},
+		Answer:  func(c evidence.Call) string { return load.Answer(c.Name) },
 		Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
 		Bounds: check.Bounds{
 			Settle: p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
@@ -83,7 +84,7 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 	want := load.Expect(job, max(r.Version, 1))
 	end = check.Ending{
 		Failed: want.Failed, Output: want.Output, Registered: want.Registered,
-		Messages: load.Messages(job),
+		Messages: want.Read,
 	}
 	if want.Poison {
 		end.Kinds = []string{"crash_loop"}

@@ -75,16 +75,16 @@ type Call struct {
 	Client int
 	Began  time.Duration
 	Ended  time.Duration
-	// "start", "signal", "cancel", "terminate", "resume", "restart", "fork", "pause", "unpause", "result", …
+	// "start", "signal", "ask", "cancel", "terminate", "resume", "restart", "fork", "pause", "unpause", "result", …
 	Verb       string
 	Program    int    // of a start: the number of the program that the run executes
 	ExternalID string // of a start: empty if it gave none
 	Run        string // the run that it was about, or that a start made or found; empty if unknown
 	New        string // of a restart or a fork: the new run
-	Message    string // of a signal: the message's ID
+	Message    string // of a signal or a question: the message's ID
 	Priority   int    // of an update: the one that the run gets
-	Name       string // of a signal: its name; of other calls, what they were about
-	Output     string // of a result: what the run returned
+	Name       string // of a signal: its name; of a question: its text; of other calls, what they were about
+	Output     string // of a result: what the run returned; of a question: the answer
 	RolledBack bool   // the call was in a transaction that was rolled back
 	Outcome    Outcome
 	Error      string
@@ -166,6 +166,7 @@ type Run struct {
 	Paused      bool
 	WaitingOn   string // as JSON
 	Compensated bool   // its compensations have begun
+	Epoch       int    // how often it has continued
 }
 
 // A Step is a row of kagzi.step_runs at the end.

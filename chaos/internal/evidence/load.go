@@ -59,7 +59,9 @@ const (
 				coalesce(new_lease::text, ''),
 			CASE WHEN operation = 'DELETE' THEN jsonb_strip_nulls(old) ELSE 'null' END, coalesce(jsonb_strip_nulls(new),
 				'null'), application
-		FROM kagzi_audit.changes ORDER BY change_id`
+		FROM kagzi_audit.changes
+		WHERE step_id IS NULL OR left(step_id, 1) <> E'\x01' -- those are records of past epochs, which move or go
+		ORDER BY change_id`
 
 	selectRuns = `
 		SELECT run_id::text, coalesce(external_id, ''), workflow_type, task_queue, status, coalesce(error_kind, ''),
@@ -72,11 +74,13 @@ const (
 				coalesce(cancel_requested_at, '0001-01-01 UTC'),
 			coalesce(lease::text, ''), quarantined, coalesce(md5(output::text), ''), paused_at IS NOT NULL,
 				coalesce(waiting_on::text, ''),
-			outcome IS NOT NULL
+			outcome IS NOT NULL, epoch
 		FROM kagzi.workflow_runs ORDER BY run_id`
 
+	// names of steps are unique in all epochs of a run
 	selectSteps = `
-		SELECT run_id::text, step_id, status, step_kind, coalesce(child_run_id::text, ''), coalesce(error_kind, ''),
+		SELECT run_id::text, regexp_replace(step_id, E'^\x01[0-9]*/', ''), status, step_kind,
+			coalesce(child_run_id::text, ''), coalesce(error_kind, ''),
 			attempt_number,
 			position, coalesce(sequence, 0), coalesce(encode(output, 'hex'), ''), coalesce(nullif(wake_at, 'infinity'),
 				'0001-01-01 UTC'),

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/internal/testhook"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/request"
 	"github.com/kagzi/kagzi/topic"
 )
 
@@ -26,6 +28,7 @@ var (
 	Run     = kagzi.Define[Job, string]("program", runs)
 	Undoing = kagzi.Define[Undo, struct{}]("undo", kagzi.Queue("plain"), undos)
 	Mail    = kagzi.DefineSignal[string]("mail")
+	Asked   = request.Define[string, string]("asked")
 	Told    = topic.Define[string]("told")
 )
 
@@ -38,6 +41,9 @@ var (
 // RunBackoff returns the longest wait after so many failed attempts of a workflow's run; zero if it has no policy of
 // ours.
 func RunBackoff(workflow string, attempts int) time.Duration {
+	if attempts == 0 { // the run has continued
+		return 0
+	}
 	switch workflow {
 	case Run.Name():
 		return longest(runs, attempts)
@@ -117,9 +123,15 @@ type execution struct {
 
 func (h *Handler) run(ctx kagzi.Context, job Job, version int) (string, error) {
 	x := execution{h, job}
-	v, err := x.ops(ctx, Of(job).Ops, start(job))
+	ops, continues := Of(job).epoch(job.Epoch)
+	v, err := x.ops(ctx, ops, cmp.Or(job.Value, start(job)))
 	if err != nil {
 		return "", err
+	}
+	if continues {
+		job.Epoch++
+		job.Value = v
+		return "", kagzi.Continue(ctx, job)
 	}
 	if version >= 2 && job.Generation == 0 {
 		return x.step(ctx, Op{Kind: opStep, Name: "v2"}, v)
@@ -151,8 +163,8 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		return x.mapped(ctx, op, v)
 	case opRace:
 		return x.race(ctx, op, v)
-	case opWait:
-		return x.wait(ctx, op, v)
+	case opWait, opAsked, opLeave:
+		return x.read(ctx, op, v)
 	case opChild:
 		return x.child(ctx, op, v)
 	case opUndo:
@@ -396,15 +408,30 @@ func (x execution) race(ctx kagzi.Context, op Op, v string) (string, error) {
 	return result, err
 }
 
-func (x execution) wait(ctx kagzi.Context, op Op, v string) (string, error) {
-	for range op.N {
-		payload, err := kagzi.WaitSignal(ctx, Mail)
+// read reads messages or requests, and answers the requests unless they are left to the next epoch.
+func (x execution) read(ctx kagzi.Context, op Op, v string) (string, error) {
+	for range max(1, op.N) {
+		payload, err := x.readOne(ctx, op)
 		if err != nil {
 			return "", err
 		}
 		v = Link(v, payload)
 	}
 	return v, nil
+}
+
+func (x execution) readOne(ctx kagzi.Context, op Op) (payload string, err error) {
+	if op.Kind == opWait {
+		return kagzi.WaitSignal(ctx, Mail)
+	}
+	r, err := request.Wait(ctx, Asked)
+	if err != nil {
+		return "", err
+	}
+	if op.Kind == opLeave {
+		return r.In, nil
+	}
+	return r.In, r.Reply(ctx, Answer(r.In))
 }
 
 // child runs a child. Whether it failed is part of the value; that it was cancelled ends its parent.

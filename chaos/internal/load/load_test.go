@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/load"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/request"
 )
 
 // harmless reports whether a program leaves its process alive.
@@ -105,14 +107,29 @@ func follow(t *testing.T, k *kit.Kit, job load.Job, version int) {
 		t.Error(err)
 		return
 	}
-	for _, payload := range load.Messages(job) {
+	messages, requests := load.Messages(job)
+	for _, payload := range messages {
 		if err := k.Client.Signal(k.Ctx, run, load.Mail.With(payload)); err != nil &&
 			!errors.Is(err, kagzi.ErrRunFinished) {
 			t.Error(err)
 		}
 	}
+	question := func(i int) request.Question[string] {
+		return load.Asked.With(requests[i]).WithID(kagzi.ID(fmt.Sprint("r", i)))
+	}
+	for i := range requests {
+		if err := request.Send(k.Ctx, k.Client, run, question(i)); err != nil && !errors.Is(err, kagzi.ErrRunFinished) {
+			t.Error(err)
+		}
+	}
 	want := load.Expect(job, version)
 	got, err := run.Result(k.Ctx)
+	for i := range requests {
+		answer, err := request.Ask(k.Ctx, k.Client, run, question(i))
+		if answer != load.Answer(requests[i]) && (!want.Failed || !errors.Is(err, kagzi.ErrRunFinished)) {
+			t.Errorf("job %d answered %q, %v", job.N, answer, err)
+		}
+	}
 	re, failed := errors.AsType[*kagzi.RunError](err)
 	switch {
 	case want.Failed && (!failed || re.Status != kagzi.StatusFailed):

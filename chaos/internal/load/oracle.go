@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,7 @@ type Ending struct {
 	Output string // of a run that completes
 	// the compensations, in the order in which it registers them; one that fails runs them from the last to the first
 	Registered []string
+	Read       []string // the payloads of the messages and requests that it reads until its end, in this order
 }
 
 // Expect returns how a run of the job with this version of the code must end.
@@ -21,7 +23,7 @@ func Expect(job Job, version int) Ending {
 	if version >= 2 && job.Generation == 0 && !e.failed && !e.poison {
 		v = Link(v, "v2")
 	}
-	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered}
+	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered, Read: e.got}
 	if !end.Failed {
 		end.Output = v
 	}
@@ -36,7 +38,9 @@ func start(job Job) string {
 // An evaluation computes what a program must return, without any of Kagzi.
 type evaluation struct {
 	version    int
-	messages   int
+	messages   int // that were read
+	requests   inbox
+	got        []string // the payloads of both
 	registered []string
 	failed     bool
 	poison     bool
@@ -50,6 +54,55 @@ func (e *evaluation) ops(ops []Op, v string) string {
 		v = e.op(op, v)
 	}
 	return v
+}
+
+// read returns the payloads that an operation reads.
+func (e *evaluation) read(op Op) (payloads []string) {
+	switch op.Kind {
+	case opWait:
+		for range op.N {
+			payloads = append(payloads, message(e.messages))
+			e.messages++
+		}
+	case opAsked:
+		for range op.N {
+			payloads = append(payloads, asked(e.requests.take(true)))
+		}
+	case opLeave:
+		payloads = append(payloads, asked(e.requests.take(false)))
+	case opContinue:
+		e.requests.reopen()
+	}
+	e.got = append(e.got, payloads...)
+	return payloads
+}
+
+// An inbox has the requests of a run by their numbers.
+type inbox struct {
+	read int   // how many were read at least once
+	open []int // that an earlier epoch has read and not answered
+	left []int // that this epoch has read and not answered
+}
+
+// take reads the oldest request that was not answered, and that this epoch has not read.
+func (i *inbox) take(answer bool) (n int) {
+	if len(i.open) > 0 {
+		n, i.open = i.open[0], i.open[1:]
+	} else {
+		n = i.read
+		i.read++
+	}
+	if !answer {
+		i.left = append(i.left, n)
+	}
+	return n
+}
+
+// reopen begins the next epoch: it reads what was left again.
+func (i *inbox) reopen() {
+	i.open = append(i.open, i.left...)
+	slices.Sort(i.open)
+	i.left = nil
 }
 
 func (e *evaluation) op(op Op, v string) string {
@@ -69,10 +122,9 @@ func (e *evaluation) op(op Op, v string) string {
 		return Link(v, all.String())
 	case opRace:
 		return Link(v, op.Name)
-	case opWait:
-		for range op.N {
-			v = Link(v, fmt.Sprint("message ", e.messages))
-			e.messages++
+	case opWait, opAsked, opLeave, opContinue:
+		for _, payload := range e.read(op) {
+			v = Link(v, payload)
 		}
 		return v
 	case opChild:

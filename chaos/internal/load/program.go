@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 )
 
@@ -18,6 +19,10 @@ type Job struct {
 	Generation int    `json:"generation,omitempty"` // 1 is a child, 2 a child's child
 	// "tick" is the job of a schedule's run, "poison" kills its workers; empty is random
 	Kind string `json:"kind,omitempty"`
+
+	// of a run that has continued: how often, and the value that the epochs before have computed
+	Epoch int    `json:"epoch,omitempty"`
+	Value string `json:"value,omitempty"`
 }
 
 // generations is how deep families are.
@@ -48,6 +53,9 @@ const (
 	opMap      = "map"
 	opRace     = "race"     // all branches return the same value
 	opWait     = "wait"     // waits for N messages
+	opAsked    = "asked"    // waits for N requests, and answers them
+	opLeave    = "leave"    // reads a request, and leaves it to the next epoch
+	opContinue = "continue" // the run continues: the rest is the program of its next epoch
 	opChild    = "child"    // runs a child and takes its result, also if it fails
 	opUndo     = "undo"     // registers a compensation
 	opPublish  = "publish"  // publishes an event
@@ -80,6 +88,9 @@ func Of(job Job) Program {
 	}
 	most := 20 >> (2 * job.Generation) // 20, 5, 1
 	ops := g.ops(1+g.r.IntN(most), 2)
+	if g.r.IntN(6) == 0 {
+		ops = g.continued(ops)
+	}
 	switch n := g.r.IntN(100); {
 	case n < 8:
 		ops = append(ops, Op{Kind: opAgain, Name: "again"}, Op{Kind: opStep, Name: "after"})
@@ -133,6 +144,7 @@ var weights = []struct {
 	{opMap, 3, false},
 	{opRace, 3, false},
 	{opWait, 5, false},
+	{opAsked, 4, false},
 	{opMetadata, 2, false},
 }
 
@@ -145,8 +157,8 @@ func (g *generator) kind() string {
 		n := g.r.IntN(sum)
 		for _, w := range weights {
 			if n -= w.weight; n < 0 {
-				if g.inner && !w.inner || w.kind == opChild && g.job.Generation+1 >= generations || w.kind == opWait &&
-					g.job.Generation > 0 {
+				if g.inner && !w.inner || w.kind == opChild && g.job.Generation+1 >= generations ||
+					(w.kind == opWait || w.kind == opAsked) && g.job.Generation > 0 {
 					break
 				}
 				return w.kind
@@ -183,7 +195,7 @@ func (g *generator) op(depth int) Op {
 		op.N = []int{1, 20, 200, 500, 1500}[g.r.IntN(5)]
 	case opBig:
 		op.N = []int{2_000, 9_000, 100_000, 1_000_000, 3_900_000}[g.r.IntN(5)]
-	case opWait:
+	case opWait, opAsked:
 		op.N = 1 + g.r.IntN(4)
 	case opPanic:
 		op.N = g.r.IntN(panics)
@@ -198,20 +210,65 @@ func (g *generator) op(depth int) Op {
 	return op
 }
 
+// continued lets the run continue at one to three places. Such a run cannot register compensations.
+func (g *generator) continued(ops []Op) []Op {
+	for i := range ops {
+		if ops[i].Kind == opUndo {
+			ops[i].Kind = opStep
+		}
+	}
+	for range 1 + g.r.IntN(3) {
+		g.names++
+		name := strconv.Itoa(g.names)
+		more := []Op{{Kind: opContinue, Name: opContinue + name}}
+		if g.job.Generation == 0 && g.r.IntN(3) == 0 {
+			more = []Op{{Kind: opLeave, Name: opLeave + name}, more[0], {Kind: opAsked, Name: opAsked + name, N: 1}}
+		}
+		ops = slices.Insert(ops, g.r.IntN(len(ops)+1), more...)
+	}
+	return ops
+}
+
+// epoch returns the operations of an epoch, and reports whether the run continues after them.
+func (p Program) epoch(n int) (ops []Op, continues bool) {
+	ops = p.Ops
+	for {
+		end := slices.IndexFunc(ops, func(op Op) bool { return op.Kind == opContinue })
+		switch {
+		case end < 0:
+			return ops, false
+		case n == 0:
+			return ops[:end], true
+		}
+		ops = ops[end+1:]
+		n--
+	}
+}
+
 // Link returns the next value of a hash chain. So a value tells everything that went into it.
 func Link(previous, by string) string {
 	sum := sha256.Sum256([]byte(previous + "\x00" + by))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Messages returns the payloads of the messages that the program of a job reads, in their order.
-func Messages(job Job) (payloads []string) {
+// Messages returns the payloads of the messages and the requests for which the program of a job waits.
+func Messages(job Job) (messages, requests []string) {
+	e := evaluation{}
 	for _, op := range Of(job).Ops {
-		if op.Kind == opWait {
-			for range op.N {
-				payloads = append(payloads, fmt.Sprint("message ", len(payloads)))
-			}
-		}
+		e.read(op)
 	}
-	return payloads
+	for i := range e.messages {
+		messages = append(messages, message(i))
+	}
+	for i := range e.requests.read {
+		requests = append(requests, asked(i))
+	}
+	return messages, requests
 }
+
+func message(i int) string { return fmt.Sprint("message ", i) }
+
+func asked(i int) string { return fmt.Sprint("request ", i) }
+
+// Answer returns the answer to a request.
+func Answer(request string) string { return Link("answer", request) }
