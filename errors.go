@@ -59,8 +59,8 @@ var (
 	ErrRetried = replay.ErrRetried
 )
 
-// A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind and
-// text survive, other errors in the chain do not.
+// A StepError reports that a step failed in every attempt that its policy allowed. It is the same in a replay: kind,
+// text and [kind.Details] survive, other errors in the chain do not.
 type StepError struct {
 	Step     string
 	Attempts int       // in the last series: an attempt of the run that tries the step again begins a new series
@@ -70,6 +70,7 @@ type StepError struct {
 	// permanent says that the error of the last attempt was marked Permanent, so another attempt of the run would not
 	// help.
 	permanent bool
+	details   error
 }
 
 // Error names the step, the failure and its kind, in one line.
@@ -84,6 +85,9 @@ func (e *StepError) Error() string {
 	return fmt.Sprintf("kagzi: step %q: %s (%s%s)", e.Step, text.OneLine(e.Message), kindText(e.Kind), attempts)
 }
 
+// Unwrap gives e its [kind.Details].
+func (e *StepError) Unwrap() error { return e.details }
+
 // Is reports whether target is e's kind, or [ErrNoMessage] for a wait that has timed out.
 func (e *StepError) Is(target error) bool {
 	return failure.IsKind(target, e.Kind) || target == ErrNoMessage && e.Attempts == 0 && e.Kind == kind.Timeout
@@ -97,7 +101,8 @@ type RunError struct {
 	Kind     kind.Kind // errors.Is(err, kind.Deadline)
 	Message  string    // of the last attempt; after a panic with its stack, in several lines
 
-	step string // the step that started it, in the run that asks for its result
+	step    string // the step that started it, in the run that asks for its result
+	details error
 }
 
 // Error names the run, the failure and its kind, in one line.
@@ -114,6 +119,9 @@ func (e *RunError) Error() string {
 	}
 	return fmt.Sprintf("%s failed (%s): %s", run, kindText(e.Kind), text.OneLine(e.Message))
 }
+
+// Unwrap gives e its [kind.Details].
+func (e *RunError) Unwrap() error { return e.details }
 
 // Is reports whether target is e's kind.
 func (e *RunError) Is(target error) bool { return failure.IsKind(target, e.Kind) }

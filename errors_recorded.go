@@ -7,19 +7,21 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
 
 // language makes and reads this package's errors for the engine: see replay.Errors.
-type language struct{}
+type language struct{ *payloads.Coder }
 
-func (language) Classify(err error) failure.Class {
+func (l language) Classify(err error) failure.Class {
 	after, _ := retryAfter(err)
+	details, undetailed := l.Details(err)
 	return failure.Class{
 		Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err),
-		Cause: causeOf(err),
+		Cause: causeOf(err), Details: details, Undetailed: undetailed,
 	}
 }
 
@@ -77,7 +79,7 @@ func (language) About(err error) (id string, others []error) {
 	return "", nil
 }
 
-func (language) Recorded(row *store.StepRow, workflow string) error {
+func (l language) Recorded(row *store.StepRow, workflow string) error {
 	switch {
 	case row.Kind == store.KindPublish, row.Kind == store.KindMarker, row.Kind == store.KindChild &&
 		row.ChildRunID == uuid.Nil:
@@ -89,21 +91,14 @@ func (language) Recorded(row *store.StepRow, workflow string) error {
 		}
 		return &StepError{
 			Step: row.StepID, Attempts: attempts, Kind: kind.Kind(row.ErrorKind), Message: row.Error,
-			permanent: row.Permanent,
+			permanent: row.Permanent, details: l.DetailsOf(row.Output),
 		}
 	}
+	status, details := store.ReadChildFailure(row.Output)
 	return &RunError{
-		Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: childStatus(row),
-		Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID,
+		Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: Status(status),
+		Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID, details: l.DetailsOf(details),
 	}
-}
-
-// childStatus returns the status of the child whose failure row records.
-func childStatus(row *store.StepRow) Status {
-	if string(row.Output) == `"`+store.Cancelled+`"` {
-		return StatusCancelled
-	}
-	return StatusFailed
 }
 
 // A refusal is the recorded error of an operation that was refused.

@@ -151,7 +151,7 @@ type RunInfo struct {
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 	// as the client's Codec wrote it; as it is stored if the Sealer cannot open it
 	Input  json.RawMessage `json:"input,omitempty"`
-	Output json.RawMessage `json:"output,omitempty"` // as Input
+	Output json.RawMessage `json:"output,omitempty"` // as Input; of a failed run its [kind.Details]
 }
 
 // A HungCode is a function that hangs. A step's function hangs if it goes on although its ctx has ended; the function
@@ -222,7 +222,7 @@ type StepAttempt struct {
 	//     its run, the Child, is started.
 	Status  Status          `json:"status"`
 	Input   json.RawMessage `json:"input,omitempty"`   // the value of [Input], as the client's Codec wrote it
-	Output  json.RawMessage `json:"output,omitempty"`  // as the client's Codec wrote it; a MARKER's is Kagzi's own
+	Output  json.RawMessage `json:"output,omitempty"`  // as that of a run; a MARKER's is Kagzi's own
 	Headers Headers         `json:"headers,omitempty"` // of the message that a SIGNAL read
 	Kind    kind.Kind       `json:"kind,omitempty"`
 	Error   string          `json:"error,omitempty"`

@@ -77,7 +77,7 @@ CREATE TABLE kagzi.workflow_runs (
     continued_at        timestamptz,                       -- when it last did
     finished_at         timestamptz,
     input               bytea,
-    output              bytea,                             -- of a run that completed
+    output              bytea,                             -- of a run that completed; of one that failed, details
     PRIMARY KEY (run_id, namespace_id)
 ) WITH (
     fillfactor = 70,
@@ -249,7 +249,7 @@ CREATE TABLE kagzi.step_runs (
     forgotten_by   integer,                    -- the run's attempt that forgot this failure when it ended
     call           jsonb,                      -- of a COMPENSATION: the workflow and the options of the run to start
     input          bytea,                      -- of a FUNCTION, its input, for people; of a COMPENSATION, the input of the run to start
-    output         bytea,                      -- of a REPLY that refuses, the details of the refusal
+    output         bytea,                      -- of a failure, its details
     error_kind     text,
     error          text,
     permanent      boolean           NOT NULL DEFAULT false, -- the failure is final, whatever the retry policy says; the REPLY refuses

@@ -30,9 +30,13 @@ func (e *Refusal) Error() string {
 		text.OneLine(string(cmp.Or(e.Kind, kind.Unknown))))
 }
 
-// Unwrap gives e its kind.
+// Unwrap gives e its kind, and its Details as [kind.Details].
 func (e *Refusal) Unwrap() error {
-	return failure.Permanent(cmp.Or(e.Kind, kind.Unknown), errors.New(e.Message))
+	err := errors.New(e.Message)
+	if e.Details != nil {
+		err = kind.WithDetails(err, e.Details)
+	}
+	return failure.Permanent(cmp.Or(e.Kind, kind.Unknown), err)
 }
 
 // decode decodes the answer to the request into out, or returns the error that the asker gets in its place.

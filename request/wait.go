@@ -83,23 +83,18 @@ func (r *Received[In, Out]) Reply(ctx kagzi.Context, out Out) error {
 	})
 }
 
-// Refuse answers the request with an error: [Ask] returns a *[Refusal] with its kind and text. If err is a *Refusal, or
-// wraps one, that gives the Details, too. Otherwise Refuse is like [Received.Reply].
+// Refuse answers the request with an error: [Ask] returns a *[Refusal] with its kind, text and [kind.Details]. If err
+// is a *Refusal, or wraps one, that gives them. Otherwise Refuse is like [Received.Reply].
 func (r *Received[In, Out]) Refuse(ctx kagzi.Context, err error) error {
 	return r.answer(ctx, func(c *core.Client, row *store.StepRow) (invalid error) {
 		if err == nil {
 			return errors.New("kagzi: the error is nil: call Reply, or say why the request is refused")
 		}
 		row.Permanent, row.ErrorKind, row.Error = true, string(kagzi.KindOf(err)), failure.Text(err)
-		given := refusalIn(err)
-		if given == nil {
-			return nil
+		if given := refusalIn(err); given != nil {
+			row.Error = failure.Text(errors.New(given.Message))
 		}
-		row.Error = failure.Text(errors.New(given.Message))
-		if given.Details != nil {
-			row.Output, invalid = c.Payloads.Encode(
-				payloads.Subject{Kind: "details of a refusal of", Name: r.name.String()}, given.Details)
-		}
+		row.Output, invalid = c.Payloads.Details(err)
 		return invalid
 	})
 }

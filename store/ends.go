@@ -35,9 +35,8 @@ type ending struct {
 // leases have expired.
 const endRuns = `
 WITH endings AS MATERIALIZED (
-	SELECT r.*, r.now + $8::bigint * interval '1 microsecond' AS until,
+	SELECT r.*, NULL::uuid AS lease, false AS quarantined, r.now + $8::bigint * interval '1 microsecond' AS until,
 		jsonb_build_object('status', r.status, 'kind', r.error_kind, 'error', r.error) AS outcome,
-		NULL::uuid AS lease, false AS quarantined, NULL::bytea AS output,
 		CASE
 			WHEN NOT $7::bool THEN 'end'
 			WHEN r.compensating THEN 'decide'
@@ -48,6 +47,7 @@ WITH endings AS MATERIALIZED (
 	FROM (
 		SELECT q.run_id, q.parent_run_id, clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
 			u.asked AND u.status = 'CANCELLED' AS cancels, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
+			CASE WHEN NOT u.asked THEN q.output END AS output,
 			CASE WHEN q.cancelling THEN 'CANCELLED' ELSE u.status END AS status,
 			CASE WHEN q.cancelling THEN q.error_kind ELSE u.error_kind END AS error_kind,
 			CASE WHEN q.cancelling THEN q.error ELSE u.error END AS error,
@@ -56,7 +56,7 @@ WITH endings AS MATERIALIZED (
 		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error,
 			asked)
 		CROSS JOIN LATERAL (
-			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.error_kind, c.error, c.slot,
+			SELECT c.run_id, c.parent_run_id, c.status, c.outcome, c.error_kind, c.error, c.slot, c.output,
 				$9::bool AND c.cancel_requested_at IS NOT NULL AS cancelling
 			FROM kagzi.workflow_runs c
 			WHERE c.run_id = u.run_id AND c.namespace_id = $1 AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +37,25 @@ type ChildEnd struct {
 	ErrorKind  string
 	Error      string
 	FinishedAt time.Time
+}
+
+// ChildFailure returns the output of a step that records how a child failed: its status in quotes, and the details of
+// its failure.
+func ChildFailure(status string, details []byte) []byte {
+	return append(strconv.AppendQuote(nil, status), details...)
+}
+
+// ReadChildFailure returns the parts of a [ChildFailure]. details is nil if there are none.
+func ReadChildFailure(output []byte) (status string, details []byte) {
+	quoted, err := strconv.QuotedPrefix(string(output))
+	if err != nil {
+		return Failed, nil
+	}
+	status, _ = strconv.Unquote(quoted)
+	if len(output) > len(quoted) {
+		details = output[len(quoted):]
+	}
+	return status, details
 }
 
 // An Inbox holds unread messages of a run, and the ends of children that the run has not recorded yet.

@@ -25,7 +25,7 @@ SET status = 'PENDING', slot = NULL, available_at = clock.now, paused_at = NULL,
 	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
-	error_kind = NULL, error = NULL, waiting_on = NULL
+	error_kind = NULL, error = NULL, output = NULL, waiting_on = NULL
 FROM clock
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED')
 	AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'

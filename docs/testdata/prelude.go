@@ -68,6 +68,10 @@ func load(context.Context, string) error                         { panic(0) }
 
 const Declined kind.Kind = "card_declined"
 
+type Decline struct{ Left int }
+
+func payInParts(kagzi.Context, int) error { panic(0) }
+
 var (
 	pool                             *pgxpool.Pool
 	tx                               pgx.Tx

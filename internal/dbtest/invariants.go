@@ -137,9 +137,11 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', run_id, 'wakeups', wakeups, 'recoveries', recoveries, 'attempts', attempts)
 		FROM kagzi.workflow_runs WHERE wakeups < 0 OR recoveries < 0 OR attempts < 0 OR load_failures < 0`},
 
-	{"only a run that completed has an output", `
+	{"only a run that completed has an output, or failed with details", `
 		SELECT concat_ws(' ', 'run', run_id, 'is', status)
-		FROM kagzi.workflow_runs WHERE status <> 'COMPLETED' AND output IS NOT NULL`},
+		FROM kagzi.workflow_runs
+		WHERE status NOT IN ('COMPLETED', 'FAILED') AND outcome ->> 'status' IS DISTINCT FROM 'FAILED'
+			AND output IS NOT NULL`},
 
 	{"a run's rows go when it goes", `
 		SELECT concat_ws(' ', a.what, 'of run', a.run_id, 'in namespace', a.namespace_id)

@@ -156,7 +156,7 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.workflow_runs SET recoveries = -1 WHERE status = 'SLEEPING'`,
 		},
 		{
-			"OutputOfAnActiveRun", "only a run that completed has an output",
+			"OutputOfAnActiveRun", "only a run that completed has an output, or failed with details",
 			`UPDATE kagzi.workflow_runs SET output = 'out' WHERE run_id = '00000000-0000-0000-0000-000000000002'`,
 		},
 		{

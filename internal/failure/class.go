@@ -1,8 +1,10 @@
 package failure
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -14,4 +16,15 @@ type Class struct {
 	Cancelled bool          // the error, or one in its chain, reports a cancellation
 	// says which exported error is in the chain, to be found in the record of a refusal; empty: none
 	Cause string
+
+	Details    []byte // of the error, as they are stored; nil: none
+	Undetailed error  // why Details lacks those of the error
+}
+
+// Text returns the text under which an error of the class is recorded.
+func (c Class) Text(err error) string {
+	if c.Undetailed == nil {
+		return Text(err)
+	}
+	return text.Sanitize(fmt.Sprintf("%s (without its details: %v)", Text(err), c.Undetailed), text.MaxError)
 }

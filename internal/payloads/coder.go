@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime/debug"
 
+	"github.com/kagzi/kagzi/internal/details"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/kind"
 )
@@ -166,6 +167,18 @@ func (c *Coder) HashStored(stored []byte) ([]byte, error) {
 	}
 	return c.hashOf(plain), nil
 }
+
+// Details returns the details in err's chain as they are stored, nil if it has none.
+func (c *Coder) Details(err error) ([]byte, error) {
+	found := details.In(err)
+	if found == nil {
+		return nil, nil
+	}
+	return found.Stored(func(v any) ([]byte, error) { return c.Encode(Subject{Kind: "details of a failure"}, v) })
+}
+
+// DetailsOf returns the details that the record of a failure has as an error, nil if it has none.
+func (c *Coder) DetailsOf(stored []byte) error { return details.Recorded(stored, c.Decode) }
 
 // Shown returns stored bytes for people: opened, or as they are if they cannot be opened.
 func (c *Coder) Shown(stored []byte) []byte {

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/kagzi/kagzi/store"
@@ -115,7 +114,7 @@ func (c *Child) readEnd(b *Branch) (*store.StepRow, next, error) {
 	return &row, next{}, nil
 }
 
-// ending prepares the record of the child's end. The output of a child that did not complete is its status.
+// ending prepares the record of the child's end. See [store.ChildFailure].
 func (c *Child) ending(end *store.ChildEnd) *store.Record {
 	r := c.e.newRecord(c.step, store.KindChild, store.Completed, c.row.Attempt, c.row.FirstAttempt)
 	r.ChildRunID, r.Output, r.EndedAt = c.id, end.Output, end.FinishedAt
@@ -123,8 +122,8 @@ func (c *Child) ending(end *store.ChildEnd) *store.Record {
 		r.Read = end.FinishedAt
 	}
 	if end.Status != store.Completed {
-		r.Status, r.Output, r.ErrorKind, r.Error = store.Failed, fmt.Appendf(nil, "%q", end.Status),
-			end.ErrorKind, end.Error
+		r.Status, r.Output = store.Failed, store.ChildFailure(end.Status, end.Output)
+		r.ErrorKind, r.Error = end.ErrorKind, end.Error
 	}
 	return r
 }

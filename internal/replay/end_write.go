@@ -52,7 +52,8 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 		e.finish(f)
 		return
 	}
-	class, message := e.errors().Classify(err), failure.Text(err)
+	class := e.errors().Classify(err)
+	message := class.Text(err)
 	var forget []string
 	if reason == stopReturned { // an end from outside says nothing about the failures of the function
 		forget = e.forgets(err)
@@ -60,7 +61,7 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 	pause, again := nextAttempt(class, e.retryPolicy(), e.runAttempt())
 	if reason == stopFailed || !again {
 		f := e.newFinish(store.Failed, class.Kind, message)
-		f.Quarantined = failure.IsQuarantine(err)
+		f.Output, f.Quarantined = class.Details, failure.IsQuarantine(err)
 		f.Forget = forget
 		e.finish(f)
 		return

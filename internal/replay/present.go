@@ -2,7 +2,6 @@ package replay
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -118,17 +117,13 @@ func (p *presentation) isTimeout(id string) bool {
 	return decided && g.isTimeout()
 }
 
-// failed presents a failed attempt: none follows once its branch has ended. The output of a child that failed is its
-// status.
+// failed presents a failed attempt: none follows once its branch has ended. See [store.ChildFailure].
 func (p *presentation) failed(row *store.StepRow) {
 	if ended, _ := p.ended(row.StepID); ended && p.latest[row.StepID] == row {
 		row.WakeAt = time.Time{}
 	}
 	if row.Kind == store.KindChild {
-		if string(row.Output) == fmt.Sprintf("%q", store.Cancelled) {
-			row.Status = store.Cancelled
-		}
-		row.Output = nil
+		row.Status, row.Output = store.ReadChildFailure(row.Output)
 	}
 }
 

@@ -272,12 +272,12 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 		failed = kind.Unknown
 		err = failure.Of(failed, err)
 	}
-	r.Status, r.ErrorKind, r.Error = store.Failed, string(failed), failure.Text(err)
 	defer func() {
 		s.e.log().WarnContext(ctx, "kagzi: step failed", "step", s.id, "attempt", s.attempt, "kind", failed, "error",
 			text.OneLine(r.Error), "again", r.Wake >= 0)
 	}()
 	class = s.e.errors().Classify(err)
+	r.Status, r.ErrorKind, r.Error, r.Output = store.Failed, string(failed), class.Text(err), class.Details
 	r.Permanent = class.Permanent
 	if pause, again := nextAttempt(class, s.spec.Retry, s.attempt-s.first+1); again {
 		r.Wake = pause

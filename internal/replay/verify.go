@@ -133,7 +133,8 @@ func (v *verification) diverged(e *Run, want recordedEnd) (step, message string)
 	}
 	got := recordedEnd{status: store.Completed, output: e.shown(output)}
 	if err != nil {
-		got = recordedEnd{status: store.Failed, kind: e.errors().Classify(err).Kind, text: failure.Text(err)}
+		class := e.errors().Classify(err)
+		got = recordedEnd{store.Failed, class.Kind, class.Text(err), e.shown(class.Details), false}
 	}
 	if got.same(want) {
 		return "", ""

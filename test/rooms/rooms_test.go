@@ -16,9 +16,9 @@ import (
 // shared has the packages that the core of a client may depend on.
 var shared = []string{
 	"health", "kind", "migrations", "notify", "store", "store/inspect", "internal/batch", "internal/checkup",
-	"internal/cron", "internal/duration", "internal/failure", "internal/goroutine", "internal/hints",
-	"internal/housekeeping", "internal/outage", "internal/payloads", "internal/plainjson", "internal/starts",
-	"internal/text", "internal/timetable", "internal/topics", "internal/valid",
+	"internal/cron", "internal/details", "internal/duration", "internal/failure", "internal/goroutine",
+	"internal/hints", "internal/housekeeping", "internal/outage", "internal/payloads", "internal/plainjson",
+	"internal/starts", "internal/text", "internal/timetable", "internal/topics", "internal/valid",
 }
 
 // root has the packages that the root may depend on.
@@ -43,16 +43,18 @@ var allowed = map[string][]string{
 	"internal/deeds":   append([]string{"", "admin", "topic", "internal/explain"}, root...),
 	"doctor":           {"migrations", "store", "store/inspect", "internal/duration", "internal/text"},
 	"health":           {},
-	"kind":             {},
+	"kind":             {"internal/details"},
+	"internal/details": {},
 	"waits":            {},
 	"internal/worker": {
-		"kind", "migrations", "notify", "store", "internal/batch", "internal/claims", "internal/failure",
-		"internal/goroutine", "internal/hints", "internal/limits", "internal/outage", "internal/plainjson",
-		"internal/replay", "internal/standing", "internal/testhook", "internal/text",
+		"kind", "migrations", "notify", "store", "internal/batch", "internal/claims", "internal/details",
+		"internal/failure", "internal/goroutine", "internal/hints", "internal/limits", "internal/outage",
+		"internal/plainjson", "internal/replay", "internal/standing", "internal/testhook", "internal/text",
 	},
 	"internal/replay": {
-		"kind", "store", "internal/batch", "internal/failure", "internal/goroutine", "internal/limits",
-		"internal/outage", "internal/plainjson", "internal/standing", "internal/testhook", "internal/text",
+		"kind", "store", "internal/batch", "internal/details", "internal/failure", "internal/goroutine",
+		"internal/limits", "internal/outage", "internal/plainjson", "internal/standing", "internal/testhook",
+		"internal/text",
 	},
 	"internal/limits": {
 		"store", "internal/batch", "internal/outage", "internal/standing", "internal/testhook", "internal/text",
@@ -60,8 +62,8 @@ var allowed = map[string][]string{
 	"internal/standing": {"store", "internal/outage", "internal/testhook", "internal/text"},
 	"internal/claims":   {"store", "internal/text"},
 	"internal/housekeeping": {
-		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/failure", "internal/goroutine",
-		"internal/hints", "internal/outage", "internal/text", "internal/timetable",
+		"kind", "notify", "store", "internal/batch", "internal/cron", "internal/details", "internal/failure",
+		"internal/goroutine", "internal/hints", "internal/outage", "internal/text", "internal/timetable",
 	},
 	"internal/checkup": {
 		"health", "migrations", "store", "store/inspect", "internal/duration", "internal/outage", "internal/text",
@@ -77,8 +79,8 @@ var allowed = map[string][]string{
 	"internal/topics": {
 		"notify", "store", "internal/batch", "internal/goroutine", "internal/hints", "internal/outage", "internal/text",
 	},
-	"internal/failure":      {"kind", "internal/text"},
-	"internal/payloads":     {"kind", "internal/failure", "internal/plainjson", "internal/text"},
+	"internal/failure":      {"kind", "internal/details", "internal/text"},
+	"internal/payloads":     {"kind", "internal/details", "internal/failure", "internal/plainjson", "internal/text"},
 	"internal/valid":        {"store", "internal/duration", "internal/text"},
 	"internal/duration":     {"internal/text"},
 	"store":                 {"internal/pg", "internal/text", "store/internal/clause", "waits"},

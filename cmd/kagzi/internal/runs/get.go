@@ -165,9 +165,17 @@ func fields(on *screen.Screen, r kagzi.RunInfo) [][2]string {
 		{"Attempts", failedAttempts(r.Attempts)},
 		{"Recoveries", recoveries(r.Recoveries)},
 		{"Input", tables.Payload(on, r.Input)},
-		{"Output", tables.Payload(on, r.Output)},
+		{returned(r), tables.Payload(on, r.Output)},
 		{"Error", failed},
 	}
+}
+
+// returned is the name of what r.Output has.
+func returned(r kagzi.RunInfo) string {
+	if r.Status == kagzi.StatusFailed {
+		return "Details"
+	}
+	return "Output"
 }
 
 func failedAttempts(n int) string {
