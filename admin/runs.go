@@ -108,12 +108,13 @@ func (r Runs) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig) er
 type LogEntry struct {
 	// Event names the change. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED,
 	// MESSAGE_DROPPED, MESSAGE_REDELIVERED, DELETED, RESTARTED or FORKED; both the old and the new run get the last
-	// two. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or
-	// forced offline), each at most once.
+	// two. ATTEMPT_FAILED is an attempt of the run that another one followed; the newest 20 stay. For a worker it is
+	// STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or forced offline), each at
+	// most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
-	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For LOST it says why; for DRAINING it
-	// is "Workers.Drain" or "Run's context ended".
+	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For ATTEMPT_FAILED it is the kind and
+	// the text of the failure. For LOST it says why; for DRAINING it is "Workers.Drain" or "Run's context ended".
 	Reason string `json:"reason,omitempty"`
 	Actor  string `json:"actor,omitempty"` // the [kagzi.Actor] that the caller gave for the change of a run
 	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run

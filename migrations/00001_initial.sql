@@ -317,7 +317,7 @@ CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL, -- the run may be deleted by now: see run_events_deleted
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'MESSAGE_DROPPED', 'MESSAGE_REDELIVERED', 'DELETED')),
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'MESSAGE_DROPPED', 'MESSAGE_REDELIVERED', 'ATTEMPT_FAILED', 'DELETED')),
     other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one; of DELETED, the run with which this one was deleted
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,

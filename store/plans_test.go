@@ -256,6 +256,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of("lockRuns", lockRuns, []any{s.namespace, runs}, byKey),
 		plans.Of("lockFreeRuns", lockFreeRuns, []any{s.namespace, runs}, byKey),
 		plans.Of("suspendRuns", suspendRuns, suspendColumns.args(s.namespace, suspensions), byKey),
+		plans.Of("logAttempts", logAttempts, attemptColumns.args(s.namespace, suspensions),
+			plans.Both(byKey, map[string][]string{"run_events_pkey": {"run_id", "namespace_id"}})),
 		plans.Of(
 			"forgetFailures", forgetFailures, forgetColumns.args(s.namespace, (&Flush{Finishes: failures}).forgotten()),
 			plans.Both(byKey, map[string][]string{stepsKey: {"run_id", "step_id", "namespace_id"}}),
@@ -521,6 +523,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		),
 		plans.Of("insertPendingWithoutKeys", insertPendingWithoutKeys, insertColumns.args(s.namespace,
 			[]*NewRun{{RunID: uuid.New(), Spec: Spec{Queue: "queue", Type: "type", Priority: 3}}}), nil),
+		plans.Of("logLastAttempt", logLastAttempt, []any{s.namespace, ids[0], uuid.New(), mostOfError}, byKey),
 		plans.Of("resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey),
 		plans.Of("failuresWith", failuresWith, []any{s.namespace, ids[0], []string{"step"}}, byStep),
 		plans.Of(

@@ -237,6 +237,9 @@ func (s Runs) resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bool)
 		return out, err
 	}
 	if !has {
+		if err = pg.Ask(ctx, tx, logLastAttempt, []any{s.namespace, id, newID(), mostOfError}, nil); err != nil {
+			return out, err
+		}
 		out.Queue, err = pg.AskOne[string](ctx, tx, resumeRun, s.namespace, id)
 		return out, err
 	}

@@ -30,13 +30,16 @@ type row struct {
 	Paused     moment `json:"paused_at"`
 	Priority   int    `json:"priority"`
 	Attempts   int    `json:"attempts"` // that have failed
-	Epoch      int    `json:"epoch"`
 
 	// Of a step.
 	Kind       string `json:"step_kind"`
 	RunAttempt int    `json:"run_attempt"`
 	WakeAt     moment `json:"wake_at"`
+	Position   int64  `json:"position"`
 }
+
+// epoch returns how often the run of a step has continued before.
+func (r *row) epoch() int64 { return r.Position >> 24 }
 
 // A moment is a time of the database; zero if there is none, and infinite if it never comes.
 type moment struct{ time.Time }
@@ -90,7 +93,6 @@ type history struct {
 	final   map[string]evidence.Run // runs by ID
 	below   map[string][]string     // the children of a run, deleted ones too
 	parent  map[string]string
-	epochs  map[string]int         // of runs that have continued: how often
 	result  map[stepKey]*change    // the first change to COMPLETED
 	over    map[attemptKey]*change // the first change of an attempt to COMPLETED or FAILED
 	// of each change of a step, the run's lease at that moment; nil: no worker held the run
@@ -105,7 +107,7 @@ func newHistory(e *evidence.Evidence) *history {
 	h := &history{
 		e: e, clock: newClock(e.Clock), ofRun: map[string][]*change{}, leases: map[leaseKey]*lease{},
 		claims: map[string][]*lease{},
-		final:  map[string]evidence.Run{}, below: map[string][]string{}, parent: map[string]string{}, epochs: map[string]int{},
+		final:  map[string]evidence.Run{}, below: map[string][]string{}, parent: map[string]string{},
 		result: map[stepKey]*change{},
 		over:   map[attemptKey]*change{}, holder: map[int64]*lease{}, lines: map[stepKey][]evidence.Line{},
 		steps: map[stepKey][]evidence.Step{}, table: map[string][]evidence.Step{}, verbs: map[string][]evidence.Verb{},
@@ -156,9 +158,6 @@ func parse(text json.RawMessage) *row {
 }
 
 func (h *history) addRun(c *change) {
-	if c.new != nil && c.new.Epoch > 0 {
-		h.epochs[c.Run] = c.new.Epoch
-	}
 	h.ofRun[c.Run] = append(h.ofRun[c.Run], c)
 	if c.Operation == "INSERT" && c.new.Parent != "" {
 		h.below[c.new.Parent] = append(h.below[c.new.Parent], c.Run)

@@ -50,7 +50,8 @@ func (c *checker) read(r evidence.Run, messages map[int64]evidence.Message) {
 	steps := slices.Clone(c.h.table[r.ID])
 	slices.SortStableFunc(steps, func(a, b evidence.Step) int { return cmp.Compare(a.Position, b.Position) })
 	for _, s := range steps {
-		if s.Kind != "SIGNAL" && s.Kind != "REQUEST" || s.Status != "COMPLETED" || s.Sequence == 0 || strings.Contains(s.Step, "/") {
+		if s.Kind != "SIGNAL" && s.Kind != "REQUEST" || s.Status != "COMPLETED" || s.Sequence == 0 ||
+			strings.Contains(s.Step, "/") {
 			continue
 		}
 		m := messages[s.Sequence]

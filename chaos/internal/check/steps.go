@@ -20,11 +20,10 @@ func (c steps) results() {
 			change.new.Kind == "COMPENSATION" {
 			continue
 		}
-		if kind := change.new.Kind; c.h.epochs[change.Run] > 0 && (kind == "SIGNAL" || kind == "REQUEST" ||
-			kind == "REPLY") { // each epoch counts them anew
+		first := c.h.result[stepKey{change.Run, change.Step}]
+		if first.new.epoch() != change.new.epoch() { // each counts its messages anew
 			continue
 		}
-		first := c.h.result[stepKey{change.Run, change.Step}]
 		if first.Attempt != change.Attempt || first.new.Output != change.new.Output {
 			c.violation("S5", change.Run, c.at(change), "step %s has the result of attempt %d (change %d), and had "+
 				"that of attempt %d (change %d)",
