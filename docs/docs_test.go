@@ -28,7 +28,7 @@ import (
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"*.md", "spec/*.md", "../*.md", "../examples/*.md"} {
+	for _, pattern := range []string{"*.md", "spec/*.md", "skills/*/*.md", "../*.md", "../examples/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
