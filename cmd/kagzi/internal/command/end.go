@@ -47,7 +47,7 @@ func (p *Program) exitCode(ctx context.Context, err error) Code {
 		return ExitUnwell
 	case deeds.Inapplicable(err): // of kind.BadRequest, too
 		return ExitFailed
-	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
+	case p.late(err):
 		return ExitTimeout
 	case kagzi.KindOf(err) == kind.BadRequest:
 		return ExitUsage
@@ -61,9 +61,16 @@ func (p *Program) away(err error) bool {
 	return away || pg.Classify(err) == pg.ClassAway
 }
 
+// late reports whether the command's time is over. The server ends a statement at the same moment, with an error of its
+// own.
+func (p *Program) late(err error) bool {
+	return errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded) ||
+		p.timeout > 0 && pg.Code(err) == "57014"
+}
+
 // explain returns the text of an error with a hint.
 func (p *Program) explain(err error) string {
-	if errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded) && p.timeout > 0 {
+	if p.timeout > 0 && p.late(err) {
 		return fmt.Sprintf("no answer within the --timeout of %s: give more time", p.timeout)
 	}
 	return words.Explain(p.DB.ConnectionError(err))
