@@ -85,12 +85,12 @@ func (e *StepError) Error() string {
 	return fmt.Sprintf("kagzi: step %q: %s (%s%s)", e.Step, text.OneLine(e.Message), kindText(e.Kind), attempts)
 }
 
-// Unwrap gives e its [kind.Details].
-func (e *StepError) Unwrap() error { return e.details }
+// Unwrap gives e its kind and its [kind.Details].
+func (e *StepError) Unwrap() error { return failure.Recorded(e.Kind, e.permanent, e.details) }
 
-// Is reports whether target is e's kind, or [ErrNoMessage] for a wait that has timed out.
+// Is reports whether target is [ErrNoMessage], for a wait that has timed out.
 func (e *StepError) Is(target error) bool {
-	return failure.IsKind(target, e.Kind) || target == ErrNoMessage && e.Attempts == 0 && e.Kind == kind.Timeout
+	return target == ErrNoMessage && e.Attempts == 0 && e.Kind == kind.Timeout
 }
 
 // A RunError reports that a run ended without completing: Status is StatusFailed or StatusCancelled.
@@ -120,11 +120,8 @@ func (e *RunError) Error() string {
 	return fmt.Sprintf("%s failed (%s): %s", run, kindText(e.Kind), text.OneLine(e.Message))
 }
 
-// Unwrap gives e its [kind.Details].
-func (e *RunError) Unwrap() error { return e.details }
-
-// Is reports whether target is e's kind.
-func (e *RunError) Is(target error) bool { return failure.IsKind(target, e.Kind) }
+// Unwrap gives e its kind and its [kind.Details].
+func (e *RunError) Unwrap() error { return failure.Recorded(e.Kind, false, e.details) }
 
 // A BranchError is the failure of one branch, or of one child of [Results].
 type BranchError struct {
@@ -206,6 +203,9 @@ func (e *DivergenceError) Error() string {
 	return fmt.Sprintf("kagzi: run %s of workflow %q, version %d, diverges: %s", e.Run, e.Workflow,
 		e.Version, e.Message)
 }
+
+// Unwrap gives e its kind.
+func (e *DivergenceError) Unwrap() error { return failure.Recorded(kind.Nondeterminism, false, nil) }
 
 func kindText(k kind.Kind) string {
 	if k == "" {

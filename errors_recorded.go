@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/kinds"
 	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/kind"
@@ -17,10 +18,10 @@ import (
 type language struct{ *payloads.Coder }
 
 func (l language) Classify(err error) failure.Class {
-	after, _ := retryAfter(err)
+	after, _ := kinds.After(err)
 	details, undetailed := l.Details(err)
 	return failure.Class{
-		Kind: KindOf(err), Permanent: isPermanent(err), After: after, Cancelled: isCancelled(err),
+		Kind: KindOf(err), Permanent: kinds.IsPermanent(err), After: after, Cancelled: isCancelled(err),
 		Cause: causeOf(err), Details: details, Undetailed: undetailed,
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/kinds"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/kind"
@@ -88,10 +89,10 @@ func TestMarks(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got := isPermanent(test.err); got != test.permanent {
+			if got := kinds.IsPermanent(test.err); got != test.permanent {
 				t.Errorf("isPermanent = %v", got)
 			}
-			if after, ok := retryAfter(test.err); after != test.after || ok != test.marked {
+			if after, ok := kinds.After(test.err); after != test.after || ok != test.marked {
 				t.Errorf("retryAfter = %v, %v", after, ok)
 			}
 		})
@@ -308,11 +309,11 @@ func TestErrorText(t *testing.T) {
 			Permanent(rudeValue{}),
 			failure.OfPanic(rudeValue{}, nil), &BranchError{Err: rudeValue{}},
 		} {
-			if got := failure.Text(err); !strings.Contains(got, "rude") && !strings.Contains(got, "markedError") {
+			if got := failure.Text(err); !strings.Contains(got, "rude") && !strings.Contains(got, "marked") {
 				t.Errorf("%T: got %q", err, got)
 			}
-			_, _, _ = KindOf(err), isPermanent(err), failure.Text(err)
-			retryAfter(err)
+			_, _, _ = KindOf(err), kinds.IsPermanent(err), failure.Text(err)
+			kinds.After(err)
 		}
 	})
 }

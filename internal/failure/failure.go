@@ -31,6 +31,16 @@ func Quarantine(k kind.Kind, err error) error {
 	return &Error{Kind: k, Err: err, Permanent: true, Quarantined: true}
 }
 
+// Recorded is what is in the chain of a recorded failure: its kind, and its details, nil if it has none.
+func Recorded(k kind.Kind, permanent bool, details error) error {
+	if details == nil {
+		details = errUndetailed
+	}
+	return &Error{Kind: k, Err: details, Permanent: permanent}
+}
+
+var errUndetailed = errors.New("no details")
+
 // IsQuarantine reports whether err itself quarantines its run. A child's failure in err's chain does not.
 func IsQuarantine(err error) bool {
 	e, ok := err.(*Error)

@@ -23,8 +23,8 @@ var shared = []string{
 
 // root has the packages that the root may depend on.
 var root = append([]string{
-	"internal/claims", "internal/core", "internal/epochs", "internal/limits", "internal/replay", "internal/standing",
-	"internal/testhook", "internal/worker",
+	"internal/claims", "internal/core", "internal/epochs", "internal/kinds", "internal/limits", "internal/replay",
+	"internal/standing", "internal/testhook", "internal/worker",
 }, shared...)
 
 // allowed has, for each package, the packages of the module that it may depend on, directly or indirectly.
@@ -36,6 +36,9 @@ var allowed = map[string][]string{
 	"value":         append([]string{""}, root...),
 	"internal/core": shared,
 	"internal/epochs": append([]string{
+		"internal/core", "internal/limits", "internal/replay", "internal/standing", "internal/testhook",
+	}, shared...),
+	"internal/kinds": append([]string{
 		"internal/core", "internal/limits", "internal/replay", "internal/standing", "internal/testhook",
 	}, shared...),
 	// for the command line and the dashboard

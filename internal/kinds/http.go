@@ -1,4 +1,4 @@
-package kagzi
+package kinds
 
 import (
 	"errors"
@@ -7,24 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/kind"
 )
 
-// HTTPStatus returns the status with which an HTTP handler should answer for an error from Kagzi:
-//
-//   - 200: nil
-//   - 404: [ErrNotFound]
-//   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], admin.ErrCompensated
-//   - 413: [ErrPayloadTooLarge]
-//   - 429: [ErrKeyFull], [ErrInboxFull]
-//   - 503: the database is away, slow, busy or not migrated, a lock is held, or the handler's context was cancelled
-//   - 400: Kagzi refused a call for its arguments
-//
-// Otherwise [KindOf] decides: not found is 404, unauthorized 403, a bad request 400, a failed validation 422, cancelled
-// 409, rate limited 429, timeout and deadline 504, a network failure 502, unavailable 503. Of a *[RunError],
-// unauthorized and a bad request are 500, because the workflow made the request. All other errors are 500.
-func HTTPStatus(err error) int {
+// HTTPStatus returns the status with which a handler answers for err: see kagzi.HTTPStatus. ofWorkflow says that the
+// failure is a wrong request that a workflow has made.
+func HTTPStatus(err error, ofWorkflow bool) int {
 	if err == nil {
 		return http.StatusOK
 	}
@@ -32,9 +22,11 @@ func HTTPStatus(err error) int {
 		status int
 		errs   []error
 	}{
-		{http.StatusConflict, []error{ErrIDConflict, ErrIDTaken, ErrRunFinished, ErrRunActive, core.ErrCompensated}},
-		{http.StatusNotFound, []error{ErrNotFound}},
-		{http.StatusRequestEntityTooLarge, []error{ErrPayloadTooLarge}},
+		{http.StatusConflict, []error{
+			core.ErrIDConflict, core.ErrIDTaken, core.ErrRunFinished, core.ErrRunActive, core.ErrCompensated,
+		}},
+		{http.StatusNotFound, []error{core.ErrNotFound}},
+		{http.StatusRequestEntityTooLarge, []error{payloads.ErrTooLarge}},
 	} {
 		for _, target := range s.errs {
 			if errors.Is(err, target) {
@@ -42,15 +34,15 @@ func HTTPStatus(err error) int {
 			}
 		}
 	}
-	if run, ok := errors.AsType[*RunError](err); ok && (run.Kind == kind.BadRequest || run.Kind == kind.Unauthorized) {
-		return http.StatusInternalServerError // it is the workflow that made the request
+	if ofWorkflow {
+		return http.StatusInternalServerError
 	}
-	if declaredKind(err) == "" { // a declared kind is more specific than the cause behind it
+	if declared(err) == "" { // a declared kind is more specific than the cause behind it
 		if status := databaseStatus(err); status != 0 {
 			return status
 		}
 	}
-	return kindStatus(KindOf(err))
+	return kindStatus(Of(err))
 }
 
 // databaseStatus returns the status for an error from the database, or 0 for any other error.
@@ -70,7 +62,7 @@ func databaseStatus(err error) int {
 			return http.StatusInternalServerError
 		}
 	}
-	if KindOf(err) == kind.Cancelled {
+	if Of(err) == kind.Cancelled {
 		return http.StatusServiceUnavailable
 	}
 	return 0
