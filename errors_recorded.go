@@ -80,7 +80,7 @@ func (language) About(err error) (id string, others []error) {
 	return "", nil
 }
 
-func (l language) Recorded(row *store.StepRow, workflow string) error {
+func (l language) Recorded(row *store.StepRow, workflow string, wrong func(error)) error {
 	switch {
 	case row.Kind == store.KindPublish, row.Kind == store.KindMarker, row.Kind == store.KindChild &&
 		row.ChildRunID == uuid.Nil:
@@ -92,13 +92,13 @@ func (l language) Recorded(row *store.StepRow, workflow string) error {
 		}
 		return &StepError{
 			Step: row.StepID, Attempts: attempts, Kind: kind.Kind(row.ErrorKind), Message: row.Error,
-			permanent: row.Permanent, details: l.DetailsOf(row.Output),
+			permanent: row.Permanent, details: l.DetailsOf(row.Output, wrong),
 		}
 	}
 	status, details := store.ReadChildFailure(row.Output)
 	return &RunError{
 		Run: RunID(row.ChildRunID.String()), Workflow: workflow, Status: Status(status),
-		Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID, details: l.DetailsOf(details),
+		Kind: kind.Kind(row.ErrorKind), Message: row.Error, step: row.StepID, details: l.DetailsOf(details, wrong),
 	}
 }
 

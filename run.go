@@ -84,7 +84,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	if Status(end.Status) != StatusCompleted {
 		return out, &RunError{
 			Run: r.id, Workflow: end.Type, Status: Status(end.Status), Kind: kind.Kind(end.ErrorKind),
-			Message: end.Error, details: r.client.core.Payloads.DetailsOf(end.Output),
+			Message: end.Error, details: r.client.core.Payloads.DetailsOf(end.Output, nil),
 		}
 	}
 	if err := r.client.core.Payloads.Decode(end.Output, &out); err != nil {

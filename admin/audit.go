@@ -46,9 +46,9 @@ var auditKinds = []AuditKind{
 type AuditEntry struct {
 	ID string    `json:"id"` // a UUID
 	At time.Time `json:"at,omitzero"`
-	// Action names the change. To a run: an Event of [Runs.Log]. To a schedule: CREATED, UPDATED, PAUSED, RESUMED,
-	// TRIGGERED, BACKFILLED or DELETED. To limits: CREATED, UPDATED or DELETED. To a [Target]: PAUSED or
-	// UNPAUSED. To a worker: DRAINED or FORCED_OFFLINE; to a queue, DRAINED. To a consumer: TRIGGERED, SKIPPED or
+	// Action names the change. To a run: an Event of [Runs.Log] but ATTEMPT_FAILED. To a schedule: CREATED, UPDATED,
+	// PAUSED, RESUMED, TRIGGERED, BACKFILLED or DELETED. To limits: CREATED, UPDATED or DELETED. To a [Target]: PAUSED
+	// or UNPAUSED. To a worker: DRAINED or FORCED_OFFLINE; to a queue, DRAINED. To a consumer: TRIGGERED, SKIPPED or
 	// DELETED.
 	Action string    `json:"action"`
 	Kind   AuditKind `json:"kind"`

@@ -108,9 +108,9 @@ func (r Runs) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig) er
 type LogEntry struct {
 	// Event names the change. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED,
 	// MESSAGE_DROPPED, MESSAGE_REDELIVERED, DELETED, RESTARTED or FORKED; both the old and the new run get the last
-	// two. ATTEMPT_FAILED is an attempt of the run that another one followed; the newest 20 stay. For a worker it is
-	// STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or forced offline), each at
-	// most once.
+	// two. ATTEMPT_FAILED is an attempt of the run that another one, or a Resume, followed; the newest 20 stay. For a
+	// worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or forced
+	// offline), each at most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
 	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For ATTEMPT_FAILED it is the kind and
@@ -136,8 +136,8 @@ type LogChange struct {
 	To    string `json:"to,omitempty"`
 }
 
-// Log returns the changes that callers made to a run, oldest first: that it was resumed, restarted and so on. The
-// log is deleted with its run. Of a run that [Runs.Delete] has deleted, one entry stays, which says who
+// Log returns the changes that callers made to a run, and its failed attempts, oldest first. The log is deleted with
+// its run. Of a run that [Runs.Delete] has deleted, one entry stays, which says who
 // deleted it and why. An [kagzi.ID] that no run has stands for the run with it that was deleted last. Log returns
 // [kagzi.ErrNotFound] if the client's namespace has neither.
 func (r Runs) Log(ctx context.Context, ref kagzi.Ref) ([]LogEntry, error) {

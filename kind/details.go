@@ -18,11 +18,17 @@ func WithDetails(err error, with any) error {
 }
 
 // Details returns the details of the first error in err's chain that has some. It reports false if there are none, or
-// if they do not decode into a T.
+// if they do not decode into a T. JSON decodes into a T what it can: check the kind of the error first.
+//
+// In a workflow, details of a record that do not open, or do not decode into a T, quarantine the run, as a result does.
+// Details that no record has are encoded and decoded as JSON.
 func Details[T any](err error) (with T, ok bool) {
 	found := details.In(err)
 	if found == nil {
 		return with, false
+	}
+	if with, ok := found.Value().(T); ok {
+		return with, true
 	}
 	if err := found.Into(&with); err != nil {
 		var none T

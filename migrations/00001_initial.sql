@@ -312,7 +312,7 @@ CREATE INDEX signals_set_aside
     ON kagzi.signals (run_id, name, sequence, namespace_id)
     WHERE set_aside_at IS NOT NULL;
 
--- Operations that people applied to a run: its history apart from its steps.
+-- Operations that people applied to a run, and its failed attempts: its history apart from its steps.
 CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL, -- the run may be deleted by now: see run_events_deleted
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it

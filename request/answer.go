@@ -2,7 +2,6 @@ package request
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -16,12 +15,13 @@ import (
 )
 
 // A Refusal is the error of [Ask] if the run has refused the request: see [Received.Refuse]. It is not worth another
-// attempt, because the answer stays the same.
+// attempt, because the answer stays the same. It has the [kind.Details] that the run gave.
 type Refusal struct {
-	Request string          // the name of the [Request] with its key
-	Kind    kind.Kind       // errors.Is(err, kind.NotFound)
-	Message string          // of the error that the run gave
-	Details json.RawMessage // as the run gave them; nil: none
+	Request string    // the name of the [Request] with its key
+	Kind    kind.Kind // errors.Is(err, kind.NotFound)
+	Message string    // of the error that the run gave
+
+	details error
 }
 
 // Error names the request, the refusal and its kind, in one line.
@@ -30,17 +30,14 @@ func (e *Refusal) Error() string {
 		text.OneLine(string(cmp.Or(e.Kind, kind.Unknown))))
 }
 
-// Unwrap gives e its kind, and its Details as [kind.Details].
+// Unwrap gives e its kind and its [kind.Details].
 func (e *Refusal) Unwrap() error {
-	err := errors.New(e.Message)
-	if e.Details != nil {
-		err = kind.WithDetails(err, e.Details)
-	}
-	return failure.Permanent(cmp.Or(e.Kind, kind.Unknown), err)
+	return failure.Recorded(cmp.Or(e.Kind, kind.Unknown), true, e.details)
 }
 
-// decode decodes the answer to the request into out, or returns the error that the asker gets in its place.
-func decode(c *core.Client, a *store.Answer, name string, out any) error {
+// decode decodes the answer to the request into out, or returns the error that the asker gets in its place. wrong is
+// called if that has details that do not decode into what the asker expects.
+func decode(c *core.Client, a *store.Answer, name string, out any, wrong func(error)) error {
 	switch a.State {
 	case store.AnswerReplied:
 		if err := c.Payloads.Decode(a.Output, out); err != nil {
@@ -48,14 +45,10 @@ func decode(c *core.Client, a *store.Answer, name string, out any) error {
 		}
 		return nil
 	case store.AnswerRefused:
-		e := &Refusal{Request: name, Kind: kind.Kind(a.ErrorKind), Message: a.Error}
-		if a.Output == nil {
-			return e
+		return &Refusal{
+			Request: name, Kind: kind.Kind(a.ErrorKind), Message: a.Error,
+			details: c.Payloads.DetailsOf(a.Output, wrong),
 		}
-		if err := c.Payloads.Decode(a.Output, &e.Details); err != nil {
-			return errors.Join(e, fmt.Errorf("kagzi: the details of the refusal do not decode: %w", err))
-		}
-		return e
 	case store.AnswerNotSent:
 		err := errors.New(a.Error)
 		if is := sentinels[a.Is]; is != nil {

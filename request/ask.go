@@ -113,5 +113,5 @@ func await(ctx context.Context, c *core.Client, key store.RequestKey, fresh bool
 	if err != nil {
 		return err
 	}
-	return decode(c, &a, name, out)
+	return decode(c, &a, name, out, nil)
 }

@@ -1,7 +1,6 @@
 package request_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -66,14 +65,17 @@ func ExampleReceived_Refuse() {
 		if err != nil {
 			return "", err
 		}
-		return name, r.Refuse(ctx, &request.Refusal{
-			Kind: "sold_out", Message: "no seat is free", Details: json.RawMessage(`{"next":"Friday"}`),
-		})
+		soldOut := &request.Refusal{Kind: "sold_out", Message: "no seat is free"}
+		return name, r.Refuse(ctx, kind.WithDetails(soldOut, "Friday"))
 	})
 	serve(ctx, worker)
 
 	_, err := request.Ask(ctx, client, show.With("Faust", kagzi.ID("faust")), seat.With(2))
 	refusal, _ := errors.AsType[*request.Refusal](err)
-	fmt.Println(errors.Is(err, kind.Kind("sold_out")), refusal.Message, string(refusal.Details))
-	// Output: true no seat is free {"next":"Friday"}
+	fmt.Println(errors.Is(err, kind.Kind("sold_out")), refusal.Message)
+	next, ok := kind.Details[string](err)
+	fmt.Println(next, ok)
+	// Output:
+	// true no seat is free
+	// Friday true
 }

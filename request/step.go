@@ -40,7 +40,7 @@ func AskStep[Out any](ctx kagzi.Context, name string, to Target, q Question[Out]
 		return out, err
 	}
 	answer := store.AnswerOf(row.Input, row.Output)
-	if err := decode(client.Core(), &answer, q.name(), &out); err != nil {
+	if err := decode(client.Core(), &answer, q.name(), &out, replay.WrongDetails(b, row.StepID)); err != nil {
 		return out, failure.Wrap(err, "ask %v for %q in %q", core.RefOf(to), q.name(), row.StepID)
 	}
 	return out, nil

@@ -84,18 +84,19 @@ func (r *Received[In, Out]) Reply(ctx kagzi.Context, out Out) error {
 }
 
 // Refuse answers the request with an error: [Ask] returns a *[Refusal] with its kind, text and [kind.Details]. If err
-// is a *Refusal, or wraps one, that gives them. Otherwise Refuse is like [Received.Reply].
+// is a *Refusal, or wraps one, the text is its Message. Otherwise Refuse is like [Received.Reply].
 func (r *Received[In, Out]) Refuse(ctx kagzi.Context, err error) error {
 	return r.answer(ctx, func(c *core.Client, row *store.StepRow) (invalid error) {
 		if err == nil {
 			return errors.New("kagzi: the error is nil: call Reply, or say why the request is refused")
 		}
-		row.Permanent, row.ErrorKind, row.Error = true, string(kagzi.KindOf(err)), failure.Text(err)
+		row.Permanent, row.ErrorKind = true, string(kagzi.KindOf(err))
+		stored, lost := c.Payloads.Details(err)
 		if given := refusalIn(err); given != nil {
-			row.Error = failure.Text(errors.New(given.Message))
+			err = errors.New(given.Message)
 		}
-		row.Output, invalid = c.Payloads.Details(err)
-		return invalid
+		row.Output, row.Error = stored, failure.Class{Undetailed: lost}.Text(err)
+		return nil
 	})
 }
 

@@ -15,6 +15,7 @@
 //     Its ID is made before the first try. So a repetition after a lost answer finds that the change took place,
 //     whatever has become of the run. The same transaction writes a row of audit_log with the same ID. A row of
 //     run_events lives as long as its run. One of audit_log has a time of its own, and so tells of runs that are gone.
+//     Failed attempts of a run are rows of run_events, too, and of no other table.
 //   - Changes of schedules, limits, pauses, workers and consumers write to audit_log alone, and only if they change
 //     something. Those that set limits read the row that is there first, under its lock.
 //   - Resume clears lease, recoveries, deadline and error. Attempts go on counting.

@@ -47,7 +47,7 @@ WITH endings AS MATERIALIZED (
 	FROM (
 		SELECT q.run_id, q.parent_run_id, clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
 			u.asked AND u.status = 'CANCELLED' AS cancels, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
-			CASE WHEN NOT u.asked THEN q.output END AS output,
+			CASE WHEN u.status = 'FAILED' THEN q.output END AS output,
 			CASE WHEN q.cancelling THEN 'CANCELLED' ELSE u.status END AS status,
 			CASE WHEN q.cancelling THEN q.error_kind ELSE u.error_kind END AS error_kind,
 			CASE WHEN q.cancelling THEN q.error ELSE u.error END AS error,

@@ -169,8 +169,9 @@ func readHistory(out map[uuid.UUID][]*StepRow, more map[uuid.UUID]bool) func(pgx
 // read.
 const stepAttempts = `
 SELECT ` + stepColumns + `,
-	CASE WHEN $3 OR s.step_id = ANY($4::text[]) OR s.step_kind = 'MARKER' OR s.step_kind = 'CHILD_WORKFLOW'
-		AND s.status = 'FAILED' THEN s.output END,
+	CASE WHEN $3 OR s.step_id = ANY($4::text[]) OR s.step_kind = 'MARKER' THEN s.output
+		WHEN s.step_kind = 'CHILD_WORKFLOW' AND s.status = 'FAILED' AND s.child_run_id IS NOT NULL
+			THEN substring(s.output FROM 1 FOR 11) END,
 	CASE WHEN s.step_kind = 'FUNCTION' AND ($3 OR s.step_id = ANY($4::text[])) THEN s.input END, s.worker_id, c.status,
 		c.finished_at, c.error_kind, c.error
 FROM kagzi.step_runs s

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,23 +41,24 @@ type ChildEnd struct {
 	FinishedAt time.Time
 }
 
-// ChildFailure returns the output of a step that records how a child failed: its status in quotes, and the details of
-// its failure.
+// ChildFailure returns the output of a step that records how a child failed: its status in quotes, then a newline and
+// the details of its failure, if it has some.
 func ChildFailure(status string, details []byte) []byte {
-	return append(strconv.AppendQuote(nil, status), details...)
+	output := strconv.AppendQuote(nil, status)
+	if details == nil {
+		return output
+	}
+	return append(append(output, '\n'), details...)
 }
 
-// ReadChildFailure returns the parts of a [ChildFailure]. details is nil if there are none.
+// ReadChildFailure returns the parts of a [ChildFailure]. details is nil if there are none. The first 11 bytes have the
+// whole status.
 func ReadChildFailure(output []byte) (status string, details []byte) {
-	quoted, err := strconv.QuotedPrefix(string(output))
-	if err != nil {
-		return Failed, nil
+	quoted, details, has := bytes.Cut(output, []byte("\n"))
+	if !has {
+		details = nil
 	}
-	status, _ = strconv.Unquote(quoted)
-	if len(output) > len(quoted) {
-		details = output[len(quoted):]
-	}
-	return status, details
+	return strings.Trim(string(quoted), `"`), details
 }
 
 // An Inbox holds unread messages of a run, and the ends of children that the run has not recorded yet.

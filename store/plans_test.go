@@ -523,7 +523,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		),
 		plans.Of("insertPendingWithoutKeys", insertPendingWithoutKeys, insertColumns.args(s.namespace,
 			[]*NewRun{{RunID: uuid.New(), Spec: Spec{Queue: "queue", Type: "type", Priority: 3}}}), nil),
-		plans.Of("logLastAttempt", logLastAttempt, []any{s.namespace, ids[0], uuid.New(), mostOfError}, byKey),
+		plans.Of("logLastAttempt", logLastAttempt, []any{s.namespace, ids[0], uuid.New(), mostOfError},
+			plans.Both(byKey, map[string][]string{"run_events_pkey": {"run_id", "namespace_id"}})),
 		plans.Of("resumeRun", resumeRun, []any{s.namespace, ids[0]}, byKey),
 		plans.Of("failuresWith", failuresWith, []any{s.namespace, ids[0], []string{"step"}}, byStep),
 		plans.Of(

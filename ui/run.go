@@ -37,8 +37,16 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Log, err = p.admin.Runs.Log(ctx, run.ID); err != nil {
+	log, err := p.admin.Runs.Log(ctx, run.ID)
+	if err != nil {
 		return nil, err
+	}
+	for _, e := range log {
+		if e.Event == "ATTEMPT_FAILED" {
+			v.Failed = append(v.Failed, e)
+		} else {
+			v.Log = append(v.Log, e)
+		}
 	}
 	if v.Messages, v.More, err = p.messages(ctx, v.Run); err != nil {
 		return nil, err

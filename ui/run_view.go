@@ -17,9 +17,10 @@ type runView struct {
 	Input     payload
 	Output    payload
 	Messages  []message
-	More      bool // messages than these
-	Log       []admin.LogEntry
-	Earlier   int // changes that Log lacks
+	More      bool             // messages than these
+	Log       []admin.LogEntry // changes by people
+	Failed    []admin.LogEntry // failed attempts
+	Earlier   int              // changes that Log lacks
 	Family    family
 	workers   *workersLane
 	unsettled bool // a step, such as a child, can still end

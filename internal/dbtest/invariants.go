@@ -140,8 +140,8 @@ var tableChecks = []check{
 	{"only a run that completed has an output, or failed with details", `
 		SELECT concat_ws(' ', 'run', run_id, 'is', status)
 		FROM kagzi.workflow_runs
-		WHERE status NOT IN ('COMPLETED', 'FAILED') AND outcome ->> 'status' IS DISTINCT FROM 'FAILED'
-			AND output IS NOT NULL`},
+		WHERE status NOT IN ('COMPLETED', 'FAILED') AND output IS NOT NULL
+			AND (status = 'CANCELLED' OR outcome ->> 'status' IS DISTINCT FROM 'FAILED')`},
 
 	{"a run's rows go when it goes", `
 		SELECT concat_ws(' ', a.what, 'of run', a.run_id, 'in namespace', a.namespace_id)

@@ -2,6 +2,7 @@ package failure
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/text"
@@ -22,9 +23,23 @@ type Class struct {
 }
 
 // Text returns the text under which an error of the class is recorded.
-func (c Class) Text(err error) string {
+func (c Class) Text(err error) string { return Text(err) + c.note() }
+
+// note says why the details of an error of the class are not recorded; "" if they are, or if it has none.
+func (c Class) note() string {
 	if c.Undetailed == nil {
-		return Text(err)
+		return ""
 	}
-	return text.Sanitize(fmt.Sprintf("%s (without its details: %v)", Text(err), c.Undetailed), text.MaxError)
+	return text.Sanitize(fmt.Sprintf("%s%v)", undetailed, c.Undetailed), mostOfNote)
+}
+
+const (
+	undetailed = " (without its details: "
+	mostOfNote = 1 << 10 // bytes
+)
+
+// WithoutNote returns a recorded text as it is if the details of the error are recorded.
+func WithoutNote(recorded string) string {
+	text, _, _ := strings.Cut(recorded, undetailed)
+	return text
 }

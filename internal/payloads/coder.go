@@ -174,11 +174,19 @@ func (c *Coder) Details(err error) ([]byte, error) {
 	if found == nil {
 		return nil, nil
 	}
-	return found.Stored(func(v any) ([]byte, error) { return c.Encode(Subject{Kind: "details of a failure"}, v) })
+	return found.Stored(c, func(v any) ([]byte, error) { return c.Encode(Subject{Kind: "details of a failure"}, v) })
 }
 
-// DetailsOf returns the details that the record of a failure has as an error, nil if it has none.
-func (c *Coder) DetailsOf(stored []byte) error { return details.Recorded(stored, c.Decode) }
+// DetailsOf returns the details that the record of a failure has as an error, nil if it has none. wrong is called if
+// they do not decode into what a program asks for; nil: nothing is.
+func (c *Coder) DetailsOf(stored []byte, wrong func(error)) error {
+	if stored == nil {
+		return nil
+	}
+	return details.Recorded(&details.Record{
+		Stored: stored, By: c, Wrong: wrong, Decode: func(into any) error { return c.Decode(stored, into) },
+	})
+}
 
 // Shown returns stored bytes for people: opened, or as they are if they cannot be opened.
 func (c *Coder) Shown(stored []byte) []byte {

@@ -32,12 +32,20 @@ type EndOfRun interface {
 	EndsRun()
 }
 
-// refuseEnd returns err, the error of b's function. If it is an EndOfRun, the call was wrong.
+// refuseEnd returns err, the error of b's function. If an EndOfRun is in its chain, the call was wrong.
 func refuseEnd(b *Branch, err error) error {
-	if _, ends := err.(EndOfRun); ends {
+	if endsRun(err) {
 		return b.Misuse(errors.New("a branch has returned the error of Continue: only the workflow function may"))
 	}
 	return err
+}
+
+func endsRun(err error) (ends bool) {
+	defer func() { _ = recover() }() // a method of a user's error
+	return failure.Walk(err, func(err error) bool {
+		_, ends := err.(EndOfRun)
+		return ends
+	})
 }
 
 // Continue lets the run begin again with next, once its function and all branches have returned without an error. See

@@ -23,7 +23,7 @@ func (f *failedBefore) asRecorded(e *Run, err error) error {
 		if row != nil && row.Status == store.Failed && (row.Kind == store.KindFunction || row.Kind == store.KindChild ||
 			isRefusal(row)) {
 			// the record of a child does not name its workflow
-			causes = append(causes, e.errors().Recorded(row, ""))
+			causes = append(causes, recordedError(e, row, ""))
 		}
 	}
 	return e.errors().RecordedBranch(f.row, causes)

@@ -31,5 +31,5 @@ func (b *Branch) refuse(id, kind string, attempt int, err error) error {
 func (b *Branch) refusal(row *store.StepRow) error {
 	b.passed(row)
 	b.fails(row.StepID)
-	return b.e.errors().Recorded(row, "")
+	return recordedError(b.execution(), row, "")
 }

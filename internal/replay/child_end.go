@@ -137,7 +137,7 @@ func (c *Child) failure(b *Branch, row *store.StepRow) error {
 		b.knowsFailure(c.failed)
 	}
 	c.e.Unlock()
-	return c.e.errors().Recorded(row, c.workflow)
+	return recordedError(c.e, row, c.workflow)
 }
 
 // pass notes that b has passed the child's record.

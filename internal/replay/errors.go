@@ -38,8 +38,9 @@ type Errors interface {
 	// About returns the ID of the record that err itself describes, not an error that it wraps; "" if there is none.
 	// others are failures that came with it.
 	About(err error) (id string, others []error)
-	// Recorded returns the failure that row records, of a step or of a child. workflow is the child's.
-	Recorded(row *store.StepRow, workflow string) error
+	// Recorded returns the failure that row records, of a step or of a child. workflow is the child's. It calls wrong
+	// if the failure has details that do not decode.
+	Recorded(row *store.StepRow, workflow string, wrong func(error)) error
 	// RecordedBranch returns the failure of a branch that row records. causes are the failures in its chain.
 	RecordedBranch(row *store.StepRow, causes []error) error
 	// Branch returns the failure of one branch, and Branches the failure of several.

@@ -122,7 +122,11 @@ func (p *presentation) failed(row *store.StepRow) {
 	if ended, _ := p.ended(row.StepID); ended && p.latest[row.StepID] == row {
 		row.WakeAt = time.Time{}
 	}
-	if row.Kind == store.KindChild {
+	switch {
+	case row.Kind != store.KindChild:
+	case row.ChildRunID == uuid.Nil: // its start was refused
+		row.Output = nil
+	default:
 		row.Status, row.Output = store.ReadChildFailure(row.Output)
 	}
 }

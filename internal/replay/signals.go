@@ -65,7 +65,7 @@ func (b *Branch) Receive(spec SignalSpec) (*store.StepRow, error) {
 	}
 	b.passed(row)
 	if row.ErrorKind != "" {
-		return nil, e.errors().Recorded(row, "")
+		return nil, recordedError(e, row, "")
 	}
 	if w.taken {
 		return row, nil

@@ -119,7 +119,7 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 			runtime.Goexit() // as the function did, so that a replay ends here, too
 		}
 		s.b.fails(s.id)
-		return true, s.e.errors().Recorded(row, "")
+		return true, recordedError(s.e, row, "")
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
 	}

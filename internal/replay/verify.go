@@ -143,20 +143,25 @@ func (v *verification) diverged(e *Run, want recordedEnd) (step, message string)
 }
 
 func (r recordedEnd) same(other recordedEnd) bool {
-	return r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) &&
-		bytes.Equal(r.output, other.output)
+	same := r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text)
+	lost := r.text != failure.WithoutNote(r.text) || other.text != failure.WithoutNote(other.text)
+	return same && (lost || bytes.Equal(r.output, other.output))
 }
 
 func (r recordedEnd) String() string {
 	if r.status == store.Completed {
 		return fmt.Sprintf("completed with %s", shortened(r.output))
 	}
-	return fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, kind.Unknown), shortened([]byte(text.OneLine(r.text))))
+	end := fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, kind.Unknown), shortened([]byte(text.OneLine(r.text))))
+	if r.output != nil {
+		end += fmt.Sprintf(", with the details %s", shortened(r.output))
+	}
+	return end
 }
 
-// withoutStack cuts off the stack after a panic's text: it contains addresses.
+// withoutStack cuts off the stack after a panic's text, which contains addresses, and what is said of lost details.
 func withoutStack(text string) string {
-	text, _, _ = strings.Cut(text, "\n\n")
+	text, _, _ = strings.Cut(failure.WithoutNote(text), "\n\n")
 	return text
 }
 

@@ -253,6 +253,11 @@ func TestWrongContinue(t *testing.T) {
 			end := kagzi.Continue(ctx, 9)
 			_, err := kagzi.Go(ctx, "b", func(kagzi.Context) (int, error) { return 0, end }).Result(ctx)
 			return "", cmp.Or(err, end)
+		case 7:
+			end := kagzi.Continue(ctx, 9)
+			wrapped := fmt.Errorf("wrapped: %w", end)
+			_, _ = kagzi.Go(ctx, "b", func(kagzi.Context) (int, error) { return 0, wrapped }).Result(ctx)
+			return "", end
 		}
 		return "completed", nil
 	})
@@ -264,6 +269,7 @@ func TestWrongContinue(t *testing.T) {
 		4: {"Version", "nil option", "timeout"},
 		5: {"return Continue's error"},
 		6: {"a branch has returned the error of Continue"},
+		7: {"a branch has returned the error of Continue"},
 	} {
 		re := kit.FailureOf(k, kit.Begin(k, wf, n), kagzi.StatusFailed)
 		kit.MustContain(t, re, says...)

@@ -194,7 +194,7 @@ func useEverything(t *testing.T, pool *pgxpool.Pool) {
 	k.Resume(other.ID(), kagzi.Reason(strange))
 	kit.FailureOf(k, other, kagzi.StatusFailed)
 	events, err := admin.New(k.Client).Runs.Log(k.Ctx, other.ID())
-	if utc(events, err); len(events) != 2 || events[0].Reason != strange {
+	if utc(events, err); len(events) != 3 || events[1].Reason != strange {
 		t.Errorf("events %+v", events)
 	}
 	kit.Begin(k, child, strange, kagzi.Delay(time.Hour), kagzi.ID("later"))

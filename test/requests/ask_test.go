@@ -2,7 +2,6 @@ package requests_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -38,9 +37,7 @@ func serving(n int) func(kagzi.Context, struct{}) (int, error) {
 				return sum, err
 			}
 			if r.In == 0 {
-				err = r.Refuse(ctx, &request.Refusal{
-					Kind: "empty", Message: "nothing to add", Details: json.RawMessage(`{"sum":1}`),
-				})
+				err = r.Refuse(ctx, kind.WithDetails(&request.Refusal{Kind: "empty", Message: "nothing to add"}, sum+1))
 			} else {
 				sum += r.In
 				err = r.Reply(ctx, sum)
@@ -96,8 +93,11 @@ func TestAsk(t *testing.T) {
 			_, err := request.Ask(k.Ctx, k.Client, run, add.With(0).WithID("x"))
 			refusal, ok := errors.AsType[*request.Refusal](err)
 			if !ok || !errors.Is(err, kind.Kind("empty")) || refusal.Message != "nothing to add" ||
-				string(refusal.Details) != `{"sum":1}` || refusal.Request != "add" {
+				refusal.Request != "add" {
 				t.Errorf("%v: %+v", err, refusal)
+			}
+			if sum, ok := kind.Details[int](err); sum != 1 || !ok {
+				t.Errorf("the refusal has the details %d, %t", sum, ok)
 			}
 		}
 	})

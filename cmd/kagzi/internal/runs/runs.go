@@ -132,7 +132,7 @@ func logCommand(p *command.Program) *cobra.Command {
 	var run selection.RunArg
 	c := &cobra.Command{
 		Use:   "log RUN",
-		Short: "List who changed a run, when and why",
+		Short: "List who changed a run, when and why, and its failed attempts",
 		Long: `Log shows the changes that people and programs made to a run from outside of its code: who cancelled,
 resumed or restarted it, and why.`,
 		Example: `  kagzi runs log order-42
@@ -146,7 +146,8 @@ resumed or restarted it, and why.`,
 		if err != nil {
 			return err
 		}
-		_, err = tables.Log(p.Screen, "Nobody has changed the run.").Print(p, command.Each(entries))
+		none := "Nobody has changed the run, and no attempt of it has failed."
+		_, err = tables.Log(p.Screen, none).Print(p, command.Each(entries))
 		return err
 	})
 	return c
