@@ -27,6 +27,9 @@ func TestPresent(t *testing.T) {
 	decided := func(s int, output string) func(*store.StepRow) {
 		return func(r *store.StepRow) { r.Output, r.FinishedAt = []byte(output), at(s) }
 	}
+	ofChild := func(output string) func(*store.StepRow) {
+		return func(r *store.StepRow) { r.ChildRunID, r.Output, r.FinishedAt = uuid.New(), []byte(output), at(6) }
+	}
 	attempt := func(n int) func(*store.StepRow) { return func(r *store.StepRow) { r.Attempt = n } }
 	active := func(status string) *store.Run { return &store.Run{Status: status} }
 	const step, comp = store.KindFunction, store.KindCompensation
@@ -112,9 +115,9 @@ func TestPresent(t *testing.T) {
 			want: store.Completed, end: at(7),
 		},
 		"child that was cancelled": {run: active(store.Running), row: row("c", store.KindChild, store.Failed,
-			decided(6, `"CANCELLED"`)), want: store.Cancelled, end: at(6)},
+			ofChild(`"CANCELLED"`)), want: store.Cancelled, end: at(6)},
 		"child that failed": {run: active(store.Running), row: row("c", store.KindChild, store.Failed,
-			decided(6, `"FAILED"`)), want: store.Failed, end: at(6)},
+			ofChild(`"FAILED"`)), want: store.Failed, end: at(6)},
 		"registration": {
 			run: active(store.Running), row: row("c", comp, store.Running, nil),
 			want: store.Pending,

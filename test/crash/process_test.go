@@ -236,7 +236,7 @@ func startProcess(t testing.TB, spec workerSpec) *process {
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
-		await.Opened(t, p.done)
+		<-p.done
 		if t.Failed() && p.stderr.Len() > 0 {
 			t.Logf("worker process %d said:\n%s", p.cmd.Process.Pid, p.stderr)
 		}
