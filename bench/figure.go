@@ -79,7 +79,7 @@ func (f figure) measure(ctx context.Context, cfg config) ([]outcome, error) {
 	return outcomes, nil
 }
 
-// measure adds one round. It repeats rounds that others disturbed, though not for ever.
+// measure adds one round. It repeats rounds that others disturbed, though not without end.
 func (o *outcome) measure(ctx context.Context, s subject, cfg config, rounds int) error {
 	for {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)

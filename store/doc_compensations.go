@@ -23,6 +23,7 @@
 //   - A compensation that fails for good does not stop the others. The run ends FAILED, kind.Compensation, and Resume
 //     runs the failed ones again. Resume takes the slots that the run would hold to its end, or is refused while other
 //     runs have them.
+//   - The details of the failure that is compensated stay in the run's output. A cancel removes them.
 //   - A quarantined run keeps its children and compensates nothing.
 //   - A run that holds a slot to its end holds it while it compensates. Its compensations in the same queue begin with
 //     a slot for which no claim needs room: otherwise they would wait for their run, and it for them. The run sleeps

@@ -11,7 +11,7 @@ var longMutants = []Mutant{
 		Shown: calm("messages", 1, 2, 3),
 	},
 	{
-		Name: "an answer goes to whoever asks next", Breaks: "each request gets its own answer",
+		Name: "every request gets the first answer", Breaks: "each request gets its own answer",
 		Edits: []Edit{{
 			"store/requests.go", "WHERE t.run_id = u.run_id AND t.sequence = g.sequence AND t.step_kind = 'REPLY'",
 			"WHERE t.run_id = u.run_id AND t.step_kind = 'REPLY'",

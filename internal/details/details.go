@@ -17,9 +17,9 @@ type Error struct {
 // A Record is the details of a recorded failure.
 type Record struct {
 	Stored []byte
-	By     any                   // who has encoded them
-	Decode func(into any) error  // decodes Stored
-	Wrong  func(decodable error) // is called if Decode fails; nil: nothing is
+	By     any                  // what has encoded them
+	Decode func(into any) error // decodes Stored
+	Wrong  func(err error)      // is called if Decode fails; nil: nothing is
 }
 
 // With returns err with details.

@@ -220,6 +220,17 @@ var allowedFamilies = []allowed{
 		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"zero", "one", "two"}}
 		w.run("2.1", "reads", columns{"epoch": 2})
 	}},
+	{"EpochsCountMessagesAnew", func(w *world) {
+		w.start("continues", "", nil)
+		w.claim("2.1", "continues", "E")
+		for epoch, payload := range []string{"one", "two"} {
+			w.step("2.1", "continues", "mail", 1, columns{
+				"step_kind": "SIGNAL", "run_attempt": 1, "status": "COMPLETED", "output": payload,
+				"position": epoch<<24 + 1,
+			})
+		}
+		w.finish("2.1", "continues", "COMPLETED", columns{"text": `"read"`})
+	}},
 	{"Answered", func(w *world) {
 		w.Calls = append(w.Calls, evidence.Call{
 			Verb: "ask", Run: "reads", Name: "q", Output: "answer to q", Outcome: evidence.OK,

@@ -38,7 +38,7 @@ type row struct {
 	Position   int64  `json:"position"`
 }
 
-// epoch returns how often the run of a step has continued before.
+// epoch returns how often the run of a step has continued before: see store.FirstPosition.
 func (r *row) epoch() int64 { return r.Position >> 24 }
 
 // A moment is a time of the database; zero if there is none, and infinite if it never comes.

@@ -77,7 +77,7 @@ const (
 			outcome IS NOT NULL, epoch
 		FROM kagzi.workflow_runs ORDER BY run_id`
 
-	// names of steps are unique in all epochs of a run
+	// names are unique in all epochs of a run, but for those of waits: each epoch counts these anew
 	selectSteps = `
 		SELECT run_id::text, regexp_replace(step_id, E'^\x01[0-9]*/', ''), status, step_kind,
 			coalesce(child_run_id::text, ''), coalesce(error_kind, ''),

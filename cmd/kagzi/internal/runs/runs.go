@@ -146,7 +146,7 @@ resumed or restarted it, and why.`,
 		if err != nil {
 			return err
 		}
-		none := "Nobody has changed the run, and no attempt of it has failed."
+		none := "The run was not changed, and no attempt of it has failed."
 		_, err = tables.Log(p.Screen, none).Print(p, command.Each(entries))
 		return err
 	})
