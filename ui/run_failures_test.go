@@ -27,7 +27,8 @@ func TestFailuresOfARun(t *testing.T) {
 	kit.FailureOf(k, run, kagzi.StatusFailed)
 	page := s.mustGet(strings.TrimSuffix(runPath(run), "/"))
 	wantAll(t, "the run", page, "Failed attempts", "the first failure", "<h2>Details</h2>", "left")
-	changes := page[strings.Index(page, "Changes by people"):strings.Index(page, `id="failed-title"`)]
+	before, _, _ := strings.Cut(page, `id="failed-title"`)
+	_, changes, _ := strings.Cut(before, "Changes by people")
 	if !strings.Contains(changes, "resumed") || strings.Contains(changes, "first failure") {
 		t.Errorf("the changes by people are %s", changes)
 	}
