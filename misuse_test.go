@@ -277,7 +277,11 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"admin.ByEnded":        admin.ByEnded,
 		"topic.Consume":        func() { topic.Consume[int](worker, topic.Consumer{}, nil) },
 		"topic.DefineConsumer": topic.DefineConsumer,
-		"topic.Peek":           topic.Peek[int], "topic.Reserve": topic.Reserve[int], "topic.WakeAt": topic.WakeAt,
+		"topic.StartOn": func() {
+			topic.StartOn(worker, topic.Consumer{}, topic.Topic[int]{}, kagzi.Workflow[int, int]{})
+		},
+		"topic.WaitEvent": topic.WaitEvent[int], "topic.Await": topic.Await[int], "topic.Follow": topic.Follow[int],
+		"topic.Peek": topic.Peek[int], "topic.Reserve": topic.Reserve[int], "topic.WakeAt": topic.WakeAt,
 	} {
 		if !functions[name] {
 			t.Errorf("there is no function %s", name)

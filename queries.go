@@ -369,7 +369,7 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 	case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		a.Output = r.Output
 	case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
-	case store.KindSignal, store.KindRequest, store.KindAsk:
+	case store.KindSignal, store.KindRequest, store.KindAsk, store.KindEvent:
 		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.core.Payloads.Shown(r.Output)
 	default:
 		a.Output = c.core.Payloads.Shown(r.Output)

@@ -241,7 +241,7 @@ CREATE TABLE kagzi.step_runs (
     namespace_id   text  COLLATE "C" NOT NULL,
     status         text  COLLATE "C" NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED')),
     step_kind      text  COLLATE "C" NOT NULL CHECK (step_kind IN
-                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'REQUEST', 'ASK', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE', 'PUBLISH', 'METADATA', 'REPLY', 'VALUE')),
+                       ('FUNCTION', 'SLEEP', 'SIGNAL', 'REQUEST', 'ASK', 'CHILD_WORKFLOW', 'MARKER', 'BRANCH', 'COMPENSATION', 'PEEK', 'RESERVE', 'PUBLISH', 'METADATA', 'REPLY', 'VALUE', 'EVENT')),
     position       bigint            NOT NULL DEFAULT 0, -- of the record among the run's records
     sequence       bigint,                     -- of a SIGNAL, REQUEST or ASK: the sequence of the message that the step took; of a REPLY, that of the request; of a VALUE, how often the branch has set it
     run_attempt    integer           NOT NULL, -- of the run; 0 if a fork copied the row from a run that keeps the compensation
@@ -455,6 +455,28 @@ CREATE TABLE kagzi.event_keepers (
     keep         interval                NOT NULL,
     keep_pending interval                NOT NULL, -- the same for events that one of its consumers has not consumed
     told_at      timestamptz             NOT NULL  -- when a coordinator last said so: a namespace without one keeps nothing for long
+);
+
+-- Steps that wait for an event of a topic by its ID. The record of the wait's end deletes the row. That of a wait that never ends,
+-- such as the loser of a race, stays until the run continues with another input or is deleted.
+CREATE TABLE kagzi.event_waits (
+    topic        text COLLATE "C" NOT NULL,
+    event_id     text COLLATE "C" NOT NULL,
+    run_id       uuid             NOT NULL,
+    step         text COLLATE "C" NOT NULL, -- with its epoch, as in the name of the message that tells it of the event
+    namespace_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (topic, event_id, run_id, step, namespace_id)
+);
+
+CREATE INDEX event_waits_run ON kagzi.event_waits (run_id, step, namespace_id);
+
+-- Events for which runs waited when they were published. A row goes once these runs have their messages: see store/doc_eventwaits.go.
+CREATE TABLE kagzi.awaited_events (
+    namespace_id text COLLATE "C" NOT NULL,
+    publication  uuid             NOT NULL, -- made for the statement that wrote the row: no other one waits for it
+    topic        text COLLATE "C" NOT NULL,
+    event_id     text COLLATE "C" NOT NULL,
+    PRIMARY KEY (namespace_id, publication, topic, event_id)
 );
 
 -- Consumers: workflows that run when there is something for them, which is an event that they have not looked at, or a time that they
@@ -751,6 +773,8 @@ DROP TABLE kagzi.queues;
 DROP TABLE kagzi.schedules;
 DROP TABLE kagzi.subscriptions;
 DROP TABLE kagzi.consumers;
+DROP TABLE kagzi.awaited_events;
+DROP TABLE kagzi.event_waits;
 DROP TABLE kagzi.event_keepers;
 DROP TABLE kagzi.event_parts;
 DROP TABLE kagzi.events;

@@ -39,6 +39,8 @@ func ExampleSQL() {
 	// CREATE TABLE kagzi.events_7 PARTITION OF kagzi.events FOR VALUES IN (7);
 	// CREATE TABLE kagzi.event_parts (
 	// CREATE TABLE kagzi.event_keepers (
+	// CREATE TABLE kagzi.event_waits (
+	// CREATE TABLE kagzi.awaited_events (
 	// CREATE TABLE kagzi.consumers (
 	// CREATE TABLE kagzi.subscriptions (
 	// CREATE TABLE kagzi.schedules (

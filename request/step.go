@@ -72,7 +72,11 @@ const mostFailures = 10
 
 // ask sends the request of the step, unless it was sent. If there is an answer already, or the request is refused, it
 // sends that to the run that asks, which reads it as any other message.
-func (a *asker) ask(ctx context.Context, step string, failures int) error {
+func (a *asker) ask(ctx context.Context, step string, failures int) (soon bool, err error) {
+	return false, a.askOnce(ctx, step, failures)
+}
+
+func (a *asker) askOnce(ctx context.Context, step string, failures int) error {
 	m, by := a.message, a.run+"/"+step
 	if !m.Core().Identified {
 		sum := sha256.Sum256([]byte(by))

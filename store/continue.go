@@ -95,6 +95,23 @@ const continuedValues = `(
 	OFFSET 0
 ) s`
 
+// The waits for events that its records have not ended.
+const leaveWaits = `
+DELETE FROM kagzi.event_waits k
+USING (
+	SELECT s.*
+	FROM ` + continuedRuns + `
+	CROSS JOIN LATERAL (
+		SELECT s.topic, s.event_id, s.run_id, s.step
+		FROM kagzi.event_waits s
+		WHERE s.run_id = u.run_id AND s.namespace_id = $1
+		OFFSET 0
+	) s
+	OFFSET 0
+) s
+WHERE k.topic = s.topic AND k.event_id = s.event_id AND k.run_id = s.run_id AND k.step = s.step
+	AND k.namespace_id = $1`
+
 const deleteValues = `
 DELETE FROM kagzi.step_runs k
 USING ` + continuedValues + `
@@ -145,6 +162,7 @@ var (
 	deleteBeforeColumns = columnsOf(deleteBefore, endedEpochs(itself)...)
 	keepPastColumns     = columnsOf(keepPast, endedEpochs(itself)...)
 	deleteValuesColumns = columnsOf(deleteValues, endedEpochs(itself)...)
+	leaveWaitsColumns   = columnsOf(leaveWaits, endedEpochs(itself)...)
 	keepValuesColumns   = columnsOf(keepValues, endedEpochs(itself)...)
 	reopenColumns       = columnsOf(reopenRequests, append(endedEpochs(func(r reopened) *Suspension { return r.by }),
 		texts("name", func(r reopened) string { return r.Name }),

@@ -24,6 +24,11 @@ func continuationPlans(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of("keepPast", keepPast, keepPastColumns.args(s.namespace, ended), steps),
 		plans.Of("deleteValues", deleteValues, deleteValuesColumns.args(s.namespace, ended), values),
 		plans.Of("keepValues", keepValues, keepValuesColumns.args(s.namespace, ended), values),
+		plans.Of("leaveWaits", leaveWaits, leaveWaitsColumns.args(s.namespace, ended), plans.Both(byRun,
+			map[string][]string{
+				"event_waits_run":  {"run_id", "namespace_id"},
+				"event_waits_pkey": {"topic", "event_id", "run_id", "step", "namespace_id"},
+			})),
 		plans.Of("reopenRequests", reopenRequests, reopenColumns.args(s.namespace, requests), plans.Both(byRun,
 			map[string][]string{
 				signalsKey:          {"run_id", "name", "sequence", "namespace_id"},

@@ -121,6 +121,9 @@ func (s Records) send(ctx context.Context, db pg.DB, f *Flush, lock []uuid.UUID)
 	}
 	if events := recordedEvents(f.Records); len(events) > 0 {
 		x.add(readSubscribers(&f.Woken), publishRecorded, recordedEventColumns.args(s.namespace, events)...)
+		if queueAwaited(&x.batch, s.namespace, newEvents(events)) {
+			x.reads = append(x.reads, readSubscribers(&f.Woken))
+		}
 	}
 	compensations, steps := part(f.Records, (*Record).isCompensation)
 	// Before the steps: a fork that copies a step must find the compensation that was registered with it.
@@ -135,6 +138,7 @@ func (s Records) send(ctx context.Context, db pg.DB, f *Flush, lock []uuid.UUID)
 	addEach(x, f.Progress, setProgress, progressColumns, readProgress)
 	addEach(x, f.Aside, setAsideMessages, setAsideColumns, readSetAside)
 	addEach(x, consuming(f.Records), consumeSignals, consumeColumns, nil)
+	addEach(x, waited(f.Records), endWaits, endWaitColumns, nil)
 	addEach(x, f.Suspensions, suspendRuns, suspendColumns, readSuspended)
 	failed, _ := part(f.Suspensions, hasFailed)
 	addEach(x, failed, logAttempts, attemptColumns, nil)
@@ -163,6 +167,7 @@ func (x *exchange) addContinuations(suspensions []*Suspension) {
 	addEach(x, ended, continueRuns, continueColumns, nil)
 	addEach(x, ended, deleteBefore, deleteBeforeColumns, nil)
 	addEach(x, ended, keepPast, keepPastColumns, nil)
+	addEach(x, ended, leaveWaits, leaveWaitsColumns, nil)
 	addEach(x, ended, deleteValues, deleteValuesColumns, nil)
 	addEach(x, ended, keepValues, keepValuesColumns, nil)
 	addEach(x, requests, reopenRequests, reopenColumns, nil)

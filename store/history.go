@@ -68,7 +68,7 @@ const NoLimit = int64(math.MaxInt64)
 // The columns of a row s that eachStep reads. The output follows them.
 const stepColumns = `s.run_id, s.step_id, s.attempt_number, s.first_attempt, s.run_attempt, s.status, s.step_kind,
 	s.error_kind, s.error, s.permanent, s.wake_at, s.started_at, s.finished_at, s.child_run_id, s.sequence, s.position,
-		s.forgotten_by, CASE WHEN s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK') THEN s.input END`
+		s.forgotten_by, CASE WHEN s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT') THEN s.input END`
 
 // The latest attempt of each step. A step may have tens of thousands of attempts, side by side in the index. So the
 // index is read backwards in portions of 128 attempts: each begins below the last step of the one before, and skips

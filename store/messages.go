@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,7 +57,7 @@ var ErrRequestConflict = errors.New("the run has another message with the reques
 // skipped its row while it was locked. A caller's transaction may hold the lock for long, so there every such run
 // counts as due.
 //
-// A run with so few wake-ups that its inbox cannot be full needs no count.
+// A run with few wake-ups needs no count: its inbox is not full. Answers and events (##) find room in a full one.
 const storeMessages = `
 WITH fresh AS MATERIALIZED (
 	SELECT u.run_id, u.name, u.signal_id, u.payload, coalesce(u.headers, ($6::text[])[1]) AS headers,
@@ -72,13 +75,14 @@ WITH fresh AS MATERIALIZED (
 	) = 0
 ), counted AS MATERIALIZED (
 	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
-	FROM (SELECT fresh.run_id, count(*) AS messages, clock_timestamp() AS now FROM fresh GROUP BY 1) g
-	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
+	FROM (SELECT fresh.run_id, count(*) AS messages, count(*) FILTER (WHERE NOT starts_with(fresh.name, '##'))
+		AS limited, clock_timestamp() AS now FROM fresh GROUP BY 1) g
+	WHERE CASE WHEN g.limited = 0 THEN true WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
 		AND q.namespace_id = $1) + g.messages <= $12::bigint THEN true
 		ELSE (SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL
 				AND NOT starts_with(s.name, '##') LIMIT $12::bigint
-		) x) + g.messages <= $12::bigint END
+		) x) + g.limited <= $12::bigint END
 ), woken AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + counted.messages, inbox_full_at = NULL,
@@ -218,6 +222,44 @@ func (s Messages) signal(ctx context.Context, db pg.DB, m Message) (out Signalle
 		}
 	}
 	return out, false, errors.New("the run kept ending and resuming during the call: try again")
+}
+
+// SendAll stores those of the messages that their active runs do not have yet, in one transaction if possible. left is
+// the number of those that it has not sent: another transaction has locked the run, or the database refuses the
+// message, and err says why.
+func (s Messages) SendAll(ctx context.Context, messages []Message) (stored []Signalled, left int, err error) {
+	var refused error
+	err = pg.Wrap("send messages", Isolate(messages, func(some []Message) error {
+		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
+			free, err := s.freeOf(ctx, tx, some)
+			if err != nil {
+				return err
+			}
+			got, err := s.storeMessages(ctx, tx, free)
+			stored, left = slices.AppendSeq(stored, maps.Values(got)), left+len(some)-len(free)
+			return err
+		})
+	}, func(_ Message, err error) { left, refused = left+1, pg.Wrap("send message", err) }))
+	return stored, left, cmp.Or(err, refused)
+}
+
+// freeOf locks the runs of the messages that no other transaction has locked, and returns their messages.
+func (s Messages) freeOf(ctx context.Context, tx pgx.Tx, messages []Message) (free []Message, err error) {
+	runs := make([]uuid.UUID, len(messages))
+	for i, m := range messages {
+		runs[i] = m.RunID
+	}
+	ids, err := s.lockFree(ctx, tx, runs)
+	locked := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		locked[id] = true
+	}
+	for _, m := range messages {
+		if locked[m.RunID] {
+			free = append(free, m)
+		}
+	}
+	return free, err
 }
 
 // storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.

@@ -55,6 +55,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		"limit_places_pkey": {"run_id", "namespace_id"}, runsKey: {"run_id", "namespace_id"},
 		stepsKey: {"run_id", "namespace_id"}, signalsKey: {"run_id", "namespace_id"},
 		eventsKey: {"run_id", "namespace_id"}, itemsKey: {"run_id", "namespace_id"},
+		"event_waits_run": {"run_id", "namespace_id"},
 	}
 	keep := Retention{
 		Completed: time.Hour, Failed: 2 * time.Hour,
@@ -173,7 +174,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		keysKey: {"namespace_id"}, queuesKey: {"namespace_id"},
 	})
 	maps.Copy(states, map[string][]string{keysKey: {"namespace_id"}, queuesKey: {"namespace_id"}})
-	return append(continuationPlans(s, ids), []plans.Statement{
+	return append(append(continuationPlans(s, ids), eventWaitPlans(s, ids)...), []plans.Statement{
 		plans.Of(
 			"dueRuns", dueRuns,
 			[]any{s.namespace, "queue", typeNames, priorities, versions, 10, runs, queues, names},

@@ -54,3 +54,11 @@ func recordedEvents(records []*Record) (events []recordedEvent) {
 	}
 	return events
 }
+
+func newEvents(recorded []recordedEvent) []*NewEvent {
+	events := make([]*NewEvent, len(recorded))
+	for i, e := range recorded {
+		events[i] = e.NewEvent
+	}
+	return events
+}

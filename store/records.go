@@ -27,6 +27,7 @@ type Record struct {
 	Read         time.Time
 	Compensation *Compensation // of a COMPENSATION; nil if a step under way may register one
 	Events       []*NewEvent   // to publish with the record
+	Awaited      string        // of an EVENT: the step, as its EventWait has it, which ends with the record
 
 	Outcome Outcome // set by Flush. Once Done, StepRow is the row in the table, which may be an older result.
 	Found   bool    // once Done: this flush has not written the row, because the table had it

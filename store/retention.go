@@ -205,6 +205,8 @@ WITH turn AS MATERIALIZED (
 	DELETE FROM kagzi.step_runs s WHERE s.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND s.namespace_id = $1
 ), messages AS (
 	DELETE FROM kagzi.signals g WHERE g.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND g.namespace_id = $1
+), waits AS (
+	DELETE FROM kagzi.event_waits w WHERE w.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND w.namespace_id = $1
 ), places AS (
 	DELETE FROM kagzi.limit_places x WHERE x.run_id = ANY (ARRAY (SELECT runs.run_id FROM runs)) AND x.namespace_id = $1
 		AND CASE WHEN x.lease IS NULL THEN true ELSE false END

@@ -99,6 +99,8 @@ const tableRights = `(VALUES
 	('events_7',          'T',    ''),
 	('event_parts',       'SIUD', 'S'),
 	('event_keepers',     'SIU',  'S'),
+	('event_waits',       'SID',  'SD'),
+	('awaited_events',    'SID',  'SI'),
 	('consumers',         'SIUD', 'SUD'),
 	('subscriptions',     'SIUD', 'SUD'),
 	('queues',            'SIUD', 'SIU'),

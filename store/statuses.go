@@ -27,7 +27,10 @@ const (
 	KindReply        = "REPLY"
 	KindAsk          = "ASK" // an answer that was read
 	KindValue        = "VALUE"
+	KindEvent        = "EVENT" // an event of a topic that a run has waited for
 )
 
 // IsWait reports whether a step of the kind waits for a message.
-func IsWait(kind string) bool { return kind == KindSignal || kind == KindRequest || kind == KindAsk }
+func IsWait(kind string) bool {
+	return kind == KindSignal || kind == KindRequest || kind == KindAsk || kind == KindEvent
+}

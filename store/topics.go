@@ -153,7 +153,11 @@ func (s Topics) publishAll(ctx context.Context, tx pgx.Tx, chunks [][]*NewEvent)
 func (s Topics) publishChunk(ctx context.Context, db pg.DB, m pg.Mode, events []*NewEvent) (due []DueRun, err error) {
 	b := &pgx.Batch{}
 	b.Queue(publish, publishColumns.args(s.namespace, events)...)
-	err = pg.Exchange(ctx, db, m, b, readSubscribers(&due))
+	reads := []func(pgx.Rows) error{readSubscribers(&due)}
+	if queueAwaited(b, s.namespace, events) {
+		reads = append(reads, readSubscribers(&due))
+	}
+	err = pg.Exchange(ctx, db, m, b, reads...)
 	return due, err
 }
 
@@ -206,9 +210,7 @@ func (s Topics) ReadEvents(ctx context.Context, topic string, after int64, n int
 		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) (err error) {
 			settled, err = pgx.CollectOneRow(rows, pgx.RowTo[*int64])
 			return err
-		}, pg.Collect(&events, func(row pgx.CollectableRow) (e Event, err error) {
-			return e, row.Scan(&e.ID, &e.Title, &e.Payload, pg.UTC(&e.PublishedAt), &e.Position)
-		}))
+		}, pg.Collect(&events, scanEvent))
 		switch {
 		case err != nil:
 			return err

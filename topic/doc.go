@@ -9,5 +9,6 @@
 //
 // [Define] names a topic and the type of its events. [Publish] publishes from a workflow, and [Client.Publish] from
 // anywhere else, also in a transaction of the caller's. [Consume] gives a worker the function of a consumer, which runs
-// when there is something for it, and [Events] reads a topic without one. [Runs] is a topic of Kagzi's own.
+// when there is something for it, and [StartOn] starts a run for each event. [WaitEvent] waits in a workflow for one
+// event. Programs read with [Events], [Follow] and [Await]. [Runs] is a topic of Kagzi's own.
 package topic

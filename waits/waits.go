@@ -23,6 +23,7 @@ const (
 	Signal       Kind = "signal"
 	Request      Kind = "request"
 	Answer       Kind = "answer" // to a request, with the name of the step that has asked
+	Event        Kind = "event"  // of a topic, with both names
 	Child        Kind = "child"
 	Retry        Kind = "retry" // with a name of a step, else of the run
 	Limit        Kind = "limit"

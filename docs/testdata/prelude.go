@@ -51,6 +51,7 @@ var (
 	CancelOrder  = kagzi.Define[string, struct{}]("cancel-order")
 	CancelFlight = kagzi.Define[Booking, struct{}]("cancel-flight")
 	Approved     = kagzi.DefineSignal[Decision]("approved")
+	Paid         = topic.Define[Parcel]("order.paid")
 	Received     = topic.Define[Email]("email.received")
 	ToSheet      = topic.DefineConsumer("email-to-sheet", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
 	AddItem      = kagzi.DefineSignal[Item]("add-item")

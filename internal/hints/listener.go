@@ -40,6 +40,12 @@ func (h *Hints) OnSchedules(wake func()) (cancel func()) {
 	return h.listener.onWork(coordinators, wake)
 }
 
+// OnAwaited subscribes wake, which is called when events may have been published for which runs wait, until cancel is
+// called. The caller must have called Listen.
+func (h *Hints) OnAwaited(wake func()) (cancel func()) {
+	return h.listener.onWork(store.AwaitedQueue, wake)
+}
+
 // Listening reports whether notifications arrive.
 func (h *Hints) Listening() bool { return h.listener.listening() }
 

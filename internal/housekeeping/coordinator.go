@@ -61,6 +61,7 @@ type Coordinator struct {
 	cfg       Config
 	schedules chan struct{}   // holds a value while the loop of the schedules is to make a pass at once
 	deadlines chan struct{}   // holds a value while the loop of the deadlines is to make a pass at once
+	awaited   chan struct{}   // holds a value while the loop of the awaited events is to make a pass at once
 	failing   outage.Failures // passes that the database fails, for the log
 	unfired   outage.Failures // schedules that fail while others fire, for the log
 	undeleted outage.Failures // runs whose deletion fails while others are deleted, for the log
@@ -82,7 +83,7 @@ func New(cfg Config) *Coordinator {
 		cfg.Now = time.Now
 	}
 	k := &Coordinator{
-		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1),
+		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1), awaited: make(chan struct{}, 1),
 		failing: outage.Failures{
 			Begins: "kagzi: the coordinator met an error and tries again",
 			Ends:   "kagzi: the coordinator no longer meets that error",
@@ -107,6 +108,9 @@ func (k *Coordinator) WakeSchedules() { goroutine.Signal(k.schedules) }
 // WakeDeadlines makes the coordinator read the deadlines now. It does not block.
 func (k *Coordinator) WakeDeadlines() { goroutine.Signal(k.deadlines) }
 
+// WakeAwaited makes the coordinator look for events that runs wait for now. It does not block.
+func (k *Coordinator) WakeAwaited() { goroutine.Signal(k.awaited) }
+
 // Refresh wakes the coordinator if a queued run waits for one of the given runs, or, with nil, if a queued run waits at
 // all. It does not block.
 func (k *Coordinator) Refresh(ids []uuid.UUID) {
@@ -124,6 +128,7 @@ const (
 	keepKeys          = "keep keys"
 	rotateEvents      = "remove old events"
 	recheckConsumers  = "recheck consumers"
+	tellOfEvents      = "tell runs of events"
 	releaseRuns       = "release the runs of dead workers"
 	deleteOld         = "delete old runs"
 	releaseQueuedRuns = "release queued runs" // a part of fireSchedules

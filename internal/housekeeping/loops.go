@@ -19,6 +19,7 @@ func (k *Coordinator) Run(ctx context.Context) error {
 	release := k.cfg.Hints.Listen()
 	defer release()
 	defer k.cfg.Hints.OnSchedules(k.WakeSchedules)()
+	defer k.cfg.Hints.OnAwaited(k.WakeAwaited)()
 	defer k.cfg.Hints.OnLead(k.leadership.hear)()
 	defer k.cfg.Hints.JoinCoordinator(k)()
 
@@ -57,6 +58,7 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loop(keepKeys, nil, k.KeepKeys)
 	loop(rotateEvents, nil, k.RotateEvents)
 	loop(recheckConsumers, nil, k.RecheckConsumers)
+	loop(tellOfEvents, k.awaited, k.TellOfEvents)
 	loop(finishDeletions, nil, k.FinishDeletions)
 	loop(releaseRuns, nil, k.CheckHeartbeats)
 	if !k.cfg.NoGrace {

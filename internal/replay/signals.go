@@ -12,11 +12,11 @@ import (
 	"github.com/kagzi/kagzi/waits"
 )
 
-// A SignalSpec describes a wait for a message. Signals, requests and answers to requests share the wait, its timeout
-// and its place in the inbox: they differ by the kind of the record and by the form of the names.
+// A SignalSpec describes a wait for a message. Signals, requests, answers to requests and events share the wait, its
+// timeout and its place in the inbox: they differ by the kind of the record and by the form of the names.
 type SignalSpec struct {
-	Kind    string        // of the record: store.KindSignal, store.KindRequest or store.KindAsk
-	Name    string        // of the messages, with the key, as they are stored; that of an answer follows from the step
+	Kind    string        // of the record: store.KindSignal, store.KindRequest, store.KindAsk or store.KindEvent
+	Name    string        // of the messages, with the key, as they are stored; with Ask it follows from the step
 	Step    string        // name of the wait's record
 	BadName error         // why the name is invalid; nil if it is valid
 	Invalid error         // why the rest of the call is invalid; nil if it is valid
@@ -25,10 +25,13 @@ type SignalSpec struct {
 	// Decode decodes a payload. Of a message that is read it may also say why the payload is invalid.
 	Decode func(payload []byte, fresh bool) error
 
-	// Ask, of a wait for an answer, sends the request of the step, unless it was sent, and the answer to the run, if
-	// there is one. It is called when the wait begins in an execution, and again after pauses, in case the answer was
-	// lost on its way. failures says how often in a row it has returned an error.
-	Ask func(ctx context.Context, step string, failures int) error
+	// Ask, of a wait for an answer or for an event, says what the step waits for, unless that was said, and sends it to
+	// the run if it is there. It is called when the wait begins in an execution, and again after pauses, in case the
+	// message was lost on its way. soon asks for a short pause. failures says how often in a row it has returned an
+	// error.
+	Ask func(ctx context.Context, step string, failures int) (soon bool, err error)
+
+	Awaits string // name of what a wait with Ask waits for; empty: the step
 }
 
 // A signalWait is a wait for a message that is under way. See doc_wakeups.go.
@@ -120,8 +123,20 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 }
 
 func (w *signalWait) what() waits.Wait {
+	if w.spec.Kind == store.KindEvent {
+		return waits.Wait{Kind: waits.Event, Name: w.spec.Awaits}
+	}
 	name, of := store.MessageName(w.spec.Name)
 	return waits.Wait{Kind: waits.Kind(of), Name: name}
+}
+
+// record returns the record of the end of the wait, without its result.
+func (w *signalWait) record() *store.Record {
+	r := w.e.newRecord(w.id, w.spec.Kind, store.Completed, 1, 1)
+	if w.spec.Kind == store.KindEvent {
+		r.Awaited = w.b.keyOf(w.id)
+	}
+	return r
 }
 
 // A look is what a wait has found in the inbox.
@@ -184,7 +199,7 @@ func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, a
 		e.setAsideLocked(g, wrong)
 		return nil, true
 	}
-	r := e.newRecord(w.id, w.spec.Kind, store.Completed, 1, 1)
+	r := w.record()
 	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name,
 		b.notBefore(g.ReceivedAt), g.ReceivedAt
 	b.deferLocked(r, g)
@@ -215,8 +230,11 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
-	r := e.newRecord(w.id, w.spec.Kind, store.Completed, 1, 1)
+	r := w.record()
 	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(kind.Timeout), "no message came in time", true, w.until
+	if w.spec.Kind == store.KindEvent {
+		r.Error = "the event was not published in time"
+	}
 	row := b.record(r)
 	e.exitIfStopped()
 	return row, nil

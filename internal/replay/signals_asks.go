@@ -1,18 +1,35 @@
 package replay
 
-import "time"
+import (
+	"time"
 
-// An asking is the part of a wait for an answer that no other wait has: see SignalSpec.Ask.
+	"github.com/kagzi/kagzi/store"
+)
+
+// An asking is the part of a wait with Ask that no other wait has: see SignalSpec.Ask.
 type asking struct {
 	next  time.Time // when Ask is called next; zero: at once
-	stays time.Time // until then the run stays in memory: most answers come soon
+	stays time.Time // until then the run stays in memory, because the message may come soon
+	soon  int       // how often in a row Ask has returned soon
 }
 
-// The pauses between two calls of Ask grow with the time that the branch has waited.
-const (
-	shortestAsk = 5 * time.Second
-	longestAsk  = time.Hour
-)
+// mostSoon is how often Ask is called in the same execution because it returns soon.
+const mostSoon = 10
+
+// again returns the pause before the next call of Ask, once the branch has waited so long. The pauses grow with that
+// time, up to an hour for an answer, and up to a day for an event: runs may wait for events for months, a million of
+// them at once, and hardly anything loses their messages.
+func (a *asking) again(kind string, waited time.Duration) time.Duration {
+	switch {
+	case a.soon > mostSoon:
+		return min(max(waited, time.Second), time.Hour)
+	case a.soon > 0:
+		return memoryWait / 2
+	case kind == store.KindEvent:
+		return min(max(waited, time.Hour), 24*time.Hour)
+	}
+	return min(max(waited, 5*time.Second), time.Hour)
+}
 
 // ask calls Ask until it succeeds, and decides when that is to be called again.
 func (w *signalWait) ask() error {
@@ -20,14 +37,23 @@ func (w *signalWait) ask() error {
 	if b.hasLost() {
 		return errBranchCancelled
 	}
-	if err := w.untilDone(func(failures int) error {
-		return w.spec.Ask(b.context(), b.keyOf(w.id), failures)
+	var soon bool
+	if err := w.untilDone(func(failures int) (err error) {
+		soon, err = w.spec.Ask(b.context(), b.keyOf(w.id), failures)
+		return err
 	}); err != nil {
 		return err
 	}
+	w.asks.soon++
+	if !soon {
+		w.asks.soon = 0
+	}
 	now := e.Now()
-	w.asks.next = now.Add(min(max(now.Sub(b.Now()), shortestAsk), longestAsk))
-	w.asks.stays = now.Add(memoryWait / 2)
+	w.asks.next = now.Add(w.asks.again(w.spec.Kind, now.Sub(b.Now())))
+	w.asks.stays = now
+	if soon || w.spec.Kind == store.KindAsk { // most answers come soon
+		w.asks.stays = now.Add(memoryWait / 2)
+	}
 	return nil
 }
 

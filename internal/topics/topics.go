@@ -2,6 +2,7 @@ package topics
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +21,14 @@ type Topics struct {
 	shared *batch.Shared[*store.NewEvent, bool] // tells whether the event is stored, as far as is known
 	// until then events with IDs of the application are published apart, in microseconds since 1970. Set by publish.
 	apart atomic.Int64
+
+	mu   sync.Mutex
+	next map[string]chan struct{} // by topic: closed and removed once an event is published
 }
 
 // New returns the Topics of a client. It starts nothing.
 func New(s *store.Store, h *hints.Hints) *Topics {
-	t := &Topics{store: s, hints: h}
+	t := &Topics{store: s, hints: h, next: map[string]chan struct{}{}}
 	t.shared = batch.NewShared(batch.SharedConfig[*store.NewEvent, bool]{
 		What: "the event", Done: "published", Send: t.publish,
 		Size: func(e *store.NewEvent) int { return len(e.Payload) },
@@ -41,6 +45,7 @@ func (t *Topics) Publish(ctx context.Context, tx pgx.Tx, events []*store.NewEven
 	if tx == nil && len(events) == 1 && t.shares(events[0]) {
 		// if it is not stored, Publish finds out why, and whether it was stored although the answer was lost
 		if stored, err := t.shared.Do(ctx, events[0]); stored || err != nil {
+			t.published(events[0])
 			return err
 		}
 	}
@@ -48,7 +53,35 @@ func (t *Topics) Publish(ctx context.Context, tx pgx.Tx, events []*store.NewEven
 	if err != nil {
 		return err
 	}
+	if tx == nil {
+		t.published(events...)
+	}
 	return t.hints.Due(ctx, tx, due...)
+}
+
+// Next returns a channel that is closed once this client has published an event of the topic, other than in a
+// transaction of the application.
+func (t *Topics) Next(topic string) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := t.next[topic]
+	if next == nil {
+		next = make(chan struct{})
+		t.next[topic] = next
+	}
+	return next
+}
+
+// published wakes those who wait for an event of these topics.
+func (t *Topics) published(events ...*store.NewEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range events {
+		if next := t.next[e.Topic]; next != nil {
+			close(next)
+			delete(t.next, e.Topic)
+		}
+	}
 }
 
 func (t *Topics) shares(e *store.NewEvent) bool {

@@ -44,8 +44,8 @@ BEGIN
     -- a Sealer hides.
     GRANT SELECT ON
         kagzi.workflow_runs, kagzi.step_runs, kagzi.signals, kagzi.run_events, kagzi.audit_log, kagzi.start_windows,
-        kagzi.start_items, kagzi.schedules, kagzi.events, kagzi.event_parts, kagzi.event_keepers, kagzi.consumers, kagzi.subscriptions,
-        kagzi.queues, kagzi.run_keys, kagzi.key_changes, kagzi.limits, kagzi.limit_places, kagzi.pauses,
+        kagzi.start_items, kagzi.schedules, kagzi.events, kagzi.event_parts, kagzi.event_keepers, kagzi.event_waits,
+        kagzi.awaited_events, kagzi.consumers, kagzi.subscriptions, kagzi.queues, kagzi.run_keys, kagzi.key_changes, kagzi.limits, kagzi.limit_places, kagzi.pauses,
         kagzi.workers, kagzi.worker_events
         TO kagzi_worker, kagzi_client, kagzi_viewer;
     GRANT SELECT ON SEQUENCE kagzi.event_positions TO kagzi_worker, kagzi_client, kagzi_viewer;
@@ -57,7 +57,8 @@ BEGIN
         TO kagzi_worker, kagzi_client;
     GRANT INSERT, DELETE ON kagzi.signals, kagzi.run_events, kagzi.start_items TO kagzi_worker, kagzi_client;
     GRANT INSERT, UPDATE ON kagzi.start_windows, kagzi.queues, kagzi.run_keys TO kagzi_worker, kagzi_client;
-    GRANT INSERT ON kagzi.events, kagzi.key_changes, kagzi.worker_events, kagzi.audit_log TO kagzi_worker, kagzi_client;
+    GRANT DELETE ON kagzi.event_waits TO kagzi_worker, kagzi_client;
+    GRANT INSERT ON kagzi.events, kagzi.awaited_events, kagzi.key_changes, kagzi.worker_events, kagzi.audit_log TO kagzi_worker, kagzi_client;
     GRANT UPDATE, DELETE ON kagzi.consumers, kagzi.subscriptions TO kagzi_worker, kagzi_client;
     GRANT USAGE ON SEQUENCE kagzi.event_positions TO kagzi_worker, kagzi_client;
     -- They force a worker offline, but report nothing in its name.
@@ -67,7 +68,8 @@ BEGIN
     GRANT UPDATE ON kagzi.signals, kagzi.run_events, kagzi.audit_log TO kagzi_worker;
     GRANT DELETE ON kagzi.start_windows, kagzi.queues, kagzi.run_keys, kagzi.key_changes, kagzi.worker_events,
         kagzi.audit_log TO kagzi_worker;
-    GRANT INSERT ON kagzi.consumers, kagzi.subscriptions TO kagzi_worker;
+    GRANT INSERT ON kagzi.consumers, kagzi.subscriptions, kagzi.event_waits TO kagzi_worker;
+    GRANT DELETE ON kagzi.awaited_events TO kagzi_worker;
     GRANT INSERT, UPDATE, DELETE ON kagzi.workers, kagzi.event_parts TO kagzi_worker;
     GRANT INSERT, UPDATE ON kagzi.event_keepers TO kagzi_worker;
     GRANT TRUNCATE ON

@@ -12,7 +12,8 @@ import (
 // Indexes are the schema's indexes, on which the statements rely.
 var Indexes = []string{
 	"audit_log_actor", "audit_log_external_id", "audit_log_name", "audit_log_pkey", "audit_log_time",
-	"consumers_key", "consumers_pkey", "event_keepers_pkey", "event_parts_pkey", "events_0_pkey",
+	"awaited_events_pkey", "consumers_key", "consumers_pkey", "event_keepers_pkey", "event_parts_pkey",
+	"event_waits_pkey", "event_waits_run", "events_0_pkey",
 	"events_0_topic_namespace_id_position_idx",
 	"events_1_pkey", "events_1_topic_namespace_id_position_idx", "events_2_pkey",
 	"events_2_topic_namespace_id_position_idx", "events_3_pkey",

@@ -95,6 +95,15 @@ func inWorkflow(s string) map[string]func(kagzi.Context) error {
 		},
 		"Step":   func(ctx kagzi.Context) error { return last(kagzi.Step(ctx, s, one)) },
 		"StepTx": func(ctx kagzi.Context) error { return last(kagzi.StepTx(ctx, s, oneTx)) },
+		"WaitEvent": func(ctx kagzi.Context) error {
+			return last(topic.WaitEvent(ctx, s, about, "e", kagzi.Timeout(time.Microsecond)))
+		},
+		"WaitEvent topic": func(ctx kagzi.Context) error {
+			return last(topic.WaitEvent(ctx, "e", topic.Define[int](s), "e", kagzi.Timeout(time.Microsecond)))
+		},
+		"WaitEvent ID": func(ctx kagzi.Context) error {
+			return last(topic.WaitEvent(ctx, "e", about, kagzi.ID(s), kagzi.Timeout(time.Microsecond)))
+		},
 		"WaitMessage": func(ctx kagzi.Context) error {
 			return last(kagzi.WaitMessage(ctx, kagzi.DefineSignal[int](s), kagzi.Timeout(time.Microsecond)))
 		},

@@ -212,6 +212,14 @@ const loadConsumers = `
 		looked_at)
 	SELECT 'topic', i.consumer, 'test', i.consumer, 'queue', true, 0, 0 FROM inserted i`
 
+const loadWaits = `
+	WITH waits AS (
+		INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, namespace_id)
+		SELECT 'topic', run_id, run_id, 'step', namespace_id FROM kagzi.workflow_runs LIMIT 10000
+	)
+	INSERT INTO kagzi.awaited_events (namespace_id, publication, topic, event_id)
+	SELECT namespace_id, run_id, 'topic', run_id FROM kagzi.workflow_runs LIMIT 10000`
+
 // AsNew empties tables, and makes the planner know nothing of them. An earlier test may have left indexes that are
 // empty but not small, and statistics. An autovacuum that comes beside a transaction that inserts many rows counts
 // their pages, and no rows: until the next one, which is due at once, the planner takes the tables for empty.
@@ -242,7 +250,7 @@ func ForgetStatistics(t *testing.T, pool *pgxpool.Pool) {
 // tables are those that Check fills, as TRUNCATE and ANALYZE name them.
 const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.signals, kagzi.run_events, ` +
 	`kagzi.audit_log, kagzi.run_keys, kagzi.key_changes, kagzi.queues, kagzi.start_windows, kagzi.start_items, ` +
-	`kagzi.pauses, kagzi.consumers, kagzi.subscriptions`
+	`kagzi.pauses, kagzi.consumers, kagzi.subscriptions, kagzi.event_waits, kagzi.awaited_events`
 
 // Check checks the plans of statements while the tables are small and large, with statistics and without.
 func Check(t *testing.T, statements func(pool *pgxpool.Pool, ids []uuid.UUID) []Statement) {
@@ -307,7 +315,10 @@ func Check(t *testing.T, statements func(pool *pgxpool.Pool, ids []uuid.UUID) []
 func load(t *testing.T, pool *pgxpool.Pool, runs int) {
 	t.Helper()
 	exec(t, pool, LoadRuns, runs)
-	for _, sql := range []string{loadSteps, loadSchedules, loadMessages, loadKeys, loadWindows, loadConsumers} {
+	for _, sql := range []string{
+		loadSteps, loadSchedules, loadMessages, loadKeys, loadWindows, loadConsumers,
+		loadWaits,
+	} {
 		exec(t, pool, sql)
 	}
 }

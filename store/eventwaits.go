@@ -1,0 +1,253 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+)
+
+// AwaitedQueue is the name in place of a queue's that announces to coordinators that runs wait for an event which was
+// published. No queue has it.
+const AwaitedQueue = "\x01awaited"
+
+// Follows publish, in its transaction: its snapshot is taken after the publisher has its locks. See doc_eventwaits.go.
+const noteAwaited = `
+INSERT INTO kagzi.awaited_events (publication, topic, event_id, namespace_id)
+SELECT $4, u.topic, u.event_id, $1
+FROM (SELECT DISTINCT x.topic, x.event_id FROM unnest($2::text[], $3::text[]) AS x (topic, event_id)) u
+WHERE (
+	SELECT count(*) FROM (
+		SELECT FROM kagzi.event_waits w
+		WHERE w.topic = u.topic AND w.event_id = u.event_id AND w.namespace_id = $1
+		LIMIT 1
+	) x
+) > 0
+RETURNING '` + AwaitedQueue + `'::text, ''::text`
+
+// queueAwaited queues noteAwaited for those of the events that a run may wait for. It reports whether there are any.
+func queueAwaited(b *pgx.Batch, namespace string, events []*NewEvent) bool {
+	var topics, ids []string
+	for _, e := range events {
+		if e.Named { // the others have IDs that were made up
+			topics, ids = append(topics, e.Topic), append(ids, e.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return false
+	}
+	b.Queue(noteAwaited, namespace, topics, ids, newID())
+	return true
+}
+
+const (
+	insertWait = `
+INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, namespace_id)
+VALUES ($2, $3, $4, $5, $1)
+ON CONFLICT DO NOTHING`
+
+	// How many transactions are under way that have published in the topic, and may have done so before the position
+	// $3; zero stands for the last one that was drawn, which the statement returns. See settledEvents.
+	openPublishers = `
+WITH drawn AS MATERIALIZED (
+	SELECT ` + lastPosition + ` AS position
+), bound AS MATERIALIZED (
+	SELECT CASE WHEN $3::bigint > 0 THEN $3::bigint ELSE drawn.position END AS position FROM drawn
+)
+SELECT bound.position, l.open
+FROM bound
+CROSS JOIN LATERAL (
+	SELECT count(*) AS open
+	FROM pg_locks l
+	WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		AND l.classid::bigint = ` + topicLock + `$2)::bigint & 4294967295
+		AND (bound.position - l.objid::bigint) & 4294967295 < 15::bigint << 28
+	OFFSET 0
+) l`
+
+	// An expression for the topic: see storeEvents.
+	findEvent = `
+SELECT e.event_id, coalesce(e.title, ''), e.payload, e.published_at, e.position
+FROM kagzi.events e
+WHERE e.event_id = $3 AND e.topic || '' = $2 AND e.namespace_id = $1
+ORDER BY e.position
+LIMIT 1`
+)
+
+// A WaitedEvent names an event that may not be published yet.
+type WaitedEvent struct{ Topic, ID string }
+
+// An EventWait is a step's wait for an event.
+type EventWait struct {
+	WaitedEvent
+	RunID uuid.UUID
+	Step  string // with its epoch: no other step of the run has it
+}
+
+// Message returns the message that tells the run of the event. The run gets one for each wait: the first.
+func (w *EventWait) Message(e *Event) Message {
+	headers, _ := json.Marshal(eventHead{e.ID, e.Title, e.PublishedAt, e.Position}) // of valid texts
+	name := AnswerName(w.Step)
+	return Message{RunID: w.RunID, Name: name, ID: name, Payload: e.Payload, Headers: headers}
+}
+
+// An eventHead has what the headers of a message with an event say. The payload is the event's.
+type eventHead struct {
+	ID          string    `json:"id"`
+	Title       string    `json:"title,omitempty"`
+	PublishedAt time.Time `json:"published_at"`
+	Position    int64     `json:"position"`
+}
+
+// EventOf is the inverse of EventWait.Message: it returns the event of a message with these headers.
+func EventOf(headers json.RawMessage, payload []byte) Event {
+	var head eventHead
+	_ = json.Unmarshal(headers, &head) // written by Message
+	return Event{
+		ID: head.ID, Title: head.Title, Payload: payload, PublishedAt: head.PublishedAt.UTC(),
+		Position: head.Position,
+	}
+}
+
+// Await registers the wait, and returns the event if it is published already. If not, a coordinator will send the
+// run its message, unless the event is of a transaction that was under way: then open is above zero, and Find has to
+// look again, up to that position.
+func (s Topics) Await(ctx context.Context, w *EventWait) (e *Event, open int64, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, insertWait, []any{s.namespace, w.Topic, w.ID, w.RunID, w.Step}, nil)
+	})
+	if err != nil {
+		return nil, 0, pg.Wrap("wait for event", err)
+	}
+	return s.Find(ctx, w.WaitedEvent, 0)
+}
+
+// Find returns the event if it is published, and nil if not. open is above zero if a transaction is under way that may
+// have published it up to that position; zero for the position stands for the last one.
+func (s Topics) Find(ctx context.Context, w WaitedEvent, upTo int64) (e *Event, open int64, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		var position, publishers int64
+		var found []Event
+		b := &pgx.Batch{}
+		b.Queue(openPublishers, s.namespace, w.Topic, upTo)
+		b.Queue(findEvent, s.namespace, w.Topic, w.ID)
+		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&position, &publishers}, func() error { return nil })
+			return err
+		}, pg.Collect(&found, scanEvent))
+		if err != nil {
+			return err
+		}
+		e, open = nil, 0
+		if len(found) > 0 {
+			e = &found[0]
+		} else if publishers > 0 {
+			open = max(1, position) // before the first event the position is zero
+		}
+		return nil
+	})
+	return e, open, pg.Wrap("find event", err)
+}
+
+func scanEvent(row pgx.CollectableRow) (e Event, err error) {
+	return e, row.Scan(&e.ID, &e.Title, &e.Payload, pg.UTC(&e.PublishedAt), &e.Position)
+}
+
+// Deletes the waits that end with the records, if these are in the table. Else another worker may hold the run and wait
+// for the event.
+const endWaits = `
+DELETE FROM kagzi.event_waits w
+USING (
+	SELECT u.run_id, u.step
+	FROM unnest($2::uuid[], $3::text[], $4::text[]) AS u (run_id, step, step_id)
+	WHERE (SELECT count(*) FROM kagzi.step_runs s
+		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.status = 'COMPLETED') > 0
+	OFFSET 0
+) u
+WHERE w.run_id = u.run_id AND w.step = u.step AND w.namespace_id = $1`
+
+var endWaitColumns = columnsOf(endWaits,
+	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
+	texts("step", func(r *Record) string { return r.Awaited }),
+	texts("step_id", func(r *Record) string { return r.StepID }),
+)
+
+// waited returns the records that end waits for events.
+func waited(records []*Record) []*Record {
+	ended, _ := part(records, func(r *Record) bool { return r.Awaited != "" })
+	return ended
+}
+
+const (
+	awaitedEvents = `
+SELECT x.publication, x.topic, x.event_id
+FROM kagzi.awaited_events x
+WHERE x.namespace_id = $1
+ORDER BY x.publication, x.topic, x.event_id
+LIMIT $2`
+
+	waitsForEvent = `
+SELECT w.run_id, w.step
+FROM kagzi.event_waits w
+WHERE w.topic = $2 AND w.event_id = $3 AND w.namespace_id = $1 AND (w.run_id, w.step) > ($4, $5)
+ORDER BY w.run_id, w.step
+LIMIT $6`
+
+	deleteAwaited = `
+DELETE FROM kagzi.awaited_events x
+USING unnest($2::uuid[], $3::text[], $4::text[]) AS u (publication, topic, event_id)
+WHERE x.publication = u.publication AND x.topic = u.topic AND x.event_id = u.event_id AND x.namespace_id = $1`
+)
+
+// An Awaited is an event that was published while runs waited for it.
+type Awaited struct {
+	WaitedEvent
+	publication uuid.UUID
+}
+
+var deleteAwaitedColumns = columnsOf(deleteAwaited,
+	uuids("publication", func(a Awaited) uuid.UUID { return a.publication }),
+	texts("topic", func(a Awaited) string { return a.Topic }),
+	texts("event_id", func(a Awaited) string { return a.ID }),
+)
+
+// Awaited returns events for which runs waited when they were published, those first that were published first, at
+// most n.
+func (s Topics) Awaited(ctx context.Context, n int) (awaited []Awaited, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, awaitedEvents, []any{s.namespace, n},
+			pg.Collect(&awaited, func(row pgx.CollectableRow) (a Awaited, err error) {
+				return a, row.Scan(&a.publication, &a.Topic, &a.ID)
+			}))
+	})
+	return awaited, pg.Wrap("find awaited events", err)
+}
+
+// Waits returns the waits for the event, at most n, behind the last one that an earlier call has returned; nil for the
+// first call.
+func (s Topics) Waits(ctx context.Context, e WaitedEvent, behind *EventWait, n int) (found []EventWait, err error) {
+	if behind == nil {
+		behind = &EventWait{}
+	}
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, waitsForEvent, []any{s.namespace, e.Topic, e.ID, behind.RunID, behind.Step, n},
+			pg.Collect(&found, func(row pgx.CollectableRow) (w EventWait, err error) {
+				w.WaitedEvent = e
+				return w, row.Scan(&w.RunID, &w.Step)
+			}))
+	})
+	return found, pg.Wrap("find waits for an event", err)
+}
+
+// Told notes that the runs that waited for the events have their messages.
+func (s Topics) Told(ctx context.Context, events []Awaited) error {
+	err := pg.Again(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, deleteAwaited, deleteAwaitedColumns.args(s.namespace, events), nil)
+	})
+	return pg.Wrap("remove awaited events", err)
+}

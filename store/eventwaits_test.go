@@ -1,0 +1,25 @@
+package store
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/store/internal/plans"
+)
+
+// eventWaitPlans are those of the statements by which runs wait for events.
+func eventWaitPlans(s *Store, ids []uuid.UUID) []plans.Statement {
+	var records []*Record
+	for _, id := range ids {
+		records = append(records, &Record{StepRow: StepRow{RunID: id, StepID: "step"}, Awaited: "step"})
+	}
+	byEvent := map[string][]string{"event_waits_pkey": {"topic", "event_id", "namespace_id"}}
+	byRun := map[string][]string{
+		"event_waits_run": {"run_id", "step", "namespace_id"}, stepsKey: {"run_id", "step_id", "namespace_id"},
+	}
+	return []plans.Statement{
+		plans.Of("noteAwaited", noteAwaited, []any{s.namespace, []string{"topic"}, []string{"id"}, uuid.New()},
+			byEvent),
+		plans.Of("waitsForEvent", waitsForEvent, []any{s.namespace, "topic", "id", ids[0], "step", 500}, byEvent),
+		plans.Of("endWaits", endWaits, endWaitColumns.args(s.namespace, records), byRun),
+	}
+}

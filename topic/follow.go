@@ -1,0 +1,64 @@
+package topic
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+)
+
+// Follow is [Events] that waits behind the last event for the next one, until ctx ends: the iteration then ends with
+// its error. Events that this client publishes without a transaction come at once. For others Follow looks after
+// pauses that grow to a second while there are none. If a query fails, the iteration ends with an error: call Follow
+// again, with the Position of the last event.
+func Follow[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
+	c := client.Core()
+	return func(yield func(Event[T], error) bool) {
+		var p pauses
+		for {
+			next := published(c, t.name) // before the query, which may not see what comes now
+			for e, err := range Events(ctx, client, t, after) {
+				if !yield(e, err) || err != nil && e.Position == 0 {
+					return
+				}
+				after, p = e.Position, pauses{}
+			}
+			if err := p.wait(ctx, next); err != nil {
+				yield(Event[T]{}, c.FailedIf(ctx, err, "follow %s", t.name))
+				return
+			}
+		}
+	}
+}
+
+// published returns a channel that is closed once the client has published an event of the topic; nil without a client.
+func published(c *core.Client, topic string) <-chan struct{} {
+	if c.Made() != nil {
+		return nil
+	}
+	return c.Topics.Next(topic)
+}
+
+// pauses are those between the queries of a program that waits for events. They grow while there are none.
+type pauses struct{ last time.Duration }
+
+const (
+	firstPause   = 5 * time.Millisecond
+	longestPause = time.Second
+)
+
+// wait returns after the next pause, or once published is closed, which may have been an event of the topic.
+func (p *pauses) wait(ctx context.Context, published <-chan struct{}) error {
+	p.last = min(max(firstPause, 2*p.last), longestPause)
+	timer := time.NewTimer(p.last)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-published:
+	case <-timer.C:
+	}
+	return nil
+}
