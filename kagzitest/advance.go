@@ -136,6 +136,8 @@ SELECT clock.now,
 					AND (a.version IS NULL OR w.handlers IS NULL
 						OR a.workflow_type || '/' || a.version = ANY (w.handlers))))
 		ORDER BY a.run_id LIMIT 5
+	) || ARRAY(
+		SELECT 'event ' || x.topic || '/' || x.event_id FROM kagzi.awaited_events x WHERE x.namespace_id = $1 LIMIT 5
 	),
 	(SELECT bool_or(a.deadline_at <= clock.now) IS TRUE FROM active a),
 	LEAST((SELECT min(a.available_at) FROM active a WHERE a.status <> 'RUNNING' AND a.available_at > clock.now

@@ -101,7 +101,7 @@ func (e *Env) dueOf(family []member, v view) (next time.Time, continued bool) {
 		switch {
 		case m.HeldUp != "" && m.HeldUp != pause: // whatever becomes due may give it a slot
 			t = v.next
-		case !t.After(v.now): // no worker has code for it, or it is paused
+		case !t.After(v.now), m.looks(): // no worker has code for it, or it is paused, or it waits for no time
 			t = m.DeadlineAt
 		}
 		if m.Status == string(kagzi.StatusRunning) {
@@ -130,6 +130,12 @@ type member struct {
 	DeadlineAt  time.Time // when the coordinator ends it; zero: never
 	WaitingOn   waits.List
 	HeldUp      string // the reason why no claim takes the run, although it is due
+}
+
+// looks reports whether AvailableAt is only when the run looks again for an answer or an event that it waits for.
+func (m *member) looks() bool {
+	return m.Status == string(kagzi.StatusSleeping) && len(m.WaitingOn) > 0 && m.WaitingOn[0].Until.IsZero() &&
+		(m.WaitingOn.Has(waits.Answer) || m.WaitingOn.Has(waits.Event))
 }
 
 // pause is the reason that holds up a paused run.

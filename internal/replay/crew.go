@@ -161,6 +161,7 @@ type wait struct {
 	what     waits.Wait      // what the run waits for; zero for a wait for a branch alone
 	need     int             // how many further wake-ups of the run may end the wait; zero: none does
 	child    bool            // the wake-ups are ends of children
+	looks    bool            // until is when the branch looks again, and no end; what has the end
 	inMemory bool            // it does not last: the run is not suspended meanwhile
 	parked   bool            // the branch waits until the run is no longer paused
 	anyway   bool            // the branch waits although it is cancelled: see waitAnyway

@@ -23,7 +23,9 @@ func (c *crew) waitingOnLocked() (out waits.List) {
 	for _, w := range c.waits {
 		if !w.until.IsZero() || w.need > 0 {
 			what := w.what
-			what.Until = w.until
+			if !w.looks {
+				what.Until = w.until
+			}
 			all = append(all, what)
 		}
 	}

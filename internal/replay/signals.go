@@ -110,7 +110,10 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 		case found.late || caughtUp:
 			return w.timeOut()
 		case w.until.IsZero() || e.Now().Before(w.until):
-			if err := b.waitFor(&wait{until: w.wakes(), what: w.what(), need: 1}, found.next); err != nil {
+			what := w.what()
+			what.Until = w.until
+			on := &wait{until: w.wakes(), looks: true, what: what, need: 1}
+			if err := b.waitFor(on, found.next); err != nil {
 				return nil, err
 			}
 		default: // a message that was stored in time may not have been delivered yet
