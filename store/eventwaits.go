@@ -158,23 +158,16 @@ func scanEvent(row pgx.CollectableRow) (e Event, err error) {
 	return e, row.Scan(&e.ID, &e.Title, &e.Payload, pg.UTC(&e.PublishedAt), &e.Position)
 }
 
-// Deletes the waits that end with the records, if these are in the table. Else another worker may hold the run and wait
-// for the event.
+// Deletes the waits that end with the records, under whatever lease: all executions of a step end its wait at the time
+// that its first record says, or by the message that is in the inbox.
 const endWaits = `
 DELETE FROM kagzi.event_waits w
-USING (
-	SELECT u.run_id, u.step
-	FROM unnest($2::uuid[], $3::text[], $4::text[]) AS u (run_id, step, step_id)
-	WHERE (SELECT count(*) FROM kagzi.step_runs s
-		WHERE s.run_id = u.run_id AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.status = 'COMPLETED') > 0
-	OFFSET 0
-) u
+USING (SELECT u.run_id, u.step FROM unnest($2::uuid[], $3::text[]) AS u (run_id, step) OFFSET 0) u
 WHERE w.run_id = u.run_id AND w.step = u.step AND w.namespace_id = $1`
 
 var endWaitColumns = columnsOf(endWaits,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
 	texts("step", func(r *Record) string { return r.Awaited }),
-	texts("step_id", func(r *Record) string { return r.StepID }),
 )
 
 // waited returns the records that end waits for events.

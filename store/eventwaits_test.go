@@ -13,9 +13,7 @@ func eventWaitPlans(s *Store, ids []uuid.UUID) []plans.Statement {
 		records = append(records, &Record{StepRow: StepRow{RunID: id, StepID: "step"}, Awaited: "step"})
 	}
 	byEvent := map[string][]string{"event_waits_pkey": {"topic", "event_id", "namespace_id"}}
-	byRun := map[string][]string{
-		"event_waits_run": {"run_id", "step", "namespace_id"}, stepsKey: {"run_id", "step_id", "namespace_id"},
-	}
+	byRun := map[string][]string{"event_waits_run": {"run_id", "step", "namespace_id"}}
 	return []plans.Statement{
 		plans.Of("noteAwaited", noteAwaited, []any{s.namespace, []string{"topic"}, []string{"id"}, uuid.New()},
 			byEvent),

@@ -77,7 +77,7 @@ WITH fresh AS MATERIALIZED (
 	SELECT g.run_id, g.messages, g.now, g.now + interval '1 second' AS soon
 	FROM (SELECT fresh.run_id, count(*) AS messages, count(*) FILTER (WHERE NOT starts_with(fresh.name, '##'))
 		AS limited, clock_timestamp() AS now FROM fresh GROUP BY 1) g
-	WHERE CASE WHEN g.limited = 0 THEN true WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
+	WHERE CASE WHEN (SELECT q.wakeups FROM kagzi.workflow_runs q WHERE q.run_id = g.run_id
 		AND q.namespace_id = $1) + g.messages <= $12::bigint THEN true
 		ELSE (SELECT count(*) FROM (
 			SELECT FROM kagzi.signals s WHERE s.run_id = g.run_id AND s.namespace_id = $1 AND s.consumed_by IS NULL

@@ -54,28 +54,6 @@ func TestLostWait(t *testing.T) {
 	}
 }
 
-// A worker that has lost the run to another one does not end the wait of that.
-func TestStaleWorkerEndsNoWait(t *testing.T) {
-	k := kit.New(t)
-	stale := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{NoCoordinator: true})
-	kagzi.Handle(stale, order, waiting(kagzi.Timeout(1)))
-	hung, release := kit.HangAt(t, stale, "before flush")
-	defer release()
-	kit.StartWorker(t, stale)
-	run := kit.Begin(k, order, "order-7")
-	await.Opened(t, hung)
-	k.Exec(`UPDATE kagzi.workflow_runs SET task_queue = 'other'`) // so that the frozen worker does not take it again
-	kit.LoseRun(t, k.Pool, run.ID(), 1)
-	kit.ServeWith(k, kagzi.WorkerConfig{Queue: "other"}, order, waiting())
-	k.WaitStatus(run, kagzi.StatusSleeping)
-	release()
-	publish(k, paid.With(7).WithID("order-7"))
-	if got := kit.ResultOf(k, run); got != 7 {
-		t.Errorf("got %d", got)
-	}
-	nothingLeft(k)
-}
-
 // A fork waits for its own message, and keeps the event that its source had before the fork's step.
 func TestForkOfAWait(t *testing.T) {
 	k := kit.New(t)
