@@ -245,7 +245,7 @@ func TestLockedRunHoldsUpNoOther(t *testing.T) {
 	k.WaitStatus(held, kagzi.StatusSleeping)
 	k.WaitStatus(free, kagzi.StatusSleeping)
 	tx := k.CallersTx()
-	if err := k.Client.Signal(k.Ctx, held, answer.With("locks the row"), kagzi.InTx(tx)); err != nil {
+	if _, err := tx.Exec(k.Ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, held.ID()); err != nil {
 		t.Fatal(err)
 	}
 	publish(k, paid.With(7).WithID("order-7"))
