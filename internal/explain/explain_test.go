@@ -281,7 +281,7 @@ func TestUnclaimed(t *testing.T) {
 		t.Errorf("the run has a worker, and it says %s", text)
 	}
 	due.run.WaitingOn = nil
-	k.Exec(`UPDATE kagzi.workers SET active_count = max_concurrent`)
+	k.Exec(`UPDATE kagzi.workers SET active_count = max_concurrent, report_number = report_number + 1000000`)
 	has("All workers that have its code are busy")
 	k.Exec(`UPDATE kagzi.workers SET heartbeat_at = now() - interval '1 day', report_number = report_number + 1000000`)
 	has("No worker of queue default is live: start one.")
