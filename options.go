@@ -14,7 +14,7 @@ import (
 type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority],
-	// [Version], [Metadata], [Headers], [Timeout], [RetryPolicy], [Key], [Group], [Message],
+	// [Version], [Metadata], [Headers], [Timeout], [ExecutionTimeout], [StartWithin], [RetryPolicy], [Key], [Group], [Message],
 	// [InTx], and for a child [Detached] and [InheritMetadata].
 	StartOption interface{ start(*startConfig) }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and [Input]; to [Step]
@@ -58,6 +58,12 @@ type (
 	//
 	// A run's Timeout passes even if no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
 	Timeout time.Duration
+	// ExecutionTimeout limits the duration of a run from when a worker first takes it to its end, sleeps included. It
+	// does not count the time for which the run waits for a worker. The run ends as with [Timeout].
+	ExecutionTimeout time.Duration
+	// StartWithin ends a run, as failed with [kind.Deadline], if no worker has taken it that long after it was due. It
+	// is for work that is worth nothing later. A pause does not stop the time.
+	StartWithin time.Duration
 	// Isolation is the level of a [StepTx]'s transaction: Isolation(pgx.RepeatableRead) or Isolation(pgx.Serializable).
 	// Without it the level is READ COMMITTED, whatever the default of the database or role. Only StepTx and [DoTx] take
 	// it: on another step, or at a level that Postgres does not have (READ UNCOMMITTED included), the run fails with

@@ -61,6 +61,16 @@ func (o Timeout) start(c *startConfig) {
 	c.Check(valid.Timeout("timeout", c.run.Timeout))
 }
 
+func (o ExecutionTimeout) start(c *startConfig) {
+	c.run.Execution = time.Duration(o)
+	c.Check(valid.Timeout("ExecutionTimeout", c.run.Execution))
+}
+
+func (o StartWithin) start(c *startConfig) {
+	c.run.StartWithin = time.Duration(o)
+	c.Check(valid.Timeout("StartWithin", c.run.StartWithin))
+}
+
 func (p RetryPolicy) start(c *startConfig) {
 	var err error
 	c.run.RetryPolicy, err = p.Core()

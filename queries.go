@@ -77,7 +77,7 @@ func (c *Client) runInfo(r *store.Run) RunInfo {
 		WaitingOn: core.WaitingOn(r),
 		Kind:      kind.Kind(r.ErrorKind), Quarantined: r.Quarantined, Compensated: r.Compensated(), Error: r.Error,
 		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, AvailableAt: r.AvailableAt, Epoch: r.Epoch,
-		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, PausedAt: r.PausedAt,
+		Schedule: r.Schedule, FireTime: r.FireAt, DeadlineAt: r.DeadlineAt, StartBy: r.StartBy, PausedAt: r.PausedAt,
 		CancelRequestedAt: r.CancelledAt, EndedAt: r.FinishedAt, Input: c.core.Payloads.Shown(r.Input),
 		Output: c.core.Payloads.Shown(r.Output),
 	}

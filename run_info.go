@@ -147,7 +147,8 @@ type RunInfo struct {
 	Epoch       int       `json:"epoch,omitempty"`     // how often it has continued with another input: see [Continue]
 	// when a worker may claim it next; zero if it is over, or waits for something other than a time
 	AvailableAt time.Time `json:"available_at,omitzero"`
-	DeadlineAt  time.Time `json:"deadline_at,omitzero"` // when its Timeout ends it
+	DeadlineAt  time.Time `json:"deadline_at,omitzero"` // when its Timeout or ExecutionTimeout ends it
+	StartBy     time.Time `json:"start_by,omitzero"`    // when StartWithin ends it; zero once it has begun
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 	// as the client's Codec wrote it; as it is stored if the Sealer cannot open it
 	Input  json.RawMessage `json:"input,omitempty"`

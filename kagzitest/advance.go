@@ -106,7 +106,8 @@ active AS MATERIALIZED (
 		r.version,
 		r.wakeups, r.outcome IS NOT NULL AS compensating, kagzitest.held_up(r) IS NOT NULL AS held_up,
 			r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING'
-			THEN r.deadline_at END AS deadline_at
+			THEN LEAST(r.deadline_at, CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END) END
+			AS deadline_at
 	FROM kagzi.workflow_runs r WHERE r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
 	UNION ALL
 	SELECT s.schedule_id, s.workflow_type, s.task_queue, 'SCHEDULED', NULL, s.next_at, NULL, NULL, s.version, 0, false,

@@ -143,11 +143,13 @@ const pause = "pause"
 
 const familyOf = `
 WITH RECURSIVE tree AS (
-	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at, r.deadline_at,
+	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at,
+		LEAST(r.deadline_at, CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END) AS deadline_at,
 		r.waiting_on, 0 AS depth
 	FROM kagzi.workflow_runs r WHERE r.run_id = $1 AND r.namespace_id = $2
 	UNION ALL
-	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at, c.deadline_at,
+	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at,
+		LEAST(c.deadline_at, CASE WHEN c.status = 'PENDING' AND c.started_at IS NULL THEN c.start_by END),
 		c.waiting_on, t.depth + 1
 	FROM kagzi.workflow_runs c JOIN tree t ON c.parent_run_id = t.run_id AND c.namespace_id = t.namespace_id
 )

@@ -49,7 +49,10 @@ CREATE TABLE kagzi.workflow_runs (
     waiting_on          jsonb,                             -- a list, as package waits has it
     retry_policy        jsonb,                             -- of the run
     timeout             interval,                          -- of the run: a restart counts it anew
+    execution_timeout   interval,                          -- the same, from the first claim on
     deadline_at         timestamptz,                       -- when the run has to end, whether a worker executes it or not
+    start_within        interval,                          -- how long after it is due the run may begin
+    start_by            timestamptz,                       -- when the run ends unless a worker has claimed it
     metadata            jsonb,                             -- the application's labels
     first_metadata      jsonb,                             -- those of the start, once they were changed: the code sees these, and the changes that it made itself
     headers             jsonb,                             -- what goes with the run to the runs that it starts, such as a tenant or a trace
@@ -136,6 +139,11 @@ CREATE INDEX workflow_runs_parent
 CREATE INDEX workflow_runs_deadline
     ON kagzi.workflow_runs (namespace_id, deadline_at, run_id)
     WHERE deadline_at IS NOT NULL AND status IN ('PENDING', 'SLEEPING', 'RUNNING');
+
+-- Runs that have to begin by some time, likewise.
+CREATE INDEX workflow_runs_start_by
+    ON kagzi.workflow_runs (namespace_id, start_by, run_id)
+    WHERE start_by IS NOT NULL AND status = 'PENDING' AND started_at IS NULL;
 
 -- Runs by metadata.
 CREATE INDEX workflow_runs_metadata
@@ -563,6 +571,8 @@ CREATE TABLE kagzi.schedules (
     run_key        text  COLLATE "C",
     key_scope      text  COLLATE "C",
     timeout        interval,
+    execution_timeout interval,
+    start_within   interval,
     publishes      boolean           NOT NULL DEFAULT false,
     input          bytea,
     created_at     timestamptz       NOT NULL DEFAULT now(), -- of the schedule

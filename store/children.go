@@ -21,7 +21,7 @@ WITH starts AS MATERIALIZED (
 		s.now, s.parent_run_id, s.parent_step_id, s.detached, ` + noOrigin + `, ` + noSchedule + `, ` + noClaim + `
 	FROM (
 		SELECT ` + ofNewRun + `, u.parents_lease, u.detached
-		FROM unnest(` + newRunArrays + `, $21::uuid[], $22::bool[]) AS u (` + newRunNames + `, parents_lease, detached)
+		FROM unnest(` + newRunArrays + `, $23::uuid[], $24::bool[]) AS u (` + newRunNames + `, parents_lease, detached)
 	) s
 	CROSS JOIN LATERAL (
 		SELECT q.priority

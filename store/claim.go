@@ -151,16 +151,18 @@ const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 			CASE WHEN r.deadline_at > r.now THEN r.deadline_at + CASE WHEN r.set_back THEN interval '0'
 				ELSE interval '3 seconds' END END)`
 
+// The deadline that a run has once it is claimed: the first claim starts the time of its ExecutionTimeout.
+const claimedDeadline = `LEAST(deadline_at, CASE WHEN started_at IS NULL THEN now() + execution_timeout END) AS deadline_at`
+
 // Selects and locks the due runs for which limits has room.
-const dueOfPairs = `(SELECT r.run_id, r.status, r.version, r.started_at, w.initial, w.pair, r.since, r.now, r.set_back,
-	r.holding, (SELECT k.slot FROM limits k) AS slot,
+const dueOfPairs = `(SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, w.initial, w.pair, r.since,
+	r.now, r.set_back, r.holding, (SELECT k.slot FROM limits k) AS slot,
 		` + untilAvailable + ` AS available_at
 	FROM pairs w
 	CROSS JOIN LATERAL (
-		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since,
-			now() AS now,
-			q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back, q.status = 'RUNNING'
-				OR coalesce(q.slot = 2, false) AS holding
+		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, ` + claimedDeadline + `,
+			q.available_at AS since, now() AS now, q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back,
+			q.status = 'RUNNING' OR coalesce(q.slot = 2, false) AS holding
 		FROM kagzi.workflow_runs q
 		WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 			AND q.priority = w.priority
@@ -184,7 +186,7 @@ const claimUpdate = `claimed AS (
 			THEN ($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int] END,
 		available_at = due.available_at,
 		version = coalesce(r.version, due.initial),
-		started_at = coalesce(r.started_at, due.now),
+		started_at = coalesce(r.started_at, due.now), deadline_at = due.deadline_at,
 		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease)
 			THEN 1 ELSE 0 END,
 		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now

@@ -64,9 +64,8 @@ const keyShares = `shares AS MATERIALIZED (
 
 // Selects and locks as many due runs of each key.
 const dueOfKeys = `due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.version, r.started_at, ($6::int[])[array_position($3::text[], r.workflow_type)]
-		AS initial, r.since, shares.now, false AS set_back, false AS holding,
-		shares.slot, shares.place,
+	SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, ($6::int[])[array_position($3::text[],
+		r.workflow_type)] AS initial, r.since, shares.now, false AS set_back, false AS holding, shares.slot, shares.place,
 		LEAST(shares.now + $10::bigint * interval '1 microsecond', CASE WHEN r.deadline_at > shares.now
 			THEN r.deadline_at + interval '3 seconds' END) AS available_at
 	FROM shares
@@ -75,8 +74,8 @@ const dueOfKeys = `due AS MATERIALIZED (
 			SELECT r.run_id, r.status, r.version, r.started_at, r.workflow_type, r.deadline_at, r.since
 			FROM unnest($4::smallint[]) AS p (priority)
 			CROSS JOIN LATERAL (
-				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.deadline_at,
-					x.available_at AS since
+				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.available_at AS since,
+					` + claimedDeadline + `
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority
@@ -109,7 +108,7 @@ const dueOfKeys = `due AS MATERIALIZED (
 			LIMIT 1
 		) h
 		CROSS JOIN LATERAL (
-			SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.deadline_at, x.available_at AS since
+			SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, ` + claimedDeadline + `, x.available_at AS since
 			FROM kagzi.workflow_runs x
 			WHERE x.run_id = h.run_id AND x.namespace_id = $1 AND x.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED',
 				'CANCELLED') AND x.slot IS DISTINCT FROM 2 AND x.paused_at IS NULL AND x.available_at <= now()

@@ -53,8 +53,8 @@ const spendTokens = `rate AS MATERIALIZED (
 // number of runs.
 const claimLimited = `
 WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
-	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at, q.deadline_at,
-		q.available_at AS since, now() AS now,
+	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at,
+		` + claimedDeadline + `, q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
 	FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
@@ -73,7 +73,7 @@ WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 ), due AS MATERIALIZED (
 	` + dueOfPairs + `
 	UNION ALL
-	SELECT r.run_id, r.status, r.version, r.started_at, w.initial, 0, r.since, r.now, r.set_back, true,
+	SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, w.initial, 0, r.since, r.now, r.set_back, true,
 		(SELECT k.slot FROM limits k),
 		` + untilAvailable + `
 	FROM holders r

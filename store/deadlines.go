@@ -20,10 +20,11 @@ const (
 	maxFailuresInRow = 10
 )
 
-// An Overdue is the state of a pass over the runs whose deadline has passed, the earliest deadline first. The caller
+// An Overdue is the state of a pass over the runs of which a deadline has passed, the earliest deadline first. The caller
 // sets the exported fields, EndOverdue the others. Only one goroutine may use it.
 type Overdue struct {
 	Grace time.Duration // after the deadline, for a worker to end the run itself
+	Begin bool          // the deadline is that for the begin of the run; else that for its end
 	Kind  string        // of the error that the runs end with
 	Error string
 
@@ -54,6 +55,16 @@ WHERE q.namespace_id = $1 AND q.status IN ('PENDING', 'SLEEPING', 'RUNNING')
 		ELSE true END
 ORDER BY q.deadline_at, q.run_id
 LIMIT $5
+FOR UPDATE SKIP LOCKED`
+
+// The same for runs that no worker has begun in time. It has no grace: a claim that is under way has locked the run.
+const unbegunRuns = `
+SELECT q.run_id, q.parent_run_id, q.start_by
+FROM kagzi.workflow_runs q
+WHERE q.namespace_id = $1 AND q.status = 'PENDING' AND q.started_at IS NULL
+	AND (q.start_by, q.run_id) > ($2::timestamptz, $3::uuid) AND q.start_by <= now()
+ORDER BY q.start_by, q.run_id
+LIMIT $4
 FOR UPDATE SKIP LOCKED`
 
 // EndOverdue ends the next batch of runs that no worker executes and whose deadline passed longer ago than the grace,
@@ -115,8 +126,11 @@ func (s Ends) lockOverdue(ctx context.Context, tx pgx.Tx, o *Overdue, limit int)
 	}
 	// A statement of its own, after the one that takes the lock: its snapshot must show the runs that the last holder
 	// ended.
-	args := []any{s.namespace, o.after.deadline, o.after.id, pg.Micros(o.Grace), limit}
-	err = pg.Ask(ctx, tx, overdueRuns, args, func(rows pgx.Rows) error {
+	sql, args := overdueRuns, []any{s.namespace, o.after.deadline, o.after.id, pg.Micros(o.Grace), limit}
+	if o.Begin {
+		sql, args = unbegunRuns, []any{s.namespace, o.after.deadline, o.after.id, limit}
+	}
+	err = pg.Ask(ctx, tx, sql, args, func(rows pgx.Rows) error {
 		var r overdueRun
 		var parent *uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&r.id, &parent, &r.deadline}, func() error {

@@ -55,12 +55,12 @@ const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_ke
 // is none that a group could have only once.
 const tryRuns = `
 WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.version, r.started_at, r.initial, r.since, r.now, r.set_back,
+	SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, r.initial, r.since, r.now, r.set_back,
 		CASE WHEN $5::bool THEN 1 END::smallint AS slot,
 		` + untilAvailable + ` AS available_at
 	FROM (
-		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, q.deadline_at, q.available_at AS since,
-			now() AS now, q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back,
+		SELECT q.run_id, q.status, q.version, q.recoveries, q.started_at, ` + claimedDeadline + `,
+			q.available_at AS since, now() AS now, q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back,
 			($6::int[])[array_position($3::text[], q.workflow_type)] AS initial
 		FROM kagzi.workflow_runs q
 		WHERE q.run_id = ANY ($4::uuid[]) AND q.namespace_id = $1 AND q.task_queue = $2 AND q.finished_at IS NULL

@@ -76,13 +76,13 @@ const (
 		CASE WHEN s.claims THEN s.claimed_by END AS locked_by, CASE WHEN s.claims THEN s.claimed_with END AS lease,
 		CASE WHEN s.claims THEN s.may_get END AS claimed_version, ` + noOrigin + `, ` + noSchedule + `
 	FROM (
-		SELECT ` + ofNewRun + `, u.place, coalesce(u.claimed_by, ($21::uuid[])[1]) AS claimed_by,
-			coalesce(u.claimed_with, ($22::uuid[])[1]) AS claimed_with,
-			coalesce(u.lease_timeout, ($23::bigint[])[1]) * interval '1 microsecond' AS lease_timeout,
-			NULLIF(coalesce(u.may_get, ($24::int[])[1]), 0) AS may_get,
+		SELECT ` + ofNewRun + `, u.place, coalesce(u.claimed_by, ($23::uuid[])[1]) AS claimed_by,
+			coalesce(u.claimed_with, ($24::uuid[])[1]) AS claimed_with,
+			coalesce(u.lease_timeout, ($25::bigint[])[1]) * interval '1 microsecond' AS lease_timeout,
+			NULLIF(coalesce(u.may_get, ($26::int[])[1]), 0) AS may_get,
 			`
 	fromStarts = ` AS claims
-		FROM unnest(` + newRunArrays + `, $21::uuid[], $22::uuid[], $23::bigint[], $24::int[]) WITH ORDINALITY
+		FROM unnest(` + newRunArrays + `, $23::uuid[], $24::uuid[], $25::bigint[], $26::int[]) WITH ORDINALITY
 			AS u (` + newRunNames + `, claimed_by, claimed_with, lease_timeout, may_get, place)
 		OFFSET 0 -- claims is computed once, not for each use
 	) s
@@ -91,15 +91,15 @@ const (
 
 // The arrays of NewRuns, their names, and the columns that they become.
 const (
-	newRunArrays = specArrays + `, $13::uuid[], $14::text[], $15::bytea[], $16::bytea[], $17::bigint[], $18::bigint[],
-			$19::uuid[], $20::text[]`
+	newRunArrays = specArrays + `, $15::uuid[], $16::text[], $17::bytea[], $18::bytea[], $19::bigint[], $20::bigint[],
+			$21::uuid[], $22::text[]`
 	newRunNames = specNames + `, run_id, external_id, input_hash, input, delay, at, parent_run_id, parent_step_id`
-	ofNewRun    = specOfArrays + `, u.run_id, NULLIF(coalesce(u.external_id, ($14::text[])[1]), '') AS external_id,
-		u.input_hash, u.input, coalesce(u.delay, ($17::bigint[])[1]) AS delay,
-		coalesce(u.at, ($18::bigint[])[1]) AS at,
-		NULLIF(coalesce(u.parent_run_id, ($19::uuid[])[1]), '00000000-0000-0000-0000-000000000000')
+	ofNewRun    = specOfArrays + `, u.run_id, NULLIF(coalesce(u.external_id, ($16::text[])[1]), '') AS external_id,
+		u.input_hash, u.input, coalesce(u.delay, ($19::bigint[])[1]) AS delay,
+		coalesce(u.at, ($20::bigint[])[1]) AS at,
+		NULLIF(coalesce(u.parent_run_id, ($21::uuid[])[1]), '00000000-0000-0000-0000-000000000000')
 			AS parent_run_id,
-		NULLIF(coalesce(u.parent_step_id, ($20::text[])[1]), '') AS parent_step_id, statement_timestamp() AS now`
+		NULLIF(coalesce(u.parent_step_id, ($22::text[])[1]), '') AS parent_step_id, statement_timestamp() AS now`
 )
 
 const selectNewRuns = `
@@ -107,7 +107,7 @@ const selectNewRuns = `
 SELECT inserted.run_id, inserted.started_at, inserted.deadline_at, inserted.until FROM inserted`
 
 // mayBeClaimed reports whether the run is inserted as claimed.
-const mayBeClaimed = `coalesce(u.claimed_with, ($22::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000'
+const mayBeClaimed = `coalesce(u.claimed_with, ($24::uuid[])[1]) <> '00000000-0000-0000-0000-000000000000'
 	AND coalesce(u.task_queue, ($2::text[])[1]) <> ALL (ARRAY (
 				SELECT c.task_queue FROM kagzi.queues c WHERE c.namespace_id = $1
 					AND (c.max_running > 0 OR c.rate_interval > 0)

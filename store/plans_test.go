@@ -319,6 +319,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			map[string][]string{deadlineIndex: {"namespace_id", "deadline_at"}},
 		),
 		plans.Of(
+			"unbegunRuns", unbegunRuns,
+			[]any{s.namespace, "-infinity", uuid.Nil, 500},
+			map[string][]string{"workflow_runs_start_by": {"namespace_id", "start_by"}},
+		),
+		plans.Of(
 			"activeChildren", activeChildren,
 			[]any{s.namespace, ids[0]},
 			map[string][]string{parentIndex: {"parent_run_id", "namespace_id"}},

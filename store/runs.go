@@ -37,6 +37,7 @@ type Run struct {
 	Recoveries    int
 	WaitingOn     waits.List
 	DeadlineAt    time.Time
+	StartBy       time.Time       // zero once it has begun
 	FirstMetadata json.RawMessage // those of the start
 	Progress      json.RawMessage // a StoredProgress; nil if it has none
 	ErrorKind     string
@@ -142,7 +143,7 @@ func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 		var external, kind, text, step, schedule *string
 		var parent, origin, locked, lease *uuid.UUID
 		if err := rows.Scan(append(r.Spec.read(), &r.RunID, &external, &r.Status, pg.UTC(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &r.WaitingOn, pg.UTC(&r.DeadlineAt), &r.FirstMetadata, &r.Progress, &kind, &text, &parent,
+			&r.Recoveries, &r.WaitingOn, pg.UTC(&r.DeadlineAt), pg.UTC(&r.StartBy), &r.FirstMetadata, &r.Progress, &kind, &text, &parent,
 			&step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt), pg.UTC(&r.FinishedAt), &r.Epoch,
 			pg.UTC(&r.ContinuedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined,
 			pg.UTC(&r.PausedAt), &r.Outcome, &lease, pg.UTC(&r.CancelledAt),

@@ -293,8 +293,8 @@ const givenTemplate = `given AS MATERIALIZED (
 		timestamptz 'epoch' + u.cursor_at * interval '1 microsecond' AS cursor_at,
 		CASE WHEN u.next_at = 0 THEN 'infinity' ELSE timestamptz 'epoch' + u.next_at * interval '1 microsecond' END
 			AS next_at
-	FROM unnest(` + specArrays + `, $13::uuid[], $14::text[], $15::bytea[], $16::text[], $17::text[], $18::int[],
-		$19::text[], $20::text[], $21::bool[], $22::bigint[], $23::text[], $24::text[], $25::bigint[], $26::bigint[])
+	FROM unnest(` + specArrays + `, $15::uuid[], $16::text[], $17::bytea[], $18::text[], $19::text[], $20::int[],
+		$21::text[], $22::text[], $23::bool[], $24::bigint[], $25::text[], $26::text[], $27::bigint[], $28::bigint[])
 		AS u (` + specNames + `, schedule_id, name, input, cron_expr, time_zone, max_catchup, overlap_policy, timing,
 			paused, paused_at, pause_actor, pause_reason, cursor_at, next_at)
 )
@@ -311,8 +311,9 @@ WITH ` + givenTemplate + `NOTHING
 RETURNING t.schedule_id`
 	storeTemplate = `
 WITH ` + givenTemplate + `UPDATE
-SET (` + savedColumns + `) = ROW (excluded.task_queue, excluded.workflow_type, excluded.timeout, excluded.retry_policy,
-	excluded.run_key, excluded.key_scope, excluded.publishes, excluded.priority, excluded.metadata, excluded.headers,
+SET (` + savedColumns + `) = ROW (excluded.task_queue, excluded.workflow_type, excluded.timeout,
+	excluded.execution_timeout, excluded.start_within, excluded.retry_policy, excluded.run_key, excluded.key_scope,
+	excluded.publishes, excluded.priority, excluded.metadata, excluded.headers,
 	excluded.version, excluded.name, excluded.input, excluded.cron_expr, excluded.time_zone, excluded.max_catchup,
 	excluded.overlap_policy, excluded.timing, excluded.paused, excluded.paused_at, excluded.pause_actor,
 	excluded.pause_reason, GREATEST(t.cursor_at, excluded.cursor_at), excluded.next_at), problem = NULL

@@ -291,7 +291,7 @@ func (s Schedules) fire(ctx context.Context, tx pgx.Tx, firings []*Firing) ([]Du
 // that it may release; NULL: all.
 const releaseQueued = `
 WITH locked AS MATERIALIZED (
-	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at
+	SELECT q.run_id, now() AS now, now() + q.timeout AS deadline_at, now() + q.start_within AS start_by
 	FROM kagzi.workflow_runs q
 	WHERE q.namespace_id = $1 AND q.schedule_id IS NOT NULL AND q.status = 'PENDING'
 		AND q.waiting_on = '` + clause.PreviousRun + `'
@@ -309,7 +309,7 @@ WITH locked AS MATERIALIZED (
 	FOR UPDATE SKIP LOCKED
 ), released AS (
 	UPDATE kagzi.workflow_runs r
-	SET available_at = locked.now, waiting_on = NULL, deadline_at = locked.deadline_at
+	SET available_at = locked.now, waiting_on = NULL, deadline_at = locked.deadline_at, start_by = locked.start_by
 	FROM locked
 	WHERE r.run_id = locked.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, r.task_queue, r.workflow_type, coalesce(r.version, 0) AS version, r.run_key, r.key_scope

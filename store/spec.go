@@ -15,6 +15,8 @@ type Spec struct {
 	Version     int             `json:"version,omitempty"`  // zero: the newest version of the first worker
 	Priority    int             `json:"priority,omitempty"` // zero in a child: its parent's
 	Timeout     time.Duration   `json:"timeout,omitempty"`
+	Execution   time.Duration   `json:"execution_timeout,omitempty"` // the Timeout that counts from the first claim
+	StartWithin time.Duration   `json:"start_within,omitempty"`
 	RetryPolicy json.RawMessage `json:"retry_policy,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
 	Headers     json.RawMessage `json:"headers,omitempty"` // without those that a child has from its parent
@@ -26,27 +28,30 @@ type Spec struct {
 // version stands apart, because a run that is inserted as claimed gets one.
 const (
 	// keptColumns are those that a run has from where it is started, as they are.
-	keptColumns = `task_queue, workflow_type, timeout, retry_policy, run_key, key_scope, publishes`
+	keptColumns = `task_queue, workflow_type, timeout, execution_timeout, start_within, retry_policy, run_key, key_scope,
+		publishes`
 
 	// A child, a tick or a restart may have a priority, metadata or headers of its own.
 	specColumns = keptColumns + `, priority, metadata, headers`
 
 	// The arrays that a statement unnests as u, their names, and the columns that they become. Most are shared.
-	specArrays = `$2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bool[],
-		$9::smallint[], $10::text[], $11::text[], $12::int[]`
+	specArrays = `$2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::text[],
+		$10::bool[], $11::smallint[], $12::text[], $13::text[], $14::int[]`
 	specNames    = specColumns + `, version`
 	specOfArrays = `coalesce(u.task_queue, ($2::text[])[1]) AS task_queue,
 		coalesce(u.workflow_type, ($3::text[])[1]) AS workflow_type,
 		NULLIF(coalesce(u.timeout, ($4::bigint[])[1]), 0) * interval '1 microsecond' AS timeout,
-		NULLIF(coalesce(u.retry_policy, ($5::text[])[1]), '')::jsonb AS retry_policy,
-		NULLIF(coalesce(u.run_key, ($6::text[])[1]), '') AS run_key,
-		CASE WHEN coalesce(u.run_key, ($6::text[])[1]) <> '' THEN coalesce(u.key_scope, ($7::text[])[1]) END
+		NULLIF(coalesce(u.execution_timeout, ($5::bigint[])[1]), 0) * interval '1 microsecond' AS execution_timeout,
+		NULLIF(coalesce(u.start_within, ($6::bigint[])[1]), 0) * interval '1 microsecond' AS start_within,
+		NULLIF(coalesce(u.retry_policy, ($7::text[])[1]), '')::jsonb AS retry_policy,
+		NULLIF(coalesce(u.run_key, ($8::text[])[1]), '') AS run_key,
+		CASE WHEN coalesce(u.run_key, ($8::text[])[1]) <> '' THEN coalesce(u.key_scope, ($9::text[])[1]) END
 			AS key_scope,
-		coalesce(u.publishes, ($8::bool[])[1]) AS publishes,
-		NULLIF(coalesce(u.priority, ($9::smallint[])[1]), 0) AS priority,
-		NULLIF(coalesce(u.metadata, ($10::text[])[1]), '')::jsonb AS metadata,
-		NULLIF(coalesce(u.headers, ($11::text[])[1]), '')::jsonb AS headers,
-		NULLIF(coalesce(u.version, ($12::int[])[1]), 0) AS version`
+		coalesce(u.publishes, ($10::bool[])[1]) AS publishes,
+		NULLIF(coalesce(u.priority, ($11::smallint[])[1]), 0) AS priority,
+		NULLIF(coalesce(u.metadata, ($12::text[])[1]), '')::jsonb AS metadata,
+		NULLIF(coalesce(u.headers, ($13::text[])[1]), '')::jsonb AS headers,
+		NULLIF(coalesce(u.version, ($14::int[])[1]), 0) AS version`
 )
 
 // specColumnsOf are the columns of the Spec that spec returns of an item, as specArrays has them.
@@ -55,6 +60,8 @@ func specColumnsOf[T any](spec func(T) *Spec) columns[T] {
 		shared(texts, "task_queue", func(t T) string { return spec(t).Queue }),
 		shared(texts, "workflow_type", func(t T) string { return spec(t).Type }),
 		shared(bigints, "timeout", func(t T) int64 { return pg.Micros(spec(t).Timeout) }),
+		shared(bigints, "execution_timeout", func(t T) int64 { return pg.Micros(spec(t).Execution) }),
+		shared(bigints, "start_within", func(t T) int64 { return pg.Micros(spec(t).StartWithin) }),
 		shared(texts, "retry_policy", func(t T) string { return string(spec(t).RetryPolicy) }),
 		shared(texts, "run_key", func(t T) string { return spec(t).Key.Name }),
 		shared(texts, "key_scope", func(t T) string { return spec(t).Key.scope(spec(t).Queue) }),
@@ -69,7 +76,7 @@ func specColumnsOf[T any](spec func(T) *Spec) columns[T] {
 // read returns where to scan clause.Spec.
 func (s *Spec) read() []any {
 	return []any{
-		&s.Queue, &s.Type, pg.MicrosTo(&s.Timeout), &s.RetryPolicy, &s.Key.Name, &s.Key.Group, &s.Publishes,
+		&s.Queue, &s.Type, pg.MicrosTo(&s.Timeout), pg.MicrosTo(&s.Execution), pg.MicrosTo(&s.StartWithin), &s.RetryPolicy, &s.Key.Name, &s.Key.Group, &s.Publishes,
 		&s.Priority,
 		&s.Metadata, &s.Headers, &s.Version,
 	}
@@ -80,15 +87,18 @@ func (s *Spec) read() []any {
 // that has a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
 const insertStarts = `inserted AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, input, version, status,
-		available_at, waiting_on, deadline_at, wakeups, parent_run_id, parent_step_id, detached, origin_run_id,
+		available_at, waiting_on, deadline_at, start_by, wakeups, parent_run_id, parent_step_id, detached, origin_run_id,
 		schedule_id, schedule_name, fire_at, created_at, locked_by, lease, started_at, ` + specColumns + `)
 	SELECT starts.run_id, $1, starts.external_id, starts.input_hash, starts.input,
 		coalesce(starts.version, starts.claimed_version),
 		CASE WHEN starts.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
 		CASE WHEN starts.lease IS NULL THEN starts.available_at
-			ELSE starts.available_at + LEAST(starts.lease_timeout, starts.timeout + interval '3 seconds') END,
+			ELSE starts.available_at + LEAST(starts.lease_timeout, starts.timeout + interval '3 seconds',
+				starts.execution_timeout + interval '3 seconds') END,
 		starts.waiting_on,
-		CASE WHEN starts.waiting_on IS NULL THEN GREATEST(starts.available_at, starts.now) + starts.timeout END,
+		CASE WHEN starts.waiting_on IS NULL THEN LEAST(GREATEST(starts.available_at, starts.now) + starts.timeout,
+			CASE WHEN starts.lease IS NOT NULL THEN starts.now + starts.execution_timeout END) END,
+		CASE WHEN starts.waiting_on IS NULL THEN GREATEST(starts.available_at, starts.now) + starts.start_within END,
 		starts.wakeups, starts.parent_run_id, starts.parent_step_id, starts.detached, starts.origin_run_id,
 		starts.schedule_id, starts.schedule_name, starts.fire_at, starts.now, starts.locked_by, starts.lease,
 		CASE WHEN starts.lease IS NOT NULL THEN starts.now END, ` + specColumns + `

@@ -235,23 +235,25 @@ var itemColumns = columnsOf(insertItems,
 // leaves a change, because it may be due earlier than a claim has seen.
 const changeWaiting = `
 WITH changed AS MATERIALIZED (
-	SELECT d.run_id, d.due, CASE WHEN d.deadline_at IS NOT NULL THEN d.due + d.timeout END AS deadline, d.input
+	SELECT d.run_id, d.due, CASE WHEN d.deadline_at IS NOT NULL THEN d.due + d.timeout END AS deadline,
+		d.due + d.start_within AS start_by, d.input
 	FROM (
 		SELECT q.run_id, LEAST(statement_timestamp() + u.delay * interval '1 microsecond', w.closes_at) AS due,
-			q.deadline_at, q.timeout, u.input
+			q.deadline_at, q.timeout, q.start_within, u.input
 		FROM unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bytea[]) AS u (run_id, window_id, delay, input)
 		CROSS JOIN LATERAL (
 			SELECT w.closes_at FROM kagzi.start_windows w WHERE w.window_id = u.window_id
 				AND w.namespace_id = $1 OFFSET 0
 		) w
 		CROSS JOIN LATERAL (
-			SELECT q.run_id, q.deadline_at, q.timeout FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id
+			SELECT q.run_id, q.deadline_at, q.timeout, q.start_within FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id
 				AND q.namespace_id = $1 OFFSET 0
 		) q
 	) d
 ), updated AS (
 	UPDATE kagzi.workflow_runs r
-	SET available_at = changed.due, deadline_at = changed.deadline, input = coalesce(changed.input, r.input)
+	SET available_at = changed.due, deadline_at = changed.deadline, start_by = changed.start_by,
+		input = coalesce(changed.input, r.input)
 	FROM changed
 	WHERE r.run_id = changed.run_id AND r.namespace_id = $1
 	RETURNING r.run_key, r.key_scope

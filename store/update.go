@@ -118,7 +118,7 @@ WITH planned AS MATERIALIZED (
 	SELECT o.run_id, o.workflow_type, o.run_key, o.task_queue AS old_queue, o.priority AS old_priority,
 		o.version AS old_version, o.metadata AS old_metadata, o.available_at AS old_at,
 		o.key_scope AS old_scope, o.slot AS old_slot, o.queue, o.queue <> o.task_queue AS moves, o.new_priority,
-			o.new_version, o.new_metadata, o.new_deadline,
+			o.new_version, o.new_metadata, o.new_deadline, o.new_start_by,
 		CASE WHEN o.due IS NULL OR o.due <= o.now AND o.available_at <= o.now THEN o.available_at
 			ELSE LEAST(o.due, o.new_deadline) END AS new_at
 	FROM (
@@ -129,7 +129,9 @@ WITH planned AS MATERIALIZED (
 			CASE WHEN $7::bool THEN NULLIF(NULLIF($8::text, '')::jsonb, '{}') ELSE q.metadata END AS new_metadata,
 			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.deadline_at IS NOT NULL
 				THEN LEAST(d.due + q.timeout, timestamptz '9999-12-31 23:59:59+00')
-					ELSE q.deadline_at END AS new_deadline
+					ELSE q.deadline_at END AS new_deadline,
+			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.start_by IS NOT NULL
+				THEN LEAST(d.due + q.start_within, timestamptz '9999-12-31 23:59:59+00') ELSE q.start_by END AS new_start_by
 		FROM (
 			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE
 				WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due
@@ -145,7 +147,7 @@ WITH planned AS MATERIALIZED (
 		THEN planned.queue END,
 		slot = CASE WHEN planned.moves AND r.key_scope IS DISTINCT FROM '' THEN NULL ELSE r.slot END,
 		priority = planned.new_priority, version = planned.new_version, available_at = planned.new_at,
-			deadline_at = planned.new_deadline, metadata = planned.new_metadata,
+			deadline_at = planned.new_deadline, start_by = planned.new_start_by, metadata = planned.new_metadata,
 		first_metadata = CASE WHEN $7::bool THEN coalesce(r.first_metadata, r.metadata, '{}') ELSE r.first_metadata END
 	FROM planned
 	WHERE r.run_id = planned.run_id AND r.namespace_id = $1

@@ -34,6 +34,9 @@ func Run(ctx context.Context, c *kagzi.Client, run kagzi.RunInfo, steps []kagzi.
 	if !run.InboxFullSince.IsZero() {
 		r.inboxFull()
 	}
+	if !run.StartBy.IsZero() {
+		r.say("It ends %s unless a worker has begun it by then.", r.Moment(run.StartBy))
+	}
 	if !run.DeadlineAt.IsZero() && !run.Status.Ended() {
 		r.say("Its timeout ends it %s.", r.Moment(run.DeadlineAt))
 	}

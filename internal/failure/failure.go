@@ -62,5 +62,9 @@ func IsKind(target error, k kind.Kind) bool {
 	return ok && t == k
 }
 
-// ErrDeadline is the failure of a run that is over its Timeout.
-var ErrDeadline = Of(kind.Deadline, errors.New("the run's Timeout has passed"))
+// ErrDeadline is the failure of a run that is over its Timeout, and ErrNotBegun that of one that is over its
+// StartWithin.
+var (
+	ErrDeadline = Of(kind.Deadline, errors.New("the run's Timeout has passed"))
+	ErrNotBegun = Of(kind.Deadline, errors.New("no worker has taken the run within its StartWithin"))
+)

@@ -75,6 +75,7 @@ type Coordinator struct {
 	nextSearch  time.Time       // when the leader looks for busy queues again
 	keys        store.KeyCursor // how far idle keys were looked for. Only KeepKeys uses it.
 	overdue     *store.Overdue  // how far the deadlines were read; nil: start with the first
+	unbegun     *store.Overdue  // likewise for those of runs that have not begun
 }
 
 // New returns a coordinator. It does no I/O.

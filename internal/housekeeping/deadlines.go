@@ -15,15 +15,29 @@ import (
 const deadlineGrace = 5 * time.Second
 
 // EndOverdue ends the runs past their deadline that no worker executes, because no worker serves their queue or
-// version, or all slots are taken. It also ends cancelled runs that their worker should have ended by now.
+// version, or all slots are taken. It also ends cancelled runs that their worker should have ended by now, and runs that
+// no worker has begun in time.
 func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
-	if k.overdue == nil {
-		k.overdue = &store.Overdue{
-			Grace: deadlineGrace, Kind: string(kind.Deadline),
-			Error: failure.Text(failure.ErrDeadline),
-		}
+	pause, err := k.endOverdue(ctx, &k.overdue, store.Overdue{
+		Grace: deadlineGrace, Kind: string(kind.Deadline), Error: failure.Text(failure.ErrDeadline),
+	})
+	if ctx.Err() != nil {
+		return pause, err
+	}
+	other, failed := k.endOverdue(ctx, &k.unbegun, store.Overdue{
+		Begin: true, Kind: string(kind.Deadline), Error: failure.Text(failure.ErrNotBegun),
+	})
+	return min(pause, other), errors.Join(err, failed)
+}
+
+// endOverdue ends the runs of a pass, which begins as given unless one is under way.
+func (k *Coordinator) endOverdue(ctx context.Context, pass **store.Overdue,
+	given store.Overdue,
+) (time.Duration, error) {
+	if *pass == nil {
+		*pass = &given
 		if k.cfg.NoDeadlineGrace {
-			k.overdue.Grace = 0
+			given.Grace = 0
 		}
 	}
 	ended := 0
@@ -31,7 +45,7 @@ func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	for more := true; more && ctx.Err() == nil; {
 		var out *store.CancelledRuns
 		var err error
-		if out, more, err = k.cfg.Store.Ends.EndOverdue(ctx, k.overdue); err != nil && !more {
+		if out, more, err = k.cfg.Store.Ends.EndOverdue(ctx, *pass); err != nil && !more {
 			return 0, errors.Join(failure, err) // the next pass goes on from here
 		}
 		failure = errors.Join(failure, err)
@@ -39,10 +53,10 @@ func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 		_ = k.cfg.Hints.Cancelled(ctx, nil, out) // fails only in a transaction
 	}
 	if ended > 0 {
-		k.cfg.Log.Info("kagzi: ended runs that exceeded their Timeout while no worker executed them", "runs", ended)
+		k.cfg.Log.Info("kagzi: ended runs while no worker executed them", "runs", ended, "because", given.Error)
 	}
 	if ctx.Err() == nil {
-		k.overdue = nil
+		*pass = nil
 	}
 	return k.cfg.Interval, failure
 }

@@ -13,7 +13,7 @@ import (
 // error. Run may be called again after it has returned, but never concurrently. The caller has checked that the schema
 // fits.
 func (k *Coordinator) Run(ctx context.Context) error {
-	k.heartbeats, k.connections, k.scan, k.overdue = failureDetector{}, failureDetector{}, scan{}, nil
+	k.heartbeats, k.connections, k.scan, k.overdue, k.unbegun = failureDetector{}, failureDetector{}, scan{}, nil, nil
 	k.leadership.begin()
 	k.leadership.leading.Store(false)
 	release := k.cfg.Hints.Listen()
@@ -79,7 +79,7 @@ func (k *Coordinator) resume() {
 	if now.Sub(k.connections.checked) > k.connectionsGap() {
 		k.connections = failureDetector{}
 	}
-	k.overdue = nil
+	k.overdue, k.unbegun = nil, nil
 }
 
 // repeat calls pass until ctx ends or the pool is closed: after the pause that pass returned, or as soon as wake has a

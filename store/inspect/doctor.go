@@ -37,7 +37,7 @@ var Indexes = []string{
 	"workflow_runs_inbox_full", "workflow_runs_keyed", "workflow_runs_metadata",
 	"workflow_runs_parent", "workflow_runs_paused", "workflow_runs_pkey", "workflow_runs_quarantined",
 	"workflow_runs_queued", "workflow_runs_recovered", "workflow_runs_slots",
-	"workflow_runs_stopped",
+	"workflow_runs_start_by", "workflow_runs_stopped",
 	"workflow_runs_unread", "workflow_runs_waiting",
 }
 

@@ -1,12 +1,15 @@
 package clause
 
 // Spec are the columns of a row for store.Spec, which have the same names in kagzi.workflow_runs and kagzi.schedules.
-const Spec = `task_queue, workflow_type, coalesce((extract(epoch FROM timeout) * 1000000)::bigint, 0), retry_policy,
+const Spec = `task_queue, workflow_type, coalesce((extract(epoch FROM timeout) * 1000000)::bigint, 0),
+	coalesce((extract(epoch FROM execution_timeout) * 1000000)::bigint, 0),
+	coalesce((extract(epoch FROM start_within) * 1000000)::bigint, 0), retry_policy,
 	coalesce(run_key, ''), coalesce(key_scope = '', false), publishes, priority, metadata, headers,
 		coalesce(version, 0)`
 
 const RunColumns = Spec + `, r.run_id, r.external_id, r.status, NULLIF(r.available_at, 'infinity'), r.attempts,
-	r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'), coalesce(r.first_metadata, r.metadata), r.progress,
+	r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'),
+	CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END, coalesce(r.first_metadata, r.metadata), r.progress,
 	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
 	r.epoch, r.continued_at, r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined,
 	CASE WHEN r.finished_at IS NULL THEN r.paused_at END,
