@@ -168,3 +168,31 @@ func ExampleVersion() {
 	// Hello, Ada <nil>
 	// Namaste, Ada <nil>
 }
+
+// A price that is older than a minute is worth nothing, so no worker shall begin with it then. Once a worker has the
+// run, it has an hour.
+func ExampleStartWithin() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	quote := kagzi.Define[string, string]("quote", kagzi.StartWithin(time.Minute), kagzi.ExecutionTimeout(time.Hour))
+	kagzi.Handle(worker, quote, func(ctx kagzi.Context, customer string) (string, error) {
+		return "a quote for " + customer, kagzi.Sleep(ctx, "think", 50*time.Millisecond)
+	})
+	run, err := kagzi.Start(ctx, client, quote, "Ada")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	info, err := client.Get(ctx, run)
+	fmt.Println("begins within", info.StartBy.Sub(info.CreatedAt), err)
+
+	serve(ctx, worker)
+	fmt.Println(run.Result(ctx))
+	info, err = client.Get(ctx, run)
+	fmt.Println("had", info.DeadlineAt.Sub(info.StartedAt), err)
+	// Output:
+	// begins within 1m0s <nil>
+	// a quote for Ada <nil>
+	// had 1h0m0s <nil>
+}

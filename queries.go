@@ -369,8 +369,10 @@ func (c *Client) stepAttempt(r *store.StepRow, hung []store.HungCode, payloads b
 	case store.KindMarker, store.KindPeek, store.KindReserve: // Kagzi's own
 		a.Output = r.Output
 	case store.KindCompensation, store.KindBranch: // hashes, and the IDs of failures
-	case store.KindSignal, store.KindRequest, store.KindAsk, store.KindEvent:
+	case store.KindSignal, store.KindRequest:
 		a.Input, a.Headers, a.Output = nil, storedHeaders(r.Input), c.core.Payloads.Shown(r.Output)
+	case store.KindAsk, store.KindEvent: // the headers are Kagzi's own
+		a.Input, a.Output = nil, c.core.Payloads.Shown(r.Output)
 	default:
 		a.Output = c.core.Payloads.Shown(r.Output)
 	}

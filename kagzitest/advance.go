@@ -96,13 +96,20 @@ type runningRun struct {
 	Cancelling bool
 }
 
+// goesOnAt is when a run goes on by time alone; NULL: never. A run that waits for an answer or an event looks for it
+// again and again, which is no reason to stop a skip.
+const goesOnAt = `CASE WHEN r.status = 'SLEEPING' AND (r.waiting_on @> '[{"kind": "event"}]'
+			OR r.waiting_on @> '[{"kind": "answer"}]') THEN (r.waiting_on #>> '{0,until}')::timestamptz
+		ELSE r.available_at END`
+
 // A run that is paused, or waits for a slot, is not due. A queued run is due once no other run of its schedule is
 // active. A run for whose version no worker has code is not due until its deadline, when the coordinator of namespace
 // $1 ends it. Its compensations continue without its code.
 const readView = `
 WITH clock AS MATERIALIZED (SELECT kagzitest.clock_timestamp() AS now),
 active AS MATERIALIZED (
-	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, r.available_at, r.waiting_on, r.schedule_id,
+	SELECT r.run_id, r.workflow_type, r.task_queue, r.status, r.locked_by, ` + goesOnAt + ` AS available_at,
+		r.waiting_on, r.schedule_id,
 		r.version,
 		r.wakeups, r.outcome IS NOT NULL AS compensating, kagzitest.held_up(r) IS NOT NULL AS held_up,
 			r.cancel_requested_at IS NOT NULL AS cancelling, CASE WHEN r.namespace_id = $1 AND r.status <> 'RUNNING'

@@ -43,3 +43,31 @@ func TestWaitEvent(t *testing.T) {
 		t.Errorf("paid: %d, %v", got, err)
 	}
 }
+
+// A skip does not stop where a run only looks for its event again.
+func TestSkipWhileARunLooks(t *testing.T) {
+	t.Parallel()
+	paid := topic.Define[int]("paid")
+	order := kagzi.Define[kagzi.ID, int]("order")
+	env := kagzitest.New(t)
+	env.SetMoves(5)
+	kagzi.Handle(env.Worker, order, func(ctx kagzi.Context, id kagzi.ID) (int, error) {
+		_, n, err := kagzi.Race(ctx, "either", map[string]func(kagzi.Context) (int, error){
+			"paid": func(ctx kagzi.Context) (int, error) {
+				e, err := topic.WaitEvent(ctx, "paid", paid, id)
+				return e.Payload, err
+			},
+			"late": func(ctx kagzi.Context) (int, error) {
+				return -1, kagzi.Sleep(ctx, "years", 3*365*24*time.Hour)
+			},
+		})
+		return n, err
+	})
+	run := kagzitest.Start(env, order, "order-7")
+	if moved := env.Skip(run.ID()); moved.Round(time.Hour) != 3*365*24*time.Hour {
+		t.Errorf("the clock has moved by %v", moved)
+	}
+	if got, err := kagzitest.Result(env, run); err != nil || got != -1 {
+		t.Errorf("got %d, %v", got, err)
+	}
+}

@@ -101,7 +101,7 @@ func (e *Env) dueOf(family []member, v view) (next time.Time, continued bool) {
 		switch {
 		case m.HeldUp != "" && m.HeldUp != pause: // whatever becomes due may give it a slot
 			t = v.next
-		case !t.After(v.now), m.looks(): // no worker has code for it, or it is paused, or it waits for no time
+		case !t.After(v.now): // no worker has code for it, or it is paused, or it waits for no time
 			t = m.DeadlineAt
 		}
 		if m.Status == string(kagzi.StatusRunning) {
@@ -132,26 +132,21 @@ type member struct {
 	HeldUp      string // the reason why no claim takes the run, although it is due
 }
 
-// looks reports whether AvailableAt is only when the run looks again for an answer or an event that it waits for.
-func (m *member) looks() bool {
-	return m.Status == string(kagzi.StatusSleeping) && len(m.WaitingOn) > 0 && m.WaitingOn[0].Until.IsZero() &&
-		(m.WaitingOn.Has(waits.Answer) || m.WaitingOn.Has(waits.Event))
-}
-
 // pause is the reason that holds up a paused run.
 const pause = "pause"
 
 const familyOf = `
 WITH RECURSIVE tree AS (
-	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, r.available_at,
-		LEAST(r.deadline_at, CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END) AS deadline_at,
+	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status,
+		` + goesOnAt + ` AS available_at, LEAST(r.deadline_at, CASE WHEN r.status = 'PENDING'
+			AND r.started_at IS NULL THEN r.start_by END) AS deadline_at,
 		r.waiting_on, 0 AS depth
 	FROM kagzi.workflow_runs r WHERE r.run_id = $1 AND r.namespace_id = $2
 	UNION ALL
-	SELECT c.run_id, c.namespace_id, c.workflow_type, c.version, c.task_queue, c.status, c.available_at,
-		LEAST(c.deadline_at, CASE WHEN c.status = 'PENDING' AND c.started_at IS NULL THEN c.start_by END),
-		c.waiting_on, t.depth + 1
-	FROM kagzi.workflow_runs c JOIN tree t ON c.parent_run_id = t.run_id AND c.namespace_id = t.namespace_id
+	SELECT r.run_id, r.namespace_id, r.workflow_type, r.version, r.task_queue, r.status, ` + goesOnAt + `,
+		LEAST(r.deadline_at, CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END),
+		r.waiting_on, t.depth + 1
+	FROM kagzi.workflow_runs r JOIN tree t ON r.parent_run_id = t.run_id AND r.namespace_id = t.namespace_id
 )
 SELECT t.run_id, t.workflow_type, coalesce(t.version, 0), t.task_queue, t.status, t.status IN ('PENDING', 'RUNNING',
 	'SLEEPING'),

@@ -472,11 +472,12 @@ CREATE TABLE kagzi.event_waits (
     event_id     text COLLATE "C" NOT NULL,
     run_id       uuid             NOT NULL,
     step         text COLLATE "C" NOT NULL, -- with its epoch, as in the name of the message that tells it of the event
+    step_hash    uuid             NOT NULL, -- a name may be too long for an index
     namespace_id text COLLATE "C" NOT NULL,
-    PRIMARY KEY (topic, event_id, run_id, step, namespace_id)
+    PRIMARY KEY (topic, event_id, run_id, step_hash, namespace_id)
 );
 
-CREATE INDEX event_waits_run ON kagzi.event_waits (run_id, step, namespace_id);
+CREATE INDEX event_waits_run ON kagzi.event_waits (run_id, step_hash, namespace_id);
 
 -- Events for which runs waited when they were published. A row goes once these runs have their messages: see store/doc_eventwaits.go.
 CREATE TABLE kagzi.awaited_events (

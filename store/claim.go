@@ -152,7 +152,8 @@ const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 				ELSE interval '3 seconds' END END)`
 
 // The deadline that a run has once it is claimed: the first claim starts the time of its ExecutionTimeout.
-const claimedDeadline = `LEAST(deadline_at, CASE WHEN started_at IS NULL THEN now() + execution_timeout END) AS deadline_at`
+const claimedDeadline = `LEAST(deadline_at, CASE WHEN started_at IS NULL THEN now() + execution_timeout END)
+			AS deadline_at`
 
 // Selects and locks the due runs for which limits has room.
 const dueOfPairs = `(SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, w.initial, w.pair, r.since,
@@ -184,8 +185,7 @@ const claimUpdate = `claimed AS (
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
 		lease = CASE WHEN NOT due.set_back
 			THEN ($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int] END,
-		available_at = due.available_at,
-		version = coalesce(r.version, due.initial),
+		available_at = due.available_at, version = coalesce(r.version, due.initial),
 		started_at = coalesce(r.started_at, due.now), deadline_at = due.deadline_at,
 		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease)
 			THEN 1 ELSE 0 END,
@@ -194,8 +194,7 @@ const claimUpdate = `claimed AS (
 		waiting_on = CASE WHEN due.set_back THEN '` + clause.Recovery + `'::jsonb END,
 		slot = CASE WHEN r.slot = 2 THEN 2::smallint WHEN due.set_back THEN NULL WHEN due.slot IS NULL
 			AND due.status = 'RUNNING' THEN r.slot ELSE due.slot END
-	FROM due
-	WHERE r.namespace_id = $1 AND r.run_id = due.run_id
+	FROM due WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 	RETURNING r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since,
 		r.load_failures, r.wakeups, r.cancel_requested_at IS NOT NULL AS cancelling, r.retry_policy, r.deadline_at,
 		r.parent_run_id, r.fire_at, r.created_at, coalesce(r.continued_at, r.started_at) AS started_at, r.epoch,

@@ -65,8 +65,8 @@ const keyShares = `shares AS MATERIALIZED (
 // Selects and locks as many due runs of each key.
 const dueOfKeys = `due AS MATERIALIZED (
 	SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, ($6::int[])[array_position($3::text[],
-		r.workflow_type)] AS initial, r.since, shares.now, false AS set_back, false AS holding, shares.slot, shares.place,
-		LEAST(shares.now + $10::bigint * interval '1 microsecond', CASE WHEN r.deadline_at > shares.now
+		r.workflow_type)] AS initial, r.since, shares.now, false AS set_back, false AS holding, shares.slot,
+		shares.place, LEAST(shares.now + $10::bigint * interval '1 microsecond', CASE WHEN r.deadline_at > shares.now
 			THEN r.deadline_at + interval '3 seconds' END) AS available_at
 	FROM shares
 	CROSS JOIN LATERAL (
@@ -78,12 +78,11 @@ const dueOfKeys = `due AS MATERIALIZED (
 					` + claimedDeadline + `
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
-					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL AND x.task_queue = $2
+					AND x.priority = p.priority AND ` + clause.Waits + ` AND x.available_at <= now()
+					AND x.outcome IS NULL AND x.task_queue = $2
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
 					AND x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[]) AND ` + clause.Unstopped + `
-				ORDER BY x.available_at, x.run_id
-				LIMIT shares.allowed
+				ORDER BY x.available_at, x.run_id LIMIT shares.allowed
 				FOR UPDATE SKIP LOCKED
 			) r
 			WHERE NOT shares.strict
@@ -98,9 +97,8 @@ const dueOfKeys = `due AS MATERIALIZED (
 				SELECT x.run_id
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
-					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.available_at <= now() AND x.outcome IS NULL
-					AND ` + clause.Unstopped + `
+					AND x.priority = p.priority AND ` + clause.Waits + ` AND x.available_at <= now()
+					AND x.outcome IS NULL AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id
 				LIMIT 1
 			) r
@@ -108,7 +106,8 @@ const dueOfKeys = `due AS MATERIALIZED (
 			LIMIT 1
 		) h
 		CROSS JOIN LATERAL (
-			SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, ` + claimedDeadline + `, x.available_at AS since
+			SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.available_at AS since,
+				` + claimedDeadline + `
 			FROM kagzi.workflow_runs x
 			WHERE x.run_id = h.run_id AND x.namespace_id = $1 AND x.status NOT IN ('RUNNING', 'COMPLETED', 'FAILED',
 				'CANCELLED') AND x.slot IS DISTINCT FROM 2 AND x.paused_at IS NULL AND x.available_at <= now()

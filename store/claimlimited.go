@@ -55,8 +55,7 @@ const claimLimited = `
 WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 	SELECT q.run_id, q.workflow_type, q.priority, q.status, q.version, q.recoveries, q.started_at,
 		` + claimedDeadline + `, q.available_at AS since, now() AS now,
-		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back
-	FROM kagzi.workflow_runs q
+		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
 		AND ` + clause.Holds + `
 		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11

@@ -30,8 +30,8 @@ WITH states AS MATERIALIZED (
 			THEN f.finished_at + f.least_wake END) AS due_at
 	FROM (
 		SELECT x.*, x.consumer AS workflow_type, ''::text AS key_scope, false AS publishes, NULL::int AS version,
-			NULL::interval AS execution_timeout, NULL::interval AS start_within, NULL::jsonb AS headers, (x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now,
-			r.finished_at,
+			NULL::interval AS execution_timeout, NULL::interval AS start_within, NULL::jsonb AS headers,
+			(x.consumer = ANY ($8::text[])) <> $9::bool AS left_out, now() AS now, r.finished_at,
 			r.run_id IS NOT NULL AND r.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AS active,
 			x.run_id IS NOT NULL AND r.run_id IS NULL AND coalesce(x.noticed_at < 'infinity', true) AS gone,
 				r.run_key <> x.run_key AS moved, coalesce(r.status IN ('FAILED', 'CANCELLED'), false) AS ended,

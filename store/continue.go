@@ -102,15 +102,32 @@ USING (
 	SELECT s.*
 	FROM ` + continuedRuns + `
 	CROSS JOIN LATERAL (
-		SELECT s.topic, s.event_id, s.run_id, s.step
+		SELECT s.topic, s.event_id, s.run_id, s.step_hash
 		FROM kagzi.event_waits s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1
 		OFFSET 0
 	) s
 	OFFSET 0
 ) s
-WHERE k.topic = s.topic AND k.event_id = s.event_id AND k.run_id = s.run_id AND k.step = s.step
+WHERE k.topic = s.topic AND k.event_id = s.event_id AND k.run_id = s.run_id AND k.step_hash = s.step_hash
 	AND k.namespace_id = $1`
+
+// The answers and events that its records have not read: no step of a later epoch has their names.
+const dropAnswers = `
+DELETE FROM kagzi.signals k
+USING (
+	SELECT s.*
+	FROM ` + continuedRuns + `
+	CROSS JOIN LATERAL (
+		SELECT s.run_id, s.name, s.sequence
+		FROM kagzi.signals s
+		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.name >= '##' AND s.name < '#$'
+			AND s.consumed_by IS NULL
+		OFFSET 0
+	) s
+	OFFSET 0
+) s
+WHERE k.run_id = s.run_id AND k.name = s.name AND k.sequence = s.sequence AND k.namespace_id = $1`
 
 const deleteValues = `
 DELETE FROM kagzi.step_runs k
@@ -163,6 +180,7 @@ var (
 	keepPastColumns     = columnsOf(keepPast, endedEpochs(itself)...)
 	deleteValuesColumns = columnsOf(deleteValues, endedEpochs(itself)...)
 	leaveWaitsColumns   = columnsOf(leaveWaits, endedEpochs(itself)...)
+	dropAnswersColumns  = columnsOf(dropAnswers, endedEpochs(itself)...)
 	keepValuesColumns   = columnsOf(keepValues, endedEpochs(itself)...)
 	reopenColumns       = columnsOf(reopenRequests, append(endedEpochs(func(r reopened) *Suspension { return r.by }),
 		texts("name", func(r reopened) string { return r.Name }),

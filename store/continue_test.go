@@ -27,8 +27,10 @@ func continuationPlans(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of("leaveWaits", leaveWaits, leaveWaitsColumns.args(s.namespace, ended), plans.Both(byRun,
 			map[string][]string{
 				"event_waits_run":  {"run_id", "namespace_id"},
-				"event_waits_pkey": {"topic", "event_id", "run_id", "step", "namespace_id"},
+				"event_waits_pkey": {"topic", "event_id", "run_id", "step_hash", "namespace_id"},
 			})),
+		plans.Of("dropAnswers", dropAnswers, dropAnswersColumns.args(s.namespace, ended), plans.Both(byRun,
+			map[string][]string{signalsKey: {"run_id", "namespace_id"}})),
 		plans.Of("reopenRequests", reopenRequests, reopenColumns.args(s.namespace, requests), plans.Both(byRun,
 			map[string][]string{
 				signalsKey:          {"run_id", "name", "sequence", "namespace_id"},

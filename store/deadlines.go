@@ -20,8 +20,8 @@ const (
 	maxFailuresInRow = 10
 )
 
-// An Overdue is the state of a pass over the runs of which a deadline has passed, the earliest deadline first. The caller
-// sets the exported fields, EndOverdue the others. Only one goroutine may use it.
+// An Overdue is the state of a pass over the runs of which a deadline has passed, the earliest deadline first. The
+// caller sets the exported fields, EndOverdue the others. Only one goroutine may use it.
 type Overdue struct {
 	Grace time.Duration // after the deadline, for a worker to end the run itself
 	Begin bool          // the deadline is that for the begin of the run; else that for its end

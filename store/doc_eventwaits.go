@@ -15,12 +15,18 @@
 // one without an ID of the application costs nothing. The row is the publisher's own, so it waits for no other one.
 //
 // The coordinator does not lock what it reads, so two of them may send a message twice: its ID is the wait's, and a run
-// takes it once. A run that another transaction has locked holds up no other one: the awaited event stays until the run
-// has its message. The record of the wait's end deletes the registration, so what was read is not sent again.
+// takes it once. It deletes the waits of the runs that have their messages, or are over, and the awaited event after
+// the last of them. A run that another transaction has locked holds up no other one, and an event with many waits no
+// other event: the coordinator goes on with the next, and comes back after a pause.
+//
+// An event is in time if it was published in time: its message may come later. So a wait that times out looks for it
+// first. The record of the wait's end deletes the registration. Those of branches that have lost go when the run
+// continues or is deleted, with the messages that they have not read.
 //
 // A worker repeats the registration in each execution that comes to the wait, and after pauses of up to a day. That
 // finds what was lost when a server came back without its last second.
 //
 // Code: Topics.Await, Topics.Find, Messages.SendAll, housekeeping.Coordinator.TellOfEvents. Tests: TestWaitEvent,
-// TestEventBehindAnOpenPublisher, TestAwaitedEvents, TestEventForManyRuns.
+// TestEventBehindAnOpenPublisher, TestEventInTime,
+// TestAwaitedEvents, TestLockedRunHoldsUpNoOtherEvent, TestHungConnectionOfTheCoordinator, TestLostAnswersOfWaits.
 package store

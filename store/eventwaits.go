@@ -45,9 +45,12 @@ func queueAwaited(b *pgx.Batch, namespace string, events []*NewEvent) bool {
 }
 
 const (
+	// A worker that has lost the run may send it late, so the run may be deleted by now.
 	insertWait = `
-INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, namespace_id)
-VALUES ($2, $3, $4, $5, $1)
+INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, step_hash, namespace_id)
+SELECT $2, $3, $4, $5, $6, $1
+WHERE (SELECT count(*) FROM kagzi.workflow_runs r
+	WHERE r.run_id = $4 AND r.namespace_id = $1 AND r.status = 'RUNNING') = 1
 ON CONFLICT DO NOTHING`
 
 	// How many transactions are under way that have published in the topic, and may have done so before the position
@@ -89,6 +92,11 @@ type EventWait struct {
 	Step  string // with its epoch: no other step of the run has it
 }
 
+func (w *EventWait) hash() uuid.UUID { return stepHash(w.Step) }
+
+// stepHash returns what stands for a step in an index.
+func stepHash(step string) uuid.UUID { return uuid.NewSHA1(uuid.Nil, []byte(step)) }
+
 // Message returns the message that tells the run of the event. The run gets one for each wait: the first.
 func (w *EventWait) Message(e *Event) Message {
 	headers, _ := json.Marshal(eventHead{e.ID, e.Title, e.PublishedAt, e.Position}) // of valid texts
@@ -119,7 +127,7 @@ func EventOf(headers json.RawMessage, payload []byte) Event {
 // look again, up to that position.
 func (s Topics) Await(ctx context.Context, w *EventWait) (e *Event, open int64, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, insertWait, []any{s.namespace, w.Topic, w.ID, w.RunID, w.Step}, nil)
+		return pg.Ask(ctx, s.pool, insertWait, []any{s.namespace, w.Topic, w.ID, w.RunID, w.Step, w.hash()}, nil)
 	})
 	if err != nil {
 		return nil, 0, pg.Wrap("wait for event", err)
@@ -162,12 +170,12 @@ func scanEvent(row pgx.CollectableRow) (e Event, err error) {
 // that its first record says, or by the message that is in the inbox.
 const endWaits = `
 DELETE FROM kagzi.event_waits w
-USING (SELECT u.run_id, u.step FROM unnest($2::uuid[], $3::text[]) AS u (run_id, step) OFFSET 0) u
-WHERE w.run_id = u.run_id AND w.step = u.step AND w.namespace_id = $1`
+USING (SELECT u.run_id, u.step_hash FROM unnest($2::uuid[], $3::uuid[]) AS u (run_id, step_hash) OFFSET 0) u
+WHERE w.run_id = u.run_id AND w.step_hash = u.step_hash AND w.namespace_id = $1`
 
 var endWaitColumns = columnsOf(endWaits,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),
-	texts("step", func(r *Record) string { return r.Awaited }),
+	uuids("step_hash", func(r *Record) uuid.UUID { return stepHash(r.Awaited) }),
 )
 
 // waited returns the records that end waits for events.
@@ -180,21 +188,37 @@ const (
 	awaitedEvents = `
 SELECT x.publication, x.topic, x.event_id
 FROM kagzi.awaited_events x
-WHERE x.namespace_id = $1
+WHERE x.namespace_id = $1 AND (x.publication, x.topic, x.event_id) > ($2, $3, $4)
 ORDER BY x.publication, x.topic, x.event_id
-LIMIT $2`
+LIMIT $5`
 
 	waitsForEvent = `
 SELECT w.run_id, w.step
 FROM kagzi.event_waits w
-WHERE w.topic = $2 AND w.event_id = $3 AND w.namespace_id = $1 AND (w.run_id, w.step) > ($4, $5)
-ORDER BY w.run_id, w.step
+WHERE w.topic = $2 AND w.event_id = $3 AND w.namespace_id = $1 AND (w.run_id, w.step_hash) > ($4, $5)
+ORDER BY w.run_id, w.step_hash
 LIMIT $6`
 
-	deleteAwaited = `
-DELETE FROM kagzi.awaited_events x
-USING unnest($2::uuid[], $3::text[], $4::text[]) AS u (publication, topic, event_id)
-WHERE x.publication = u.publication AND x.topic = u.topic AND x.event_id = u.event_id AND x.namespace_id = $1`
+	// It leaves out rows that a flush deletes.
+	deleteTold = `
+DELETE FROM kagzi.event_waits w
+USING (
+	SELECT x.topic, x.event_id, x.run_id, x.step_hash
+	FROM unnest($2::text[], $3::text[], $4::uuid[], $5::uuid[]) AS u (topic, event_id, run_id, step_hash)
+	CROSS JOIN LATERAL (
+		SELECT x.topic, x.event_id, x.run_id, x.step_hash
+		FROM kagzi.event_waits x
+		WHERE x.topic = u.topic AND x.event_id = u.event_id AND x.run_id = u.run_id AND x.step_hash = u.step_hash
+			AND x.namespace_id = $1
+		FOR UPDATE SKIP LOCKED
+	) x
+	OFFSET 0
+) u
+WHERE w.topic = u.topic AND w.event_id = u.event_id AND w.run_id = u.run_id AND w.step_hash = u.step_hash
+	AND w.namespace_id = $1`
+
+	deleteAwaited = `DELETE FROM kagzi.awaited_events x
+WHERE x.namespace_id = $1 AND x.publication = $2 AND x.topic = $3 AND x.event_id = $4`
 )
 
 // An Awaited is an event that was published while runs waited for it.
@@ -203,17 +227,18 @@ type Awaited struct {
 	publication uuid.UUID
 }
 
-var deleteAwaitedColumns = columnsOf(deleteAwaited,
-	uuids("publication", func(a Awaited) uuid.UUID { return a.publication }),
-	texts("topic", func(a Awaited) string { return a.Topic }),
-	texts("event_id", func(a Awaited) string { return a.ID }),
+var deleteToldColumns = columnsOf(deleteTold,
+	texts("topic", func(w EventWait) string { return w.Topic }),
+	texts("event_id", func(w EventWait) string { return w.ID }),
+	uuids("run_id", func(w EventWait) uuid.UUID { return w.RunID }),
+	uuids("step_hash", func(w EventWait) uuid.UUID { return w.hash() }),
 )
 
 // Awaited returns events for which runs waited when they were published, those first that were published first, at
-// most n.
-func (s Topics) Awaited(ctx context.Context, n int) (awaited []Awaited, err error) {
+// most n, behind the last one that an earlier call has returned; the zero one for the first call.
+func (s Topics) Awaited(ctx context.Context, behind Awaited, n int) (awaited []Awaited, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, awaitedEvents, []any{s.namespace, n},
+		return pg.Ask(ctx, s.pool, awaitedEvents, []any{s.namespace, behind.publication, behind.Topic, behind.ID, n},
 			pg.Collect(&awaited, func(row pgx.CollectableRow) (a Awaited, err error) {
 				return a, row.Scan(&a.publication, &a.Topic, &a.ID)
 			}))
@@ -221,14 +246,15 @@ func (s Topics) Awaited(ctx context.Context, n int) (awaited []Awaited, err erro
 	return awaited, pg.Wrap("find awaited events", err)
 }
 
-// Waits returns the waits for the event, at most n, behind the last one that an earlier call has returned; nil for the
-// first call.
-func (s Topics) Waits(ctx context.Context, e WaitedEvent, behind *EventWait, n int) (found []EventWait, err error) {
-	if behind == nil {
-		behind = &EventWait{}
+// Waits returns the waits for the event, at most n, behind the last one that an earlier call has returned; the zero one
+// for the first call.
+func (s Topics) Waits(ctx context.Context, e WaitedEvent, behind EventWait, n int) (found []EventWait, err error) {
+	after := uuid.Nil
+	if behind.RunID != uuid.Nil {
+		after = behind.hash()
 	}
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, waitsForEvent, []any{s.namespace, e.Topic, e.ID, behind.RunID, behind.Step, n},
+		return pg.Ask(ctx, s.pool, waitsForEvent, []any{s.namespace, e.Topic, e.ID, behind.RunID, after, n},
 			pg.Collect(&found, func(row pgx.CollectableRow) (w EventWait, err error) {
 				w.WaitedEvent = e
 				return w, row.Scan(&w.RunID, &w.Step)
@@ -237,10 +263,18 @@ func (s Topics) Waits(ctx context.Context, e WaitedEvent, behind *EventWait, n i
 	return found, pg.Wrap("find waits for an event", err)
 }
 
-// Told notes that the runs that waited for the events have their messages.
-func (s Topics) Told(ctx context.Context, events []Awaited) error {
+// Told deletes the waits: their runs have their messages, or are over.
+func (s Topics) Told(ctx context.Context, waits []EventWait) error {
 	err := pg.Again(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, deleteAwaited, deleteAwaitedColumns.args(s.namespace, events), nil)
+		return pg.Ask(ctx, s.pool, deleteTold, deleteToldColumns.args(s.namespace, waits), nil)
 	})
-	return pg.Wrap("remove awaited events", err)
+	return pg.Wrap("end waits for an event", err)
+}
+
+// Forget notes that all runs that waited for the event are told of it.
+func (s Topics) Forget(ctx context.Context, e Awaited) error {
+	err := pg.Again(ctx, func(ctx context.Context) error {
+		return pg.Ask(ctx, s.pool, deleteAwaited, []any{s.namespace, e.publication, e.Topic, e.ID}, nil)
+	})
+	return pg.Wrap("remove awaited event", err)
 }

@@ -168,6 +168,7 @@ func (x *exchange) addContinuations(suspensions []*Suspension) {
 	addEach(x, ended, deleteBefore, deleteBeforeColumns, nil)
 	addEach(x, ended, keepPast, keepPastColumns, nil)
 	addEach(x, ended, leaveWaits, leaveWaitsColumns, nil)
+	addEach(x, ended, dropAnswers, dropAnswersColumns, nil)
 	addEach(x, ended, deleteValues, deleteValuesColumns, nil)
 	addEach(x, ended, keepValues, keepValuesColumns, nil)
 	addEach(x, requests, reopenRequests, reopenColumns, nil)

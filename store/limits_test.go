@@ -260,7 +260,7 @@ func TestRaceForSlotsOfALimit(t *testing.T) {
 		for {
 			if out, err := s.Limits.Serve(t.Context(), "api", req); err == nil {
 				return out
-			} else if !pg.Locked(err) {
+			} else if !pg.Locked(err) && !pg.Unavailable(err) { // a loaded machine answers late
 				t.Error(err)
 			}
 		}

@@ -224,42 +224,59 @@ func (s Messages) signal(ctx context.Context, db pg.DB, m Message) (out Signalle
 	return out, false, errors.New("the run kept ending and resuming during the call: try again")
 }
 
-// SendAll stores those of the messages that their active runs do not have yet, in one transaction if possible. left is
-// the number of those that it has not sent: another transaction has locked the run, or the database refuses the
-// message, and err says why.
-func (s Messages) SendAll(ctx context.Context, messages []Message) (stored []Signalled, left int, err error) {
+// SendAll stores those of the messages that their active runs do not have yet, in one transaction if possible. If the
+// database refuses some, err says why.
+func (s Messages) SendAll(ctx context.Context, messages []Message) (out Sent, err error) {
 	var refused error
 	err = pg.Wrap("send messages", Isolate(messages, func(some []Message) error {
-		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
-			free, err := s.freeOf(ctx, tx, some)
-			if err != nil {
-				return err
-			}
-			got, err := s.storeMessages(ctx, tx, free)
-			stored, left = slices.AppendSeq(stored, maps.Values(got)), left+len(some)-len(free)
+		var sent Sent
+		err := pg.Do(ctx, func(ctx context.Context) (err error) {
+			sent, err = s.sendFree(ctx, some)
 			return err
 		})
-	}, func(_ Message, err error) { left, refused = left+1, pg.Wrap("send message", err) }))
-	return stored, left, cmp.Or(err, refused)
+		if err == nil {
+			out.Stored, out.Held = append(out.Stored, sent.Stored...), append(out.Held, sent.Held...)
+		}
+		return err
+	}, func(m Message, err error) { out.Held, refused = append(out.Held, m), pg.Wrap("send message", err) }))
+	return out, cmp.Or(err, refused)
 }
 
-// freeOf locks the runs of the messages that no other transaction has locked, and returns their messages.
-func (s Messages) freeOf(ctx context.Context, tx pgx.Tx, messages []Message) (free []Message, err error) {
-	runs := make([]uuid.UUID, len(messages))
-	for i, m := range messages {
-		runs[i] = m.RunID
-	}
-	ids, err := s.lockFree(ctx, tx, runs)
-	locked := make(map[uuid.UUID]bool, len(ids))
-	for _, id := range ids {
-		locked[id] = true
-	}
-	for _, m := range messages {
-		if locked[m.RunID] {
-			free = append(free, m)
+// Sent is what SendAll has done.
+type Sent struct {
+	Stored []Signalled // runs that got a message
+	Held   []Message   // that were not sent: another transaction has locked the run, or the database refuses them
+}
+
+// sendFree sends the messages whose runs no other transaction has locked, in a transaction.
+func (s Messages) sendFree(ctx context.Context, messages []Message) (sent Sent, err error) {
+	err = pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
+		runs := make([]uuid.UUID, len(messages))
+		for i, m := range messages {
+			runs[i] = m.RunID
 		}
-	}
-	return free, err
+		ids, err := s.lockFree(ctx, tx, runs)
+		if err != nil {
+			return err
+		}
+		locked := make(map[uuid.UUID]bool, len(ids))
+		for _, id := range ids {
+			locked[id] = true
+		}
+		var free []Message
+		sent = Sent{}
+		for _, m := range messages {
+			if locked[m.RunID] {
+				free = append(free, m)
+			} else {
+				sent.Held = append(sent.Held, m)
+			}
+		}
+		got, err := s.storeMessages(ctx, tx, free)
+		sent.Stored = slices.Collect(maps.Values(got))
+		return err
+	})
+	return sent, err
 }
 
 // storeMessages stores the messages that their runs do not have yet, in order, and returns the runs that got one.

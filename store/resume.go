@@ -22,7 +22,8 @@ WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now), resumed AS (
 UPDATE kagzi.workflow_runs r
 SET status = 'PENDING', slot = NULL, available_at = clock.now, paused_at = NULL, finished_at = NULL, lease = NULL,
 	locked_by = NULL,
-	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, start_by = NULL, wakeups = r.wakeups + 1,
+	recoveries = 0, recoveries_since = NULL, load_failures = 0, deadline_at = NULL, start_by = NULL,
+	wakeups = r.wakeups + 1,
 	attempts = r.attempts + CASE WHEN r.status = 'CANCELLED' THEN 1 ELSE 0 END,
 	cancel_requested_at = CASE WHEN r.quarantined THEN r.cancel_requested_at END, quarantined = false,
 	error_kind = NULL, error = NULL, output = NULL, waiting_on = NULL

@@ -143,7 +143,8 @@ func ReadRuns(rows pgx.Rows) ([]*Run, error) {
 		var external, kind, text, step, schedule *string
 		var parent, origin, locked, lease *uuid.UUID
 		if err := rows.Scan(append(r.Spec.read(), &r.RunID, &external, &r.Status, pg.UTC(&r.AvailableAt), &r.Attempts,
-			&r.Recoveries, &r.WaitingOn, pg.UTC(&r.DeadlineAt), pg.UTC(&r.StartBy), &r.FirstMetadata, &r.Progress, &kind, &text, &parent,
+			&r.Recoveries, &r.WaitingOn, pg.UTC(&r.DeadlineAt), pg.UTC(&r.StartBy), &r.FirstMetadata, &r.Progress,
+			&kind, &text, &parent,
 			&step, &locked, pg.UTC(&r.CreatedAt), pg.UTC(&r.StartedAt), pg.UTC(&r.FinishedAt), &r.Epoch,
 			pg.UTC(&r.ContinuedAt), &schedule, pg.UTC(&r.FireAt), &origin, &r.Quarantined,
 			pg.UTC(&r.PausedAt), &r.Outcome, &lease, pg.UTC(&r.CancelledAt),

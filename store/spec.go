@@ -28,8 +28,8 @@ type Spec struct {
 // version stands apart, because a run that is inserted as claimed gets one.
 const (
 	// keptColumns are those that a run has from where it is started, as they are.
-	keptColumns = `task_queue, workflow_type, timeout, execution_timeout, start_within, retry_policy, run_key, key_scope,
-		publishes`
+	keptColumns = `task_queue, workflow_type, timeout, execution_timeout, start_within, retry_policy, run_key,
+		key_scope, publishes`
 
 	// A child, a tick or a restart may have a priority, metadata or headers of its own.
 	specColumns = keptColumns + `, priority, metadata, headers`
@@ -76,9 +76,8 @@ func specColumnsOf[T any](spec func(T) *Spec) columns[T] {
 // read returns where to scan clause.Spec.
 func (s *Spec) read() []any {
 	return []any{
-		&s.Queue, &s.Type, pg.MicrosTo(&s.Timeout), pg.MicrosTo(&s.Execution), pg.MicrosTo(&s.StartWithin), &s.RetryPolicy, &s.Key.Name, &s.Key.Group, &s.Publishes,
-		&s.Priority,
-		&s.Metadata, &s.Headers, &s.Version,
+		&s.Queue, &s.Type, pg.MicrosTo(&s.Timeout), pg.MicrosTo(&s.Execution), pg.MicrosTo(&s.StartWithin),
+		&s.RetryPolicy, &s.Key.Name, &s.Key.Group, &s.Publishes, &s.Priority, &s.Metadata, &s.Headers, &s.Version,
 	}
 }
 
@@ -87,23 +86,22 @@ func (s *Spec) read() []any {
 // that has a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
 const insertStarts = `inserted AS (
 	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, input, version, status,
-		available_at, waiting_on, deadline_at, start_by, wakeups, parent_run_id, parent_step_id, detached, origin_run_id,
-		schedule_id, schedule_name, fire_at, created_at, locked_by, lease, started_at, ` + specColumns + `)
+		available_at, waiting_on, deadline_at, start_by, wakeups, parent_run_id, parent_step_id, detached,
+		origin_run_id, schedule_id, schedule_name, fire_at, created_at, locked_by, lease, started_at,
+		` + specColumns + `)
 	SELECT starts.run_id, $1, starts.external_id, starts.input_hash, starts.input,
 		coalesce(starts.version, starts.claimed_version),
 		CASE WHEN starts.lease IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
 		CASE WHEN starts.lease IS NULL THEN starts.available_at
-			ELSE starts.available_at + LEAST(starts.lease_timeout, starts.timeout + interval '3 seconds',
-				starts.execution_timeout + interval '3 seconds') END,
-		starts.waiting_on,
+			ELSE starts.available_at + LEAST(starts.lease_timeout, LEAST(starts.timeout, starts.execution_timeout)
+				+ interval '3 seconds') END, starts.waiting_on,
 		CASE WHEN starts.waiting_on IS NULL THEN LEAST(GREATEST(starts.available_at, starts.now) + starts.timeout,
 			CASE WHEN starts.lease IS NOT NULL THEN starts.now + starts.execution_timeout END) END,
 		CASE WHEN starts.waiting_on IS NULL THEN GREATEST(starts.available_at, starts.now) + starts.start_within END,
 		starts.wakeups, starts.parent_run_id, starts.parent_step_id, starts.detached, starts.origin_run_id,
 		starts.schedule_id, starts.schedule_name, starts.fire_at, starts.now, starts.locked_by, starts.lease,
 		CASE WHEN starts.lease IS NOT NULL THEN starts.now END, ` + specColumns + `
-	FROM starts
-	ORDER BY starts.external_id COLLATE "C"
+	FROM starts ORDER BY starts.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
 	RETURNING run_id, task_queue, workflow_type, coalesce(version, 0) AS version, publishes, run_key, key_scope,
 		started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until`

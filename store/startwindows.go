@@ -246,8 +246,8 @@ WITH changed AS MATERIALIZED (
 				AND w.namespace_id = $1 OFFSET 0
 		) w
 		CROSS JOIN LATERAL (
-			SELECT q.run_id, q.deadline_at, q.timeout, q.start_within FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id
-				AND q.namespace_id = $1 OFFSET 0
+			SELECT q.run_id, q.deadline_at, q.timeout, q.start_within FROM kagzi.workflow_runs q
+				WHERE q.run_id = u.run_id AND q.namespace_id = $1 OFFSET 0
 		) q
 	) d
 ), updated AS (

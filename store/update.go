@@ -131,7 +131,8 @@ WITH planned AS MATERIALIZED (
 				THEN LEAST(d.due + q.timeout, timestamptz '9999-12-31 23:59:59+00')
 					ELSE q.deadline_at END AS new_deadline,
 			CASE WHEN d.due IS NOT NULL AND q.started_at IS NULL AND q.start_by IS NOT NULL
-				THEN LEAST(d.due + q.start_within, timestamptz '9999-12-31 23:59:59+00') ELSE q.start_by END AS new_start_by
+				THEN LEAST(d.due + q.start_within, timestamptz '9999-12-31 23:59:59+00') ELSE q.start_by END
+					AS new_start_by
 		FROM (
 			SELECT t.now, CASE WHEN $9::bool THEN GREATEST(t.now + $10::bigint * interval '1 microsecond', CASE
 				WHEN $11::bigint > 0 THEN timestamptz 'epoch' + $11::bigint * interval '1 microsecond' END) END AS due

@@ -2,39 +2,62 @@ package topic
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // StartOn starts one run of wf for each event of t, with the event's payload as its input and the event's ID as its
 // [kagzi.ID]. Call it before [kagzi.Worker.Run], as [Consume]: it gives the worker the function of c, of which t must
-// be a topic. The runs are [kagzi.Detached] children of c's, of which each starts up to 100.
+// be a topic. The runs are [kagzi.Detached] children.
 //
-// c starts a run for each event once, also if a worker dies meanwhile. If an active run has the event's ID already,
-// c starts none. If a run cannot be started, or an event does not decode, c's run fails: see
-// [ConsumerConfig].IgnoreFailure.
+// No event is left out or has two runs, also if a worker dies. If an active run has the event's ID already, c starts
+// none. An event for which no run can be started, such as one that does not decode, is left to c's next run,
+// after [ConsumerConfig].LeastWake. A run of c that starts none fails: see [ConsumerConfig].IgnoreFailure.
 //
 // opts are those of [kagzi.StartChild], but for an ID.
 func StartOn[In, Out any](w *kagzi.Worker, c Consumer, t Topic[In], wf kagzi.Workflow[In, Out],
 	opts ...kagzi.StartOption,
 ) {
 	Consume(w, c, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
-		events, err := Peek(ctx, "events", t, startedAtOnce)
-		if err != nil {
-			return struct{}{}, err
+		events, failed := Peek(ctx, "events", t, startedAtOnce)
+		if failed != nil && len(events) > 0 { // the last one does not decode
+			events = events[:len(events)-1]
 		}
-		_, err = kagzi.Map(ctx, "start", events, func(ctx kagzi.Context, e Event[In]) (struct{}, error) {
+		errs, err := kagzi.Map(ctx, "start", events, func(ctx kagzi.Context, e Event[In]) (string, error) {
+			if err := valid.NewID(string(e.ID)); err != nil { // a wrong call would fail the consumer's run
+				return err.Error(), nil
+			}
 			with := append(opts[:len(opts):len(opts)], e.ID, kagzi.Detached())
 			_, err := kagzi.StartChild(ctx, "run", wf, e.Payload, with...)
-			if errors.Is(err, kagzi.ErrIDConflict) {
-				return struct{}{}, nil
+			if err != nil && !errors.Is(err, kagzi.ErrIDConflict) {
+				return err.Error(), ctx.Err()
 			}
-			return struct{}{}, err
+			return "", nil
 		})
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, Reserve(ctx, "started", events...)
+		var started []Event[In]
+		for i, e := range events {
+			if errs[i] == "" {
+				started = append(started, e)
+			} else if failed == nil {
+				failed = fmt.Errorf("start a run for event %s: %s", text.Quote(string(e.ID)), errs[i])
+			}
+		}
+		if len(started) == 0 {
+			return struct{}{}, failed
+		}
+		// The run completes, so that none of these events gets another run. What has failed is left for the next one.
+		if failed != nil {
+			if err := WakeAt(ctx, ctx.Now()); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, Reserve(ctx, "started", started...)
 	})
 }
 

@@ -55,6 +55,11 @@ func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int
 	for w := range h.workers {
 		room += w.Offer(queue, workflow, version)
 	}
+	if queue == store.AwaitedQueue {
+		for k := range h.coordinators {
+			k.WakeAwaited()
+		}
+	}
 	h.mu.Unlock()
 	if room < n || workflow == "" {
 		h.Queue(ctx, queue)

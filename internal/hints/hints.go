@@ -46,6 +46,8 @@ type Coordinator interface {
 	WakeSchedules()
 	// WakeDeadlines makes it end the runs whose deadline has passed.
 	WakeDeadlines()
+	// WakeAwaited makes it look for events that runs wait for.
+	WakeAwaited()
 }
 
 // Hints are the announcements of one client. They are safe for concurrent use.

@@ -59,9 +59,9 @@ type Keep struct {
 // A Coordinator does the housekeeping of one namespace. It is made by New.
 type Coordinator struct {
 	cfg       Config
-	schedules chan struct{}   // holds a value while the loop of the schedules is to make a pass at once
-	deadlines chan struct{}   // holds a value while the loop of the deadlines is to make a pass at once
-	awaited   chan struct{}   // holds a value while the loop of the awaited events is to make a pass at once
+	schedules chan struct{} // holds a value while the loop of the schedules is to make a pass at once
+	deadlines chan struct{} // holds a value while the loop of the deadlines is to make a pass at once
+	awaited   awaitedEvents
 	failing   outage.Failures // passes that the database fails, for the log
 	unfired   outage.Failures // schedules that fail while others fire, for the log
 	undeleted outage.Failures // runs whose deletion fails while others are deleted, for the log
@@ -74,8 +74,8 @@ type Coordinator struct {
 	connections failureDetector
 	nextSearch  time.Time       // when the leader looks for busy queues again
 	keys        store.KeyCursor // how far idle keys were looked for. Only KeepKeys uses it.
-	overdue     *store.Overdue  // how far the deadlines were read; nil: start with the first
-	unbegun     *store.Overdue  // likewise for those of runs that have not begun
+	// how far the deadlines were read, and those of runs that have not begun; nil: start with the first
+	overdue, unbegun *store.Overdue
 }
 
 // New returns a coordinator. It does no I/O.
@@ -84,7 +84,8 @@ func New(cfg Config) *Coordinator {
 		cfg.Now = time.Now
 	}
 	k := &Coordinator{
-		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1), awaited: make(chan struct{}, 1),
+		cfg: cfg, schedules: make(chan struct{}, 1), deadlines: make(chan struct{}, 1),
+		awaited: awaitedEvents{wake: make(chan struct{}, 1)},
 		failing: outage.Failures{
 			Begins: "kagzi: the coordinator met an error and tries again",
 			Ends:   "kagzi: the coordinator no longer meets that error",
@@ -110,7 +111,7 @@ func (k *Coordinator) WakeSchedules() { goroutine.Signal(k.schedules) }
 func (k *Coordinator) WakeDeadlines() { goroutine.Signal(k.deadlines) }
 
 // WakeAwaited makes the coordinator look for events that runs wait for now. It does not block.
-func (k *Coordinator) WakeAwaited() { goroutine.Signal(k.awaited) }
+func (k *Coordinator) WakeAwaited() { goroutine.Signal(k.awaited.wake) }
 
 // Refresh wakes the coordinator if a queued run waits for one of the given runs, or, with nil, if a queued run waits at
 // all. It does not block.

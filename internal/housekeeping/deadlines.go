@@ -15,8 +15,8 @@ import (
 const deadlineGrace = 5 * time.Second
 
 // EndOverdue ends the runs past their deadline that no worker executes, because no worker serves their queue or
-// version, or all slots are taken. It also ends cancelled runs that their worker should have ended by now, and runs that
-// no worker has begun in time.
+// version, or all slots are taken. It also ends cancelled runs that their worker should have ended by now, and runs
+// that no worker has begun in time.
 func (k *Coordinator) EndOverdue(ctx context.Context) (time.Duration, error) {
 	pause, err := k.endOverdue(ctx, &k.overdue, store.Overdue{
 		Grace: deadlineGrace, Kind: string(kind.Deadline), Error: failure.Text(failure.ErrDeadline),

@@ -24,7 +24,7 @@ func TestCoordinatorThatDoesNotLead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	loops := []string{fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, releaseRuns}
+	loops := []string{fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, tellOfEvents, releaseRuns}
 	for _, late := range loops {
 		for _, loop := range loops {
 			k.leadership.passed(loop, time.Hour)

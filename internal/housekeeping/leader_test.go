@@ -167,7 +167,9 @@ func TestLeaderDoesNotHang(t *testing.T) {
 	k := newCoordinator(t, dbtest.OpenPool(t, proxy.DSN(), dbtest.Conns(4)), func(*Config) {})
 	defer k.cfg.Hints.Listen()()
 	await.True(t, "it listens", k.cfg.Hints.Listening)
-	for _, loop := range []string{fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, releaseRuns} {
+	for _, loop := range []string{
+		fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, tellOfEvents, releaseRuns,
+	} {
 		k.leadership.passed(loop, time.Hour)
 	}
 	hold := proxy.HoldAck(pgproxy.Contains("pg_notify"))

@@ -14,6 +14,7 @@ import (
 // fits.
 func (k *Coordinator) Run(ctx context.Context) error {
 	k.heartbeats, k.connections, k.scan, k.overdue, k.unbegun = failureDetector{}, failureDetector{}, scan{}, nil, nil
+	k.awaited.tellings = nil
 	k.leadership.begin()
 	k.leadership.leading.Store(false)
 	release := k.cfg.Hints.Listen()
@@ -58,7 +59,7 @@ func (k *Coordinator) work(ctx context.Context, stop context.CancelCauseFunc) {
 	loop(keepKeys, nil, k.KeepKeys)
 	loop(rotateEvents, nil, k.RotateEvents)
 	loop(recheckConsumers, nil, k.RecheckConsumers)
-	loop(tellOfEvents, k.awaited, k.TellOfEvents)
+	loop(tellOfEvents, k.awaited.wake, k.TellOfEvents)
 	loop(finishDeletions, nil, k.FinishDeletions)
 	loop(releaseRuns, nil, k.CheckHeartbeats)
 	if !k.cfg.NoGrace {

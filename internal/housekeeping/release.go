@@ -139,7 +139,8 @@ func (k *Coordinator) noteRefused(w store.LostWorker) {
 // fails comes again after a multiple of its time: meanwhile the workers poll.
 func (k *Coordinator) lead(ctx context.Context, fleet *store.FleetCheck) error {
 	leading := needsLeader(fleet) && k.cfg.Hints.Listening() &&
-		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, releaseRuns)
+		k.leadership.isOnTime(fireSchedules, endOverdue, runCompensations, serveLimits, keepKeys, tellOfEvents,
+			releaseRuns)
 	k.leadership.leading.Store(leading)
 	if !leading {
 		return nil

@@ -117,7 +117,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 				return nil, err
 			}
 		default: // a message that was stored in time may not have been delivered yet
-			if err := w.read(); err != nil {
+			if err := w.catchUp(); err != nil {
 				return nil, err
 			}
 			caughtUp = true
@@ -163,7 +163,11 @@ func (w *signalWait) look() (found look) {
 	if b.isOver() { // a loser takes no messages
 		return found
 	}
-	found.message, found.late, found.more = e.takeMessageLocked(w.spec.Name, w.until)
+	if w.spec.Kind == store.KindEvent {
+		found.message, found.late, found.more = w.takeEventLocked()
+	} else {
+		found.message, found.late, found.more = e.takeMessageLocked(w.spec.Name, w.until)
+	}
 	found.asks = w.spec.Ask != nil && !e.Now().Before(w.asks.next)
 	return found
 }
@@ -249,6 +253,30 @@ func (w *signalWait) fetch(found look) error {
 		return w.read()
 	}
 	return w.ask()
+}
+
+// takeEventLocked is takeMessageLocked for an event. That is in time if it was published in time: its message may come
+// later.
+func (w *signalWait) takeEventLocked() (message *store.Signal, late, more bool) {
+	message, _, more = w.e.takeMessageLocked(w.spec.Name, time.Time{})
+	if message == nil || w.until.IsZero() {
+		return message, false, more
+	}
+	if at := store.EventOf(message.Headers, nil).PublishedAt; at.After(w.until) {
+		w.e.putBackLocked([]*store.Signal{message})
+		return nil, true, false
+	}
+	return message, false, false
+}
+
+// catchUp gets what came before the time of the wait was over.
+func (w *signalWait) catchUp() error {
+	if w.spec.Kind == store.KindEvent { // the coordinator may not have sent the message yet
+		if err := w.ask(); err != nil {
+			return err
+		}
+	}
+	return w.read()
 }
 
 // read reads messages of the signal from the table.

@@ -16,13 +16,13 @@ type asking struct {
 // mostSoon is how often Ask is called in the same execution because it returns soon.
 const mostSoon = 10
 
-// again returns the pause before the next call of Ask, once the branch has waited so long. The pauses grow with that
-// time, up to an hour for an answer, and up to a day for an event: runs may wait for events for months, a million of
-// them at once, and hardly anything loses their messages.
+// again returns the pause before the next call of Ask, once the branch has waited about so long. The pauses grow with
+// that time, up to an hour for an answer, and up to a day for an event: runs may wait for events for months, a million
+// of them at once, and hardly anything loses their messages.
 func (a *asking) again(kind string, waited time.Duration) time.Duration {
 	switch {
 	case a.soon > mostSoon:
-		return min(max(waited, time.Second), time.Hour)
+		return min(max(waited, time.Second), 10*time.Second)
 	case a.soon > 0:
 		return memoryWait / 2
 	case kind == store.KindEvent:

@@ -228,6 +228,10 @@ func MessageID(id string) error {
 	if id == "" {
 		return errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave it out")
 	}
+	if strings.HasPrefix(id, "##") {
+		return fmt.Errorf("kagzi: message ID %s: IDs that begin with \"##\" are for messages of Kagzi: use another",
+			text.Quote(id))
+	}
 	return Name("message ID", id)
 }
 

@@ -149,7 +149,8 @@ func TestExecutionTimeout(t *testing.T) {
 	})
 	t.Run("WithAKey", func(t *testing.T) {
 		k := kit.New(t)
-		if err := admin.New(k.Client).Queues.Set(k.Ctx, admin.QueueLimits{Queue: "default", MaxRunning: 1}); err != nil {
+		limits := admin.QueueLimits{Queue: "default", MaxRunning: 1}
+		if err := admin.New(k.Client).Queues.Set(k.Ctx, limits); err != nil {
 			t.Fatal(err)
 		}
 		serve(k, sleeps)

@@ -82,7 +82,8 @@ func TestRefusedNamesOfConstructors(t *testing.T) {
 
 // nameless are the options that take no name.
 var nameless = []string{
-	"At", "Delay", "Grace", "OncePer", "Priority", "RetryPolicy", "Timeout", "Version", "detached", "inTx",
+	"At", "Delay", "ExecutionTimeout", "Grace", "OncePer", "Priority", "RetryPolicy", "StartWithin", "Timeout",
+	"Version", "detached", "inTx",
 	"inheritMetadata", "dryRun", "park", "inheritCompensations",
 	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion",
 	"allowAdditions", "consumes",

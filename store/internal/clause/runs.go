@@ -9,8 +9,9 @@ const Spec = `task_queue, workflow_type, coalesce((extract(epoch FROM timeout) *
 
 const RunColumns = Spec + `, r.run_id, r.external_id, r.status, NULLIF(r.available_at, 'infinity'), r.attempts,
 	r.recoveries, r.waiting_on, NULLIF(r.deadline_at, 'infinity'),
-	CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END, coalesce(r.first_metadata, r.metadata), r.progress,
-	r.error_kind, r.error, r.parent_run_id, r.parent_step_id, r.locked_by, r.created_at, r.started_at, r.finished_at,
+	CASE WHEN r.status = 'PENDING' AND r.started_at IS NULL THEN r.start_by END,
+	coalesce(r.first_metadata, r.metadata), r.progress, r.error_kind, r.error, r.parent_run_id, r.parent_step_id,
+	r.locked_by, r.created_at, r.started_at, r.finished_at,
 	r.epoch, r.continued_at, r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined,
 	CASE WHEN r.finished_at IS NULL THEN r.paused_at END,
 	r.outcome, r.lease, r.cancel_requested_at, CASE WHEN r.finished_at IS NULL THEN r.inbox_full_at END, ` + silentSince

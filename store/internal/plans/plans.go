@@ -214,8 +214,8 @@ const loadConsumers = `
 
 const loadWaits = `
 	WITH waits AS (
-		INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, namespace_id)
-		SELECT 'topic', run_id, run_id, 'step', namespace_id FROM kagzi.workflow_runs LIMIT 10000
+		INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, step_hash, namespace_id)
+		SELECT 'topic', run_id, run_id, 'step', run_id, namespace_id FROM kagzi.workflow_runs LIMIT 10000
 	)
 	INSERT INTO kagzi.awaited_events (namespace_id, publication, topic, event_id)
 	SELECT namespace_id, run_id, 'topic', run_id FROM kagzi.workflow_runs LIMIT 10000`
