@@ -104,8 +104,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	stop()
-	err := await.Receive(t, ended)
-	if kit.MustContain(t, err, "follow paid"); !errors.Is(err, context.Canceled) {
+	if err := await.Receive(t, ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	for _, err := range topic.Follow(k.Ctx, nil, paid, 0) {
