@@ -45,12 +45,18 @@ func queueAwaited(b *pgx.Batch, namespace string, events []*NewEvent) bool {
 }
 
 const (
-	// A worker that has lost the run may send it late, so the run may be deleted by now.
-	insertWait = `
+	// A worker that has lost the run may send it late, so the run may be deleted by now. The order is that of the key, so
+	// that two such statements wait for each other in one order.
+	insertWaits = `
 INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, step_hash, namespace_id)
-SELECT $2, $3, $4, $5, $6, $1
-WHERE (SELECT count(*) FROM kagzi.workflow_runs r
-	WHERE r.run_id = $4 AND r.namespace_id = $1 AND r.status = 'RUNNING') = 1
+SELECT u.topic, u.event_id, u.run_id, u.step, u.step_hash, $1
+FROM unnest($2::text[], $3::text[], $4::uuid[], $5::text[], $6::uuid[]) AS u (topic, event_id, run_id, step, step_hash)
+CROSS JOIN LATERAL (
+	SELECT FROM kagzi.workflow_runs r
+	WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.status = 'RUNNING'
+	OFFSET 0
+) r
+ORDER BY u.topic COLLATE "C", u.event_id COLLATE "C", u.run_id, u.step_hash
 ON CONFLICT DO NOTHING`
 
 	// How many transactions are under way that have published in the topic, and may have done so before the position
@@ -80,6 +86,27 @@ FROM kagzi.events e
 WHERE e.event_id = $3 AND e.topic || '' = $2 AND e.namespace_id = $1
 ORDER BY e.position
 LIMIT 1`
+
+	// The same for several events, of which large ones come without their payload.
+	findEvents = `
+SELECT u.place, e.event_id, coalesce(e.title, ''), CASE WHEN e.size <= $4 THEN e.payload END, e.published_at, e.position,
+	e.size > $4
+FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS u (topic, event_id, place)
+CROSS JOIN LATERAL (
+	SELECT x.event_id, x.title, x.payload, x.published_at, x.position, coalesce(octet_length(x.payload), 0) AS size
+	FROM kagzi.events x
+	WHERE x.event_id = u.event_id AND x.topic || '' = u.topic AND x.namespace_id = $1
+	ORDER BY x.position
+	LIMIT 1
+) e`
+)
+
+var waitColumns = columnsOf(insertWaits,
+	texts("topic", func(w *EventWait) string { return w.Topic }),
+	texts("event_id", func(w *EventWait) string { return w.ID }),
+	uuids("run_id", func(w *EventWait) uuid.UUID { return w.RunID }),
+	texts("step", func(w *EventWait) string { return w.Step }),
+	uuids("step_hash", func(w *EventWait) uuid.UUID { return w.hash() }),
 )
 
 // A WaitedEvent names an event that may not be published yet.
@@ -122,40 +149,97 @@ func EventOf(headers json.RawMessage, payload []byte) Event {
 	}
 }
 
-// Await registers the wait, and returns the event if it is published already. If not, a coordinator will send the
-// run its message, unless the event is of a transaction that was under way: then open is above zero, and Find has to
-// look again, up to that position.
-func (s Topics) Await(ctx context.Context, w *EventWait) (e *Event, open int64, err error) {
+// A Waited says what there is of an event that a run waits for.
+type Waited struct {
+	Event *Event // nil: it is not published
+	Open  int64  // above zero: a transaction is under way that may have published it up to this position
+	Large bool   // the Event has no payload: Find reads it
+}
+
+// largeEvent is the size of a payload from which on Await leaves it out.
+const largeEvent = 64 << 10
+
+// Await registers the waits, and returns what there is of their events. If one is not published, a coordinator will send
+// the run its message, unless it is Open: then Find has to look again, up to that position.
+func (s Topics) Await(ctx context.Context, waits []*EventWait) (out []Waited, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, insertWait, []any{s.namespace, w.Topic, w.ID, w.RunID, w.Step, w.hash()}, nil)
+		return pg.Ask(ctx, s.pool, insertWaits, waitColumns.args(s.namespace, waits), nil)
 	})
-	if err != nil {
-		return nil, 0, pg.Wrap("wait for event", err)
+	if err == nil {
+		err = pg.Do(ctx, func(ctx context.Context) error {
+			out, err = s.look(ctx, waits)
+			return err
+		})
 	}
-	return s.Find(ctx, w.WaitedEvent, 0)
+	return out, pg.Wrap("wait for events", err)
+}
+
+// look reads who publishes, and then which of the events are published.
+func (s Topics) look(ctx context.Context, waits []*EventWait) ([]Waited, error) {
+	out, open := make([]Waited, len(waits)), map[string]*int64{}
+	topics, ids := make([]string, len(waits)), make([]string, len(waits))
+	b := &pgx.Batch{}
+	var reads []func(pgx.Rows) error
+	for i, w := range waits {
+		topics[i], ids[i] = w.Topic, w.ID
+		if open[w.Topic] != nil {
+			continue
+		}
+		open[w.Topic] = new(int64)
+		b.Queue(openPublishers, s.namespace, w.Topic, 0)
+		reads = append(reads, readOpen(open[w.Topic]))
+	}
+	b.Queue(findEvents, s.namespace, topics, ids, largeEvent)
+	reads = append(reads, func(rows pgx.Rows) error {
+		var place int
+		var e Event
+		var large bool
+		_, err := pgx.ForEachRow(rows, []any{
+			&place, &e.ID, &e.Title, &e.Payload, pg.UTC(&e.PublishedAt), &e.Position, &large,
+		}, func() error {
+			found := e
+			e.Payload = nil // the next scan must not overwrite it
+			out[place-1] = Waited{Event: &found, Large: large}
+			return nil
+		})
+		return err
+	})
+	err := pg.Exchange(ctx, s.pool, pg.Untimed, b, reads...)
+	for i, w := range waits {
+		if out[i].Event == nil {
+			out[i].Open = *open[w.Topic]
+		}
+	}
+	return out, err
+}
+
+// readOpen reads openPublishers: the position up to which transactions under way may have published; zero if none may.
+func readOpen(open *int64) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var position, publishers int64
+		_, err := pgx.ForEachRow(rows, []any{&position, &publishers}, func() error {
+			if *open = 0; publishers > 0 {
+				*open = max(1, position) // before the first event the position is zero
+			}
+			return nil
+		})
+		return err
+	}
 }
 
 // Find returns the event if it is published, and nil if not. open is above zero if a transaction is under way that may
 // have published it up to that position; zero for the position stands for the last one.
 func (s Topics) Find(ctx context.Context, w WaitedEvent, upTo int64) (e *Event, open int64, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		var position, publishers int64
 		var found []Event
 		b := &pgx.Batch{}
 		b.Queue(openPublishers, s.namespace, w.Topic, upTo)
 		b.Queue(findEvent, s.namespace, w.Topic, w.ID)
-		err := pg.Exchange(ctx, s.pool, pg.Untimed, b, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&position, &publishers}, func() error { return nil })
-			return err
-		}, pg.Collect(&found, scanEvent))
-		if err != nil {
+		if err := pg.Exchange(ctx, s.pool, pg.Untimed, b, readOpen(&open), pg.Collect(&found, scanEvent)); err != nil {
 			return err
 		}
-		e, open = nil, 0
-		if len(found) > 0 {
-			e = &found[0]
-		} else if publishers > 0 {
-			open = max(1, position) // before the first event the position is zero
+		if e = nil; len(found) > 0 {
+			e, open = &found[0], 0
 		}
 		return nil
 	})

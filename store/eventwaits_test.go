@@ -1,8 +1,11 @@
 package store
 
 import (
+	"fmt"
+
 	"github.com/google/uuid"
 
+	"github.com/kagzi/kagzi/store/internal/clause"
 	"github.com/kagzi/kagzi/store/internal/plans"
 )
 
@@ -10,8 +13,10 @@ import (
 func eventWaitPlans(s *Store, ids []uuid.UUID) []plans.Statement {
 	var records []*Record
 	var waits []EventWait
+	var registered []*EventWait
 	for _, id := range ids {
-		waits = append(waits, EventWait{WaitedEvent{"topic", "id"}, id, "step"})
+		w := EventWait{WaitedEvent{"topic", "id"}, id, "step"}
+		waits, registered = append(waits, w), append(registered, &w)
 		records = append(records, &Record{StepRow: StepRow{RunID: id, StepID: "step"}, Awaited: "step"})
 	}
 	byEvent := map[string][]string{"event_waits_pkey": {"topic", "event_id", "namespace_id"}}
@@ -20,11 +25,17 @@ func eventWaitPlans(s *Store, ids []uuid.UUID) []plans.Statement {
 		"event_waits_pkey": {"topic", "event_id", "run_id", "step_hash", "namespace_id"},
 		"event_waits_run":  {"run_id", "step_hash", "namespace_id"},
 	}
+	byID := map[string][]string{}
+	for i := range clause.EventParts {
+		byID[fmt.Sprintf("events_%d_pkey", i)] = []string{"event_id", "namespace_id"}
+	}
 	return []plans.Statement{
+		plans.Of("findEvent", findEvent, []any{s.namespace, "topic", "id"}, byID),
+		plans.Of("findEvents", findEvents, []any{s.namespace, []string{"topic"}, []string{"id"}, largeEvent}, byID),
 		plans.Of("noteAwaited", noteAwaited, []any{s.namespace, []string{"topic"}, []string{"id"}, uuid.New()},
 			byEvent),
 		plans.Of("waitsForEvent", waitsForEvent, []any{s.namespace, "topic", "id", ids[0], ids[0], 500}, byEvent),
-		plans.Of("insertWait", insertWait, []any{s.namespace, "topic", "id", ids[0], "step", ids[0]},
+		plans.Of("insertWaits", insertWaits, waitColumns.args(s.namespace, registered),
 			map[string][]string{runsKey: {"run_id", "namespace_id"}}),
 		plans.Of("deleteTold", deleteTold, deleteToldColumns.args(s.namespace, waits), byWait),
 		plans.Of("endWaits", endWaits, endWaitColumns.args(s.namespace, records), byRun),

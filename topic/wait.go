@@ -75,7 +75,7 @@ func (w *waiter) ask(ctx context.Context, step string, _ int) (soon bool, err er
 	if w.open > 0 {
 		e, w.open, err = w.client.Store.Topics.Find(ctx, w.wait.WaitedEvent, w.open)
 	} else {
-		e, w.open, err = w.client.Store.Topics.Await(ctx, &w.wait)
+		e, w.open, err = w.client.Topics.Await(ctx, &w.wait)
 	}
 	if err != nil || e == nil {
 		return w.open > 0, err

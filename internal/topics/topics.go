@@ -1,6 +1,7 @@
 package topics
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type Topics struct {
 	store  *store.Store
 	hints  *hints.Hints
 	shared *batch.Shared[*store.NewEvent, bool] // tells whether the event is stored, as far as is known
+	waits  *batch.Shared[*store.EventWait, waited]
 	// until then events with IDs of the application are published apart, in microseconds since 1970. Set by publish.
 	apart atomic.Int64
 
@@ -33,7 +35,56 @@ func New(s *store.Store, h *hints.Hints) *Topics {
 		What: "the event", Done: "published", Send: t.publish,
 		Size: func(e *store.NewEvent) int { return len(e.Payload) },
 	})
+	t.waits = batch.NewShared(batch.SharedConfig[*store.EventWait, waited]{
+		What: "the wait", Done: "registered", Send: t.await,
+		Size: func(w *store.EventWait) int { return len(w.Step) },
+	})
 	return t
+}
+
+// A waited is the answer to a wait.
+type waited struct {
+	store.Waited
+	err error
+}
+
+// Await registers a wait for an event, and returns what there is of that: see store.Topics.Await. Waits that come at once
+// share statements: a run may have thousands.
+func (t *Topics) Await(ctx context.Context, w *store.EventWait) (e *store.Event, open int64, err error) {
+	got, err := t.waits.Do(ctx, w)
+	if err = cmp.Or(err, got.err); err != nil {
+		return nil, 0, err
+	}
+	if got.Large {
+		return t.store.Topics.Find(ctx, w.WaitedEvent, 0)
+	}
+	return got.Event, got.Open, nil
+}
+
+// await registers the waits. If that fails, each is registered by itself, as if there were no others.
+func (t *Topics) await(some []*batch.Part[*store.EventWait, waited]) {
+	ctx := context.WithoutCancel(some[0].Context())
+	var sent []*batch.Part[*store.EventWait, waited]
+	var waits []*store.EventWait
+	for _, p := range some {
+		if p.Send() {
+			sent, waits = append(sent, p), append(waits, p.Item)
+		}
+	}
+	if len(sent) == 0 {
+		return
+	}
+	out, err := t.store.Topics.Await(ctx, waits)
+	for i, p := range sent {
+		switch {
+		case err == nil:
+			p.Tell(waited{out[i], nil})
+		case len(sent) == 1:
+			p.Tell(waited{err: err})
+		default:
+			t.await(sent[i : i+1])
+		}
+	}
 }
 
 // apartFor is how long events with IDs of the application are published apart after one had to wait for another
