@@ -26,7 +26,7 @@
 // A worker repeats the registration in each execution that comes to the wait, and after pauses of up to a day. That
 // finds what was lost when a server came back without its last second.
 //
-// Code: topics.Topics.Await, Topics.Await, Topics.Find, Messages.SendAll, housekeeping.Coordinator.TellOfEvents. Tests: TestWaitEvent,
-// TestEventBehindAnOpenPublisher, TestEventInTime,
-// TestAwaitedEvents, TestLockedRunHoldsUpNoOtherEvent, TestHungConnectionOfTheCoordinator, TestLostAnswersOfWaits.
+// Code: topics.Topics.Await, Topics.Await, Topics.Find, Messages.SendAll, housekeeping.Coordinator.TellOfEvents. Tests:
+// TestWaitEvent, TestEventBehindAnOpenPublisher, TestEventInTime, TestAwaitedEvents, TestLockedRunHoldsUpNoOtherEvent,
+// TestHungConnectionOfTheCoordinator, TestLostAnswersOfWaits.
 package store

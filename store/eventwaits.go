@@ -45,8 +45,8 @@ func queueAwaited(b *pgx.Batch, namespace string, events []*NewEvent) bool {
 }
 
 const (
-	// A worker that has lost the run may send it late, so the run may be deleted by now. The order is that of the key, so
-	// that two such statements wait for each other in one order.
+	// A worker that has lost the run may send it late, so the run may be deleted by now. The order is that of the key,
+	// so that two such statements wait for each other in one order.
 	insertWaits = `
 INSERT INTO kagzi.event_waits (topic, event_id, run_id, step, step_hash, namespace_id)
 SELECT u.topic, u.event_id, u.run_id, u.step, u.step_hash, $1
@@ -89,8 +89,8 @@ LIMIT 1`
 
 	// The same for several events, of which large ones come without their payload.
 	findEvents = `
-SELECT u.place, e.event_id, coalesce(e.title, ''), CASE WHEN e.size <= $4 THEN e.payload END, e.published_at, e.position,
-	e.size > $4
+SELECT u.place, e.event_id, coalesce(e.title, ''), CASE WHEN e.size <= $4 THEN e.payload END, e.published_at,
+	e.position, e.size > $4
 FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS u (topic, event_id, place)
 CROSS JOIN LATERAL (
 	SELECT x.event_id, x.title, x.payload, x.published_at, x.position, coalesce(octet_length(x.payload), 0) AS size
@@ -159,8 +159,8 @@ type Waited struct {
 // largeEvent is the size of a payload from which on Await leaves it out.
 const largeEvent = 64 << 10
 
-// Await registers the waits, and returns what there is of their events. If one is not published, a coordinator will send
-// the run its message, unless it is Open: then Find has to look again, up to that position.
+// Await registers the waits, and returns what there is of their events. If one is not published, a coordinator will
+// send the run its message, unless it is Open: then Find has to look again, up to that position.
 func (s Topics) Await(ctx context.Context, waits []*EventWait) (out []Waited, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Ask(ctx, s.pool, insertWaits, waitColumns.args(s.namespace, waits), nil)

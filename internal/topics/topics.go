@@ -48,8 +48,8 @@ type waited struct {
 	err error
 }
 
-// Await registers a wait for an event, and returns what there is of that: see store.Topics.Await. Waits that come at once
-// share statements: a run may have thousands.
+// Await registers a wait for an event, and returns what there is of that: see store.Topics.Await. Waits that come at
+// once share statements: a run may have thousands.
 func (t *Topics) Await(ctx context.Context, w *store.EventWait) (e *store.Event, open int64, err error) {
 	got, err := t.waits.Do(ctx, w)
 	if err = cmp.Or(err, got.err); err != nil {
