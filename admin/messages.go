@@ -27,8 +27,11 @@ type Messages struct{ core *core.Client }
 // MessageInfo is a message that a run has got. Its JSON follows the rules of [kagzi.RunInfo].
 type MessageInfo struct {
 	// the name of the [kagzi.Signal], or of the request.Request, with its key: "approved/call-7"
-	Signal  string          `json:"signal"`
-	Request bool            `json:"request,omitempty"`
+	Signal  string `json:"signal"`
+	Request bool   `json:"request,omitempty"`
+	// Signal is the name of a step that waits for an answer (request.AskStep) or for an event (topic.WaitEvent), and
+	// this is it
+	Awaited bool            `json:"awaited,omitempty"`
 	ID      kagzi.ID        `json:"id"` // that of [kagzi.Message.WithID], or one that Kagzi made
 	Payload json.RawMessage `json:"payload,omitempty"`
 	Headers kagzi.Headers   `json:"headers,omitempty"`
@@ -98,12 +101,15 @@ func (m Messages) list(ctx context.Context, at core.Ref, f MessageFilter) ([]Mes
 	for i, r := range rows {
 		name, of := store.MessageName(r.Name)
 		out[i] = MessageInfo{
-			Signal: name, Request: of == "request", AnsweredAt: r.AnsweredAt, Expired: r.Expired, ID: kagzi.ID(r.ID),
+			Signal: name, Request: of == "request", Awaited: of == "answer", AnsweredAt: r.AnsweredAt, Expired: r.Expired, ID: kagzi.ID(r.ID),
 			Payload:    m.core.Payloads.Shown(r.Payload),
 			Headers:    core.Tags(r.Headers),
 			SentBy:     r.SentBy,
 			ReceivedAt: r.ReceivedAt, ReadBy: r.ReadBy, ReadAt: r.ReadAt,
 			SetAside: r.SetAside, SetAsideAt: r.SetAsideAt,
+		}
+		if out[i].Awaited {
+			out[i].Headers = nil // they are Kagzi's own
 		}
 	}
 	return out, nil

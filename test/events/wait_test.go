@@ -84,8 +84,14 @@ func TestWaitEvent(t *testing.T) {
 			t.Errorf("the run that waits for another event is %s", status)
 		}
 		steps, err := k.Client.Steps(k.Ctx, first)
-		if err != nil || len(steps) != 1 || steps[0].Type != "EVENT" || string(steps[0].Output) != "7" {
+		if err != nil || len(steps) != 1 || steps[0].Type != "EVENT" || string(steps[0].Output) != "7" ||
+			steps[0].Headers != nil {
 			t.Errorf("steps %+v, %v", steps, err)
+		}
+		messages, err := admin.New(k.Client).Messages.List(k.Ctx, first, admin.MessageFilter{})
+		if err != nil || len(messages) != 1 || !messages[0].Awaited || messages[0].Signal != "paid" ||
+			messages[0].Headers != nil || string(messages[0].Payload) != "7" {
+			t.Errorf("messages %+v, %v", messages, err)
 		}
 		publish(k, paid.With(8).WithID("order-8"))
 		kit.ResultOf(k, other)
