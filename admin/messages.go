@@ -101,7 +101,8 @@ func (m Messages) list(ctx context.Context, at core.Ref, f MessageFilter) ([]Mes
 	for i, r := range rows {
 		name, of := store.MessageName(r.Name)
 		out[i] = MessageInfo{
-			Signal: name, Request: of == "request", Awaited: of == "answer", AnsweredAt: r.AnsweredAt, Expired: r.Expired, ID: kagzi.ID(r.ID),
+			Signal: name, Request: of == "request", Awaited: of == "answer", AnsweredAt: r.AnsweredAt,
+			Expired: r.Expired, ID: kagzi.ID(r.ID),
 			Payload:    m.core.Payloads.Shown(r.Payload),
 			Headers:    core.Tags(r.Headers),
 			SentBy:     r.SentBy,

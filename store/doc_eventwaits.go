@@ -28,5 +28,5 @@
 //
 // Code: topics.Topics.Await, Topics.Await, Topics.Find, Messages.SendAll, housekeeping.Coordinator.TellOfEvents. Tests:
 // TestWaitEvent, TestEventBehindAnOpenPublisher, TestEventInTime, TestAwaitedEvents, TestLockedRunHoldsUpNoOtherEvent,
-// TestHungConnectionOfTheCoordinator, TestLostAnswersOfWaits.
+// TestHungConnectionOfTheCoordinator, TestLostAnswersOfWaits. Specification: docs/spec/event_test.go.
 package store

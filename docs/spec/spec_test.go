@@ -76,3 +76,12 @@ func TestEpochsAndRequests(t *testing.T) {
 	refuted(t, "RequestsStayTaken", epochSpec(requestsStayTaken), forEver)
 	refuted(t, "ToldBeforeRecord", epochSpec(toldBeforeRecord), "a request has two answers")
 }
+
+func TestWaitsForEvents(t *testing.T) {
+	holds(t, "AsItIs", eventSpec(eventRight))
+	refuted(t, "NotesBeforeLock", eventSpec(notesBeforeLock), forEver)
+	refuted(t, "EventBeforeLocks", eventSpec(eventBeforeLocks), forEver)
+	refuted(t, "RegistersLast", eventSpec(registersLast), forEver)
+	refuted(t, "OpenIsFinal", eventSpec(openIsFinal), forEver)
+	refuted(t, "ForgetsFirst", eventSpec(forgetsFirst), forEver)
+}
