@@ -99,7 +99,7 @@ const tableRights = `(VALUES
 	('events_7',          'T',    ''),
 	('event_parts',       'SIUD', 'S'),
 	('event_keepers',     'SIU',  'S'),
-	('event_waits',       'SID',  'SD'),
+	('event_waits',       'SIUD', 'SD'),
 	('awaited_events',    'SID',  'SI'),
 	('consumers',         'SIUD', 'SUD'),
 	('subscriptions',     'SIUD', 'SUD'),

@@ -65,7 +65,7 @@ BEGIN
     GRANT UPDATE (status, stopped_at, active_count, release_at, recheck_keys) ON kagzi.workers TO kagzi_client;
 
     -- Workers also register, read messages, hand out slots, and do the housekeeping: they remove what is over or too old.
-    GRANT UPDATE ON kagzi.signals, kagzi.run_events, kagzi.audit_log TO kagzi_worker;
+    GRANT UPDATE ON kagzi.signals, kagzi.run_events, kagzi.audit_log, kagzi.event_waits TO kagzi_worker;
     GRANT DELETE ON kagzi.start_windows, kagzi.queues, kagzi.run_keys, kagzi.key_changes, kagzi.worker_events,
         kagzi.audit_log TO kagzi_worker;
     GRANT INSERT ON kagzi.consumers, kagzi.subscriptions, kagzi.event_waits TO kagzi_worker;
