@@ -53,14 +53,15 @@ type (
 	Version int
 	// Metadata are the run's searchable tags: at most 64, and 16 KiB of keys and values together.
 	Metadata map[string]string
-	// Timeout limits the duration of each attempt of a step; of a run, from when it is first due to its end, sleeps
-	// included; of a group of branches; or of the wait for a signal. Without it there is no limit. A Timeout under 1 µs
-	// is refused, because Timeout(30) is 30 ns.
+	// Timeout limits how long something takes. Of a step: each attempt. Of a run: from when it is first due to its end,
+	// sleeps included. Of a group: all its branches. Of a wait: for a message, a request, an answer or an event. A
+	// Timeout under 1 µs is refused, because Timeout(30) is 30 ns.
 	//
 	// A run's Timeout passes even if no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
 	Timeout time.Duration
-	// ExecutionTimeout limits the duration of a run from when a worker first takes it to its end, sleeps included. It
-	// does not count the time for which the run waits for a worker. The run ends as with [Timeout].
+	// ExecutionTimeout limits the duration of a run from when a worker first takes it to its end, sleeps and retries
+	// included. Unlike Temporal's, it does not count the time for which the run waits for a worker. The run ends as with
+	// [Timeout]. A run that is resumed has neither any more.
 	ExecutionTimeout time.Duration
 	// StartWithin ends a run, as failed with [kind.Deadline], if no worker has taken it that long after it was due. It
 	// is for work that is worth nothing later. A pause does not stop the time.

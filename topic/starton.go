@@ -1,7 +1,6 @@
 package topic
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/kagzi/kagzi"
@@ -9,15 +8,17 @@ import (
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
-// StartOn starts one run of wf for each event of t, with the event's payload as its input and the event's ID as its
-// [kagzi.ID]. Call it before [kagzi.Worker.Run], as [Consume]: it gives the worker the function of c, of which t must
-// be a topic. The runs are [kagzi.Detached] children.
+// StartOn starts one run of wf for each event of t, with the event's payload as its input. Call it before
+// [kagzi.Worker.Run], as [Consume]: it gives the worker the function of c, whose only topic is t. A worker needs wf's
+// handler, too.
 //
-// No event is left out or has two runs, also if a worker dies. If an active run has the event's ID already, c starts
-// none. An event for which no run can be started, such as one that does not decode, is left to c's next run,
-// after [ConsumerConfig].LeastWake. A run of c that starts none fails: see [ConsumerConfig].IgnoreFailure.
+// The [kagzi.ID] of a run is the consumer's name, a slash, and the event's ID: "shipper/order-7". The runs are
+// [kagzi.Detached] children. No event is left out or has two runs, also if a worker dies.
 //
-// opts are those of [kagzi.StartChild], but for an ID.
+// An event for which no run can be started, such as one that does not decode, is left to c's next run, after
+// [ConsumerConfig].LeastWake. A run of c that starts none fails. See docs/consumers.md.
+//
+// opts are those of [kagzi.StartChild], except an ID.
 func StartOn[In, Out any](w *kagzi.Worker, c Consumer, t Topic[In], wf kagzi.Workflow[In, Out],
 	opts ...kagzi.StartOption,
 ) {
@@ -27,12 +28,12 @@ func StartOn[In, Out any](w *kagzi.Worker, c Consumer, t Topic[In], wf kagzi.Wor
 			events = events[:len(events)-1]
 		}
 		errs, err := kagzi.Map(ctx, "start", events, func(ctx kagzi.Context, e Event[In]) (string, error) {
-			if err := valid.NewID(string(e.ID)); err != nil { // a wrong call would fail the consumer's run
+			id := c.name + "/" + string(e.ID)
+			if err := valid.NewID(id); err != nil { // a wrong call would fail the consumer's run
 				return err.Error(), nil
 			}
-			with := append(opts[:len(opts):len(opts)], e.ID, kagzi.Detached())
-			_, err := kagzi.StartChild(ctx, "run", wf, e.Payload, with...)
-			if err != nil && !errors.Is(err, kagzi.ErrIDConflict) {
+			with := append(opts[:len(opts):len(opts)], kagzi.ID(id), kagzi.Detached())
+			if _, err := kagzi.StartChild(ctx, "run", wf, e.Payload, with...); err != nil {
 				return err.Error(), ctx.Err()
 			}
 			return "", nil

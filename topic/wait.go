@@ -19,8 +19,8 @@ import (
 // [kagzi.Step]'s names apply. If it is not published yet, WaitEvent waits for it. Meanwhile the run holds no goroutine,
 // slot or connection. Any number of runs may wait for an event, and each gets it.
 //
-// With a [kagzi.Timeout], WaitEvent returns a *[kagzi.StepError] of [kind.Timeout] if the event was not published in
-// time. That is recorded, too.
+// With a [kagzi.Timeout], WaitEvent returns [kagzi.ErrNoMessage], a *[kagzi.StepError] of [kind.Timeout], if the event
+// was not published in time. That is recorded, too.
 //
 // An event that does not decode into T comes with an error, its Position and its ID. WaitEvent returns another error if
 // the call is wrong or the branch was cancelled. An event that is too old is removed, and not found: see

@@ -150,12 +150,12 @@ func TestStartOn(t *testing.T) {
 			return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'ship'
 				AND status = 'COMPLETED'`) == many+1
 		})
-		if got := kit.ResultOf(k, kit.Find(t, k.Client, ship, kagzi.ID("order-7"))); got != 7 {
+		if got := kit.ResultOf(k, kit.Find(t, k.Client, ship, kagzi.ID("shipper/order-7"))); got != 7 {
 			t.Errorf("got %d", got)
 		}
 		publish(k, paid.With(8).WithID("order-7")) // the topic has it
 		publish(k, paid.With(9).WithID("order-9"))
-		kit.ResultOf(k, kit.Find(t, k.Client, ship, awaitRun(k, "order-9")))
+		kit.ResultOf(k, kit.Find(t, k.Client, ship, awaitRun(k, "shipper/order-9")))
 		if n := k.Count(`SELECT count(DISTINCT external_id) FROM kagzi.workflow_runs
 			WHERE workflow_type = 'ship'`); n != many+2 {
 			t.Errorf("%d IDs", n)
@@ -164,20 +164,24 @@ func TestStartOn(t *testing.T) {
 			t.Errorf("%d runs", n)
 		}
 	})
-	// The ID is one of an active run: the event has its run.
-	t.Run("ActiveRun", func(t *testing.T) {
+	// Two consumers of a topic start a run each, also beside a run that has the event's ID.
+	t.Run("TwoConsumers", func(t *testing.T) {
 		k := kit.New(t)
 		kit.Begin(k, ship, 1, kagzi.ID("order-7"), kagzi.Queue("other"))
 		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+		bill := kagzi.Define[int, int]("bill")
 		topic.StartOn(w, shipper, paid, ship)
+		biller := topic.DefineConsumer("biller", topic.ConsumerConfig{Topics: []topic.AnyTopic{paid}})
+		topic.StartOn(w, biller, paid, bill)
+		kagzi.Handle(w, ship, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+		kagzi.Handle(w, bill, func(_ kagzi.Context, n int) (int, error) { return -n, nil })
 		kit.StartWorker(t, w)
 		publish(k, paid.With(7).WithID("order-7"))
-		await.True(t, "the event is consumed", func() bool {
-			return k.Count(`SELECT count(*) FROM kagzi.subscriptions s JOIN kagzi.events e USING (topic)
-				WHERE s.position >= e.position`) == 1
-		})
-		if n := k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'ship'`); n != 1 {
-			t.Errorf("%d runs", n)
+		if got := kit.ResultOf(k, kit.Find(t, k.Client, ship, awaitRun(k, "shipper/order-7"))); got != 7 {
+			t.Errorf("shipped %d", got)
+		}
+		if got := kit.ResultOf(k, kit.Find(t, k.Client, bill, awaitRun(k, "biller/order-7"))); got != -7 {
+			t.Errorf("billed %d", got)
 		}
 	})
 }

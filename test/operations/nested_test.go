@@ -34,7 +34,9 @@ func TestStepsThatHoldTheSlotsOfTheRunsTheyWaitFor(t *testing.T) {
 		})
 	})
 	kit.StartWorker(t, w)
-	nested, later := kit.Begin(k, order, 0), kit.Begin(k, order, time.Hour)
+	later := kit.Begin(k, order, time.Hour)
+	k.WaitStatus(later, kagzi.StatusRunning) // else the other one's label might get its slot
+	nested := kit.Begin(k, order, 0)
 	var info kagzi.RunInfo
 	await.True(t, "the step that waits in vain is reported", func() bool {
 		info = k.InfoOf(nested)
