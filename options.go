@@ -60,8 +60,8 @@ type (
 	// A run's Timeout passes even if no worker takes the run: a [Coordinator] ends it, within ten seconds by default.
 	Timeout time.Duration
 	// ExecutionTimeout limits the duration of a run from when a worker first takes it to its end, sleeps and retries
-	// included. Unlike Temporal's, it does not count the time for which the run waits for a worker. The run ends as with
-	// [Timeout]. A run that is resumed has neither any more.
+	// included. Unlike Temporal's, it does not count the time for which the run waits for a worker. The run ends as
+	// with [Timeout]. A run that is resumed has neither any more.
 	ExecutionTimeout time.Duration
 	// StartWithin ends a run, as failed with [kind.Deadline], if no worker has taken it that long after it was due. It
 	// is for work that is worth nothing later. A pause does not stop the time.
