@@ -22,7 +22,7 @@ const replySuffix = "#reply"
 
 // Reply records the answer to a request on the branch. The record is deferred: if the process dies before it is
 // written, no asker has seen the answer, and a replay answers again. The outbox does not keep it for long, because the
-// asker waits for it. See doc_replies.go.
+// asker waits for it; in a race it is written at once, and stands. See doc_replies.go.
 func Reply(b *Branch, spec ReplySpec) error {
 	defer b.operate().done()
 	id, err := b.enter(spec.Step+replySuffix, nil)
@@ -58,17 +58,31 @@ func deferReply(b *Branch, id string, spec ReplySpec) (*store.StepRow, error) {
 	} else if err != nil {
 		return nil, failure.Wrap(failure.BadRequest(err), "reply %q", id)
 	}
+	row, races, err := answerWith(b, r, spec)
+	if races { // else the asker would wait until the race is decided
+		b.enqueue(r)
+	}
+	return row, err
+}
+
+// answerWith defers the record of an answer, and returns its row. races says that it has not deferred it, because the
+// branch is in a race.
+func answerWith(b *Branch, r *store.Record, spec ReplySpec) (_ *store.StepRow, races bool, _ error) {
+	e := b.e
 	e.Lock()
 	defer e.Unlock()
 	switch {
 	case !e.underWayLocked():
 		runtime.Goexit()
 	case b.isOver(): // a loser answers nothing
-		return nil, errBranchCancelled
+		return nil, false, errBranchCancelled
 	}
 	r.Answers, r.EndedAt = e.answersLocked(spec.Request, spec.Name), b.afterNow(e.Now())
-	b.deferLocked(r, nil)
-	row := r.StepRow // a copy: the record belongs to the flush now
+	row := r.StepRow // a copy: the record belongs to the flush then
 	row.FinishedAt = r.EndedAt
-	return &row, nil
+	if b.mayLose() {
+		return &row, true, nil
+	}
+	b.deferLocked(r, nil)
+	return &row, false, nil
 }

@@ -3,6 +3,7 @@ package requests_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -250,22 +251,18 @@ func TestAnswerDoesNotWait(t *testing.T) {
 	kit.ResultOf(k, run)
 }
 
-// TestRaceGivesTheRequestBack has a loser that has read a request: the next wait gets it.
+// TestRaceGivesTheRequestBack has a race whose loser has read a request. It is another's to answer.
 func TestRaceGivesTheRequestBack(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, cart, func(ctx kagzi.Context, _ struct{}) (int, error) {
 		read := make(chan struct{})
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
 			"asked": func(ctx kagzi.Context) (int, error) {
-				r, err := request.Wait(ctx, add)
-				if err != nil {
-					return 0, err
-				}
-				if err := r.Reply(ctx, -1); err != nil {
+				if _, err := request.Wait(ctx, add); err != nil {
 					return 0, err
 				}
 				close(read)
-				_, err = kagzi.WaitSignal(ctx, stop)
+				_, err := kagzi.WaitSignal(ctx, stop)
 				return 0, err
 			},
 			"wins": func(kagzi.Context) (int, error) {
@@ -281,6 +278,45 @@ func TestRaceGivesTheRequestBack(t *testing.T) {
 	run := kit.Begin(k, cart, struct{}{})
 	ask(k, run, add.With(8), 8)
 	kit.ResultOf(k, run)
+}
+
+// TestAnswersInARace has a branch that answers requests while another one waits for something else. The asker gets each
+// answer at once, and after the race, too.
+func TestAnswersInARace(t *testing.T) {
+	k := kit.New(t)
+	kit.Serve(k, cart, func(ctx kagzi.Context, _ struct{}) (int, error) {
+		_, n, err := kagzi.Race(ctx, "until", map[string]func(kagzi.Context) (int, error){
+			"answers": func(ctx kagzi.Context) (int, error) {
+				for {
+					r, err := request.Wait(ctx, add)
+					if err != nil {
+						return 0, err
+					}
+					if err := r.Reply(ctx, 2*r.In); err != nil {
+						return 0, err
+					}
+				}
+			},
+			"stopped": func(ctx kagzi.Context) (int, error) {
+				text, err := kagzi.WaitSignal(ctx, stop)
+				return len(text), err
+			},
+		})
+		return n, err
+	})
+	run := kit.Begin(k, cart, struct{}{})
+	for i := range 5 {
+		ask(k, run, add.With(i).WithID(kagzi.ID(fmt.Sprint("q", i))), 2*i)
+	}
+	k.WaitStatus(run, kagzi.StatusSleeping)
+	ask(k, run, add.With(7).WithID("later"), 14) // it is replayed before
+	k.Signal(run, stop.With("stop"))
+	if got := kit.ResultOf(k, run); got != 4 {
+		t.Errorf("the run completed with %d", got)
+	}
+	for i := range 5 {
+		ask(k, run, add.With(i).WithID(kagzi.ID(fmt.Sprint("q", i))), 2*i)
+	}
 }
 
 // TestTwoBranchesAnswer has branches that wait for the same requests, and one that answers what another has read.
