@@ -15,7 +15,7 @@
 //     suspension and the end of the run take the reply along. If neither comes within a millisecond
 //     (outbox.replyPause), it gets a write of its own: the asker does not wait for a step or for another branch.
 //   - A branch that may lose a Race gives its requests back if it loses, as it does with messages. A reply is a record
-//     of such a branch, written at once: from then on the answer stands, whoever wins.
+//     of such a branch, written at once: from then on the answer stands, whichever branch wins.
 //   - Askers wait in hints.results, which those who wait for ends of runs use, too. The flush that has written the
 //     reply delivers it to those in its process if it knows the ID of the message, and else has them read it.
 //   - A run that ends writes nothing about its open requests. The query for answers finds the end of the run in the
