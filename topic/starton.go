@@ -2,10 +2,13 @@ package topic
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/store"
 )
 
 // StartOn starts one run of wf for each event of t, with the event's payload as its input. Call it before
@@ -22,7 +25,7 @@ import (
 func StartOn[In, Out any](w *kagzi.Worker, c Consumer, t Topic[In], wf kagzi.Workflow[In, Out],
 	opts ...kagzi.StartOption,
 ) {
-	Consume(w, c, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
+	start := func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
 		events, failed := Peek(ctx, "events", t, startedAtOnce)
 		if failed != nil && len(events) > 0 { // the last one does not decode
 			events = events[:len(events)-1]
@@ -59,7 +62,25 @@ func StartOn[In, Out any](w *kagzi.Worker, c Consumer, t Topic[In], wf kagzi.Wor
 			}
 		}
 		return struct{}{}, Reserve(ctx, "started", started...)
-	})
+	}
+	kagzi.Handle(w, kagzi.Define[struct{}, struct{}](c.name), start, startsOn{consumes{c}, t.name})
+}
+
+// startsOn makes a handler that of a consumer which starts runs for the events of one topic.
+type startsOn struct {
+	consumes
+	topic string
+}
+
+func (o startsOn) Handle(c *core.HandleConfig) {
+	c.Consumer = func(queues []string) (*store.Consumer, error) {
+		row, err := o.stored(queues)
+		if err == nil && !slices.Equal(row.Topics, []string{o.topic}) {
+			err = fmt.Errorf("kagzi: StartOn is for topic %s, and consumer %s has the topics %q: give it that one "+
+				"alone", text.Quote(o.topic), text.Quote(row.Name), row.Topics)
+		}
+		return row, err
+	}
 }
 
 // startedAtOnce is how many runs one run of a consumer starts.

@@ -239,8 +239,11 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 	}
 	r := w.record()
 	r.ErrorKind, r.Error, r.Permanent, r.EndedAt = string(kind.Timeout), "no message came in time", true, w.until
-	if w.spec.Kind == store.KindEvent {
+	switch w.spec.Kind {
+	case store.KindEvent:
 		r.Error = "the event was not published in time"
+	case store.KindAsk:
+		r.Error = "no answer came in time"
 	}
 	row := b.record(r)
 	e.exitIfStopped()

@@ -186,6 +186,17 @@ func TestStartOn(t *testing.T) {
 	})
 }
 
+// A consumer of other topics cannot start runs for this one: its other events would stay.
+func TestStartOnOfOtherTopics(t *testing.T) {
+	k := kit.New(t)
+	refunded := topic.Define[int]("refunded")
+	for _, topics := range [][]topic.AnyTopic{{refunded}, {paid, refunded}, nil} {
+		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+		topic.StartOn(w, topic.DefineConsumer("shipper", topic.ConsumerConfig{Topics: topics}), paid, ship)
+		kit.MustContain(t, w.Run(k.Ctx), `StartOn is for topic "paid"`, `consumer "shipper" has the topics`)
+	}
+}
+
 // awaitRun waits until a run has the ID.
 func awaitRun(k *kit.Kit, id kagzi.ID) kagzi.ID {
 	await.True(k.T, "there is a run", func() bool {
