@@ -86,7 +86,7 @@ var nameless = []string{
 	"Version", "detached", "inTx",
 	"inheritMetadata", "dryRun", "park", "inheritCompensations",
 	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion",
-	"allowAdditions", "consumes",
+	"allowAdditions", "consumes", "startsOn",
 }
 
 // The table of options has each that takes a name.
