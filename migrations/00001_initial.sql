@@ -471,7 +471,7 @@ CREATE TABLE kagzi.event_waits (
     topic        text COLLATE "C" NOT NULL,
     event_id     text COLLATE "C" NOT NULL,
     run_id       uuid             NOT NULL,
-    step         text COLLATE "C" NOT NULL, -- with its epoch, as in the name of the message that tells it of the event
+    step         text COLLATE "C" NOT NULL, -- with its epoch, as in the name of the message by which it gets the event
     step_hash    uuid             NOT NULL, -- a name may be too long for an index
     namespace_id text COLLATE "C" NOT NULL,
     PRIMARY KEY (topic, event_id, run_id, step_hash, namespace_id)

@@ -124,7 +124,7 @@ func (w *EventWait) hash() uuid.UUID { return stepHash(w.Step) }
 // stepHash returns what stands for a step in an index.
 func stepHash(step string) uuid.UUID { return uuid.NewSHA1(uuid.Nil, []byte(step)) }
 
-// Message returns the message that tells the run of the event. The run gets one for each wait: the first.
+// Message returns the message by which the run gets the event. It takes one for each wait: the first.
 func (w *EventWait) Message(e *Event) Message {
 	headers, _ := json.Marshal(eventHead{e.ID, e.Title, e.PublishedAt, e.Position}) // of valid texts
 	name := AnswerName(w.Step)

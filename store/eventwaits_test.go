@@ -2,8 +2,10 @@ package store
 
 import (
 	"fmt"
+	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/store/internal/clause"
 	"github.com/kagzi/kagzi/store/internal/plans"
@@ -39,5 +41,28 @@ func eventWaitPlans(s *Store, ids []uuid.UUID) []plans.Statement {
 			map[string][]string{runsKey: {"run_id", "namespace_id"}}),
 		plans.Of("deleteTold", deleteTold, deleteToldColumns.args(s.namespace, waits), byWait),
 		plans.Of("endWaits", endWaits, endWaitColumns.args(s.namespace, records), byRun),
+	}
+}
+
+// After an error of the connection it is not known which messages are sent: none of their waits may end.
+func TestMessagesOfALostConnectionAreHeld(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	runs := running(t, s, 2)
+	var messages []Message
+	for _, r := range runs {
+		messages = append(messages, Message{RunID: r.RunID, Name: "##a", ID: "##a"})
+	}
+	sent, err := s.Messages.SendAll(t.Context(), messages)
+	if err != nil || len(sent.Stored) != 2 || len(sent.Held) != 0 {
+		t.Fatalf("sent %+v, %v", sent, err)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), s.pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Close()
+	if sent, err = New(pool, s.Namespace()).Messages.SendAll(t.Context(), messages); err == nil || len(sent.Held) != 2 {
+		t.Errorf("over a closed pool: %+v, %v", sent, err)
 	}
 }

@@ -225,10 +225,10 @@ func (s Messages) signal(ctx context.Context, db pg.DB, m Message) (out Signalle
 }
 
 // SendAll stores those of the messages that their active runs do not have yet, in one transaction if possible. If the
-// database refuses some, err says why.
+// database refuses some, err says why. After another error all of them are Held, because some may not be sent.
 func (s Messages) SendAll(ctx context.Context, messages []Message) (out Sent, err error) {
 	var refused error
-	err = pg.Wrap("send messages", Isolate(messages, func(some []Message) error {
+	err = Isolate(messages, func(some []Message) error {
 		var sent Sent
 		err := pg.Do(ctx, func(ctx context.Context) (err error) {
 			sent, err = s.sendFree(ctx, some)
@@ -238,14 +238,17 @@ func (s Messages) SendAll(ctx context.Context, messages []Message) (out Sent, er
 			out.Stored, out.Held = append(out.Stored, sent.Stored...), append(out.Held, sent.Held...)
 		}
 		return err
-	}, func(m Message, err error) { out.Held, refused = append(out.Held, m), pg.Wrap("send message", err) }))
-	return out, cmp.Or(err, refused)
+	}, func(m Message, err error) { out.Held, refused = append(out.Held, m), err })
+	if err != nil {
+		out.Held = messages
+	}
+	return out, pg.Wrap("send messages", cmp.Or(err, refused))
 }
 
 // Sent is what SendAll has done.
 type Sent struct {
 	Stored []Signalled // runs that got a message
-	Held   []Message   // that were not sent: another transaction has locked the run, or the database refuses them
+	Held   []Message   // that may not be sent: another transaction has locked the run, or the database refuses them
 }
 
 // sendFree sends the messages whose runs no other transaction has locked, in a transaction.

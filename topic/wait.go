@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
@@ -108,7 +109,7 @@ func await[T any](ctx context.Context, c *core.Client, t Topic[T], id kagzi.ID) 
 	for {
 		next := published(c, t.name)
 		row, _, err := c.Store.Topics.Find(ctx, store.WaitedEvent{Topic: t.name, ID: string(id)}, 0)
-		if err != nil || row != nil {
+		if row != nil || err != nil && pg.Classify(err) != pg.ClassLate { // the server may end the call just before ctx
 			return row, err
 		}
 		if err := p.wait(ctx, next); err != nil {

@@ -34,7 +34,7 @@ type telling struct {
 	next   time.Time       // when it goes on; zero: at once
 }
 
-// awaitedEvents is the state of the loop that tells runs of events.
+// awaitedEvents is the state of the loop that sends runs the events for which they wait.
 type awaitedEvents struct {
 	wake     chan struct{} // holds a value while the loop is to make a pass at once
 	tellings map[store.Awaited]telling
@@ -101,10 +101,7 @@ func (k *Coordinator) tell(ctx context.Context, e *store.Event, waits []store.Ev
 	for i := range waits {
 		messages[i] = waits[i].Message(e)
 	}
-	sent, refused := k.cfg.Store.Messages.SendAll(ctx, messages)
-	if refused != nil && len(sent.Held) == 0 {
-		return refused
-	}
+	sent, err := k.cfg.Store.Messages.SendAll(ctx, messages)
 	_ = k.cfg.Hints.Signalled(ctx, nil, sent.Stored...) // fails only in a transaction
 	held := map[uuid.UUID]bool{}
 	for _, m := range sent.Held {
@@ -116,5 +113,8 @@ func (k *Coordinator) tell(ctx context.Context, e *store.Event, waits []store.Ev
 			told = append(told, w)
 		}
 	}
-	return errors.Join(k.cfg.Store.Topics.Told(ctx, told), refused)
+	if len(told) == 0 {
+		return err
+	}
+	return errors.Join(err, k.cfg.Store.Topics.Told(ctx, told))
 }

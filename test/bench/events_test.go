@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/topic"
 )
@@ -51,9 +52,9 @@ func BenchmarkWaitEvent(b *testing.B) {
 				}
 				return n
 			}
-			for count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) < waiting {
-				time.Sleep(10 * time.Millisecond)
-			}
+			await.True(b, "all runs wait", func() bool {
+				return count(`SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'SLEEPING'`) == waiting
+			})
 			publish := func(id string) {
 				if err := topic.New(c).Publish(ctx, paid.With(1).WithID(kagzi.ID(id))); err != nil {
 					b.Error(err)
