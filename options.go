@@ -15,8 +15,7 @@ type (
 	// A StartOption goes to [Start], [StartChild], [RunChild], [Workflow.With], [Client.StartMany] and [Define]. There
 	// are [ID], [IfActive], [IfEnded], [OncePer], [Debounce], [Batch], [WhenFull], [Queue], [Delay], [At], [Priority],
 	// [Version], [Metadata], [Headers], [Timeout], [ExecutionTimeout], [StartWithin], [RetryPolicy], [Key], [Group],
-	// [Message],
-	// [InTx], and for a child [Detached] and [InheritMetadata].
+	// [Message], [InTx], and for a child [Detached] and [InheritMetadata].
 	StartOption interface{ start(*startConfig) }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and [Input]; to [Step]
 	// and [StepTx] also [UndoneBy], to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].

@@ -35,7 +35,7 @@ const (
 	Validation     Kind = "validation"
 	BadInput       Kind = "bad_input" // a stored input that no longer decodes into the workflow's type
 	Cancelled      Kind = "cancelled"
-	Deadline       Kind = "deadline"       // the run's Timeout has passed
+	Deadline       Kind = "deadline"       // the time of the run's Timeout, ExecutionTimeout or StartWithin has passed
 	CrashLoop      Kind = "crash_loop"     // the run kept killing its workers
 	Compensation   Kind = "compensation"   // a registered compensation failed for good
 	Nondeterminism Kind = "nondeterminism" // the code contradicts the run's history

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 // Follow is [Events] that waits behind the last event for the next one, until ctx ends: the iteration then ends with
@@ -20,6 +21,9 @@ func Follow[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after 
 		for {
 			next := published(c, t.name) // before the query, which may not see what comes now
 			for e, err := range Events(ctx, client, t, after) {
+				if e.Position == 0 && pg.Classify(err) == pg.ClassLate {
+					break // the server may end the query just before ctx
+				}
 				if !yield(e, err) || err != nil && e.Position == 0 {
 					return
 				}

@@ -63,13 +63,16 @@ func StartOn[In, Out any](w *kagzi.Worker, c Consumer, t Topic[In], wf kagzi.Wor
 		}
 		return struct{}{}, Reserve(ctx, "started", started...)
 	}
-	kagzi.Handle(w, kagzi.Define[struct{}, struct{}](c.name), start, startsOn{consumes{c}, t.name})
+	var none In
+	given := wf.With(none, opts...).Core().Text != wf.With(none).Core().Text
+	kagzi.Handle(w, kagzi.Define[struct{}, struct{}](c.name), start, startsOn{consumes{c}, t.name, given})
 }
 
 // startsOn makes a handler that of a consumer which starts runs for the events of one topic.
 type startsOn struct {
 	consumes
 	topic string
+	id    bool // the options have an ID
 }
 
 func (o startsOn) Handle(c *core.HandleConfig) {
@@ -78,6 +81,10 @@ func (o startsOn) Handle(c *core.HandleConfig) {
 		if err == nil && !slices.Equal(row.Topics, []string{o.topic}) {
 			err = fmt.Errorf("kagzi: StartOn is for topic %s, and consumer %s has the topics %q: give it that one "+
 				"alone", text.Quote(o.topic), text.Quote(row.Name), row.Topics)
+		}
+		if err == nil && o.id {
+			err = fmt.Errorf("kagzi: StartOn of consumer %s takes no ID: each run has the one of its event",
+				text.Quote(row.Name))
 		}
 		return row, err
 	}

@@ -65,6 +65,6 @@ func IsKind(target error, k kind.Kind) bool {
 // ErrDeadline is the failure of a run that is over its Timeout, and ErrNotBegun that of one that is over its
 // StartWithin.
 var (
-	ErrDeadline = Of(kind.Deadline, errors.New("the run's Timeout has passed"))
+	ErrDeadline = Of(kind.Deadline, errors.New("the run's Timeout or ExecutionTimeout has passed"))
 	ErrNotBegun = Of(kind.Deadline, errors.New("no worker has taken the run within its StartWithin"))
 )

@@ -197,6 +197,14 @@ func TestStartOnOfOtherTopics(t *testing.T) {
 	}
 }
 
+func TestStartOnWithAnID(t *testing.T) {
+	k := kit.New(t)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	shipper := topic.DefineConsumer("shipper", topic.ConsumerConfig{Topics: []topic.AnyTopic{paid}})
+	topic.StartOn(w, shipper, paid, ship, kagzi.ID("mine"))
+	kit.MustContain(t, w.Run(k.Ctx), `StartOn of consumer "shipper" takes no ID`)
+}
+
 // awaitRun waits until a run has the ID.
 func awaitRun(k *kit.Kit, id kagzi.ID) kagzi.ID {
 	await.True(k.T, "there is a run", func() bool {

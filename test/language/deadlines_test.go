@@ -41,7 +41,7 @@ func wantDeadline(t *testing.T, err error) {
 	t.Helper()
 	re, ok := errors.AsType[*kagzi.RunError](err)
 	if !ok || re.Status != kagzi.StatusFailed || re.Kind != kind.Deadline ||
-		re.Message != "the run's Timeout has passed" {
+		re.Message != "the run's Timeout or ExecutionTimeout has passed" {
 		t.Errorf("error %v, want that of a deadline", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestDeadlinePassesWithoutAWorker(t *testing.T) {
 		})
 		_, err := kit.Begin(k, wf, 1, kit.NoRetry).Result(k.Ctx)
 		if re, ok := errors.AsType[*kagzi.RunError](err); !ok || re.Kind != kind.Deadline ||
-			!strings.Contains(re.Message, "the run's Timeout has passed") {
+			!strings.Contains(re.Message, "the run's Timeout or ExecutionTimeout has passed") {
 			t.Errorf("the parent: %v", err)
 		}
 		wantDeadline(t,
