@@ -33,7 +33,7 @@ func AskStep[Out any](ctx kagzi.Context, name string, to Target, q Question[Out]
 	a := asker{client: client, to: to, message: q.message, run: string(ctx.RunID())}
 	row, err := b.Receive(replay.SignalSpec{
 		Kind: store.KindAsk, Step: name, BadName: valid.StepName("ask", name), Invalid: cmp.Or(invalid, a.invalid()),
-		Timeout: limit, Ask: a.ask,
+		Timeout: limit, Ask: a.ask, Within: q.message.Core().Within,
 		Decode: func([]byte, bool) error { return nil }, // an answer that does not decode is the asker's failure
 	})
 	if err != nil {

@@ -31,7 +31,8 @@ type SignalSpec struct {
 	// error.
 	Ask func(ctx context.Context, step string, failures int) (soon bool, err error)
 
-	Awaits string // name of what a wait with Ask waits for; empty: the step
+	Within time.Duration // after which Ask is called again, because no answer may come later; zero: any time
+	Awaits string        // name of what a wait with Ask waits for; empty: the step
 }
 
 // A signalWait is a wait for a message that is under way. See doc_wakeups.go.
@@ -111,7 +112,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 			return w.timeOut()
 		case w.until.IsZero() || e.Now().Before(w.until):
 			what := w.what()
-			what.Until = w.until
+			what.Until = w.ends()
 			on := &wait{until: w.wakes(), looks: true, what: what, need: 1}
 			if err := b.waitFor(on, found.next); err != nil {
 				return nil, err

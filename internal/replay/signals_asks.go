@@ -11,10 +11,15 @@ type asking struct {
 	next  time.Time // when Ask is called next; zero: at once
 	stays time.Time // until then the run stays in memory, because the message may come soon
 	soon  int       // how often in a row Ask has returned soon
+
+	expires time.Time // when the question has expired; zero: never, or it should have
 }
 
 // mostSoon is how often Ask is called in the same execution because it returns soon.
 const mostSoon = 10
+
+// expiryDelay is how much later than the wait began its question may be stored, whose time to be read begins then.
+const expiryDelay = time.Second
 
 // again returns the pause before the next call of Ask, once the branch has waited about so long. The pauses grow with
 // that time, up to an hour for an answer, and up to a day for an event: runs may wait for events for months, a million
@@ -49,12 +54,28 @@ func (w *signalWait) ask() error {
 		w.asks.soon = 0
 	}
 	now := e.Now()
-	w.asks.next = now.Add(w.asks.again(w.spec.Kind, now.Sub(b.Now())))
+	waited := now.Sub(b.Now())
+	pause := w.asks.again(w.spec.Kind, waited)
+	w.asks.expires = time.Time{}
+	if left := w.spec.Within - waited; left > 0 {
+		w.asks.expires = now.Add(left + expiryDelay)
+		pause = min(pause, left+expiryDelay)
+	}
+	w.asks.next = now.Add(pause)
 	w.asks.stays = now
 	if soon || w.spec.Kind == store.KindAsk { // most answers come soon
 		w.asks.stays = now.Add(memoryWait / 2)
 	}
 	return nil
+}
+
+// ends returns when the wait ends if no message comes; the zero time: never, as far as it knows.
+func (w *signalWait) ends() time.Time {
+	at := w.until
+	if x := w.asks.expires; at.IsZero() || !x.IsZero() && x.Before(at) {
+		return x
+	}
+	return at
 }
 
 // wakes returns when the wait goes on if no message comes; the zero time: never.
