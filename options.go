@@ -1,7 +1,9 @@
 package kagzi
 
 import (
+	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,6 +120,34 @@ func Input(v any) StepOption { return stepInput{v} }
 // [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest]. See docs/steps.md.
 func Repeatable() StepOption { return repeatable{} }
 
+// AtMostOnce is for a step whose effect must not happen twice, and whose service does not recognize a repeated request.
+// Its function is called once. If the worker dies during the call, or the function returns an error that is not
+// permanent (see [Permanent]), or panics, the step is in doubt: nobody knows whether the effect has happened.
+//
+// Then the run waits, and holds nothing, until admin.Runs.Resolve or the step's [Reconcile] says what has happened. The
+// next attempt calls the function only if the last call had no effect. A [RetryPolicy] needs a Reconcile.
+//
+// An intent is committed before the call: one commit more. With [StepTx], [DoTx] and [Repeatable] the call is wrong,
+// and the run fails with [kind.BadRequest]. See docs/doubt.md.
+func AtMostOnce() StepOption { return atMostOnce{} }
+
+// Reconcile finds out what a call of a step with [AtMostOnce] has done that is in doubt. fn asks the service, by the Key
+// of [CurrentStep], which is that of the lost call.
+//
+//   - happened and a result: it is the step's.
+//   - not happened: the function is called again, according to the step's [RetryPolicy].
+//   - an error: fn does not know. It is asked again, after pauses that grow to an hour, until it knows or
+//     admin.Runs.Resolve is called.
+//
+// T is the type that the step returns.
+func Reconcile[T any](fn func(context.Context) (result T, happened bool, err error)) StepOption {
+	r := &reconcile{result: reflect.TypeFor[T]()}
+	if fn != nil {
+		r.call = func(ctx context.Context) (any, bool, error) { return fn(ctx) }
+	}
+	return r
+}
+
 // CollectErrors lets every branch finish, and returns the failures as [BranchErrors]. Without it the first error
 // cancels the other branches, and a failed [Map] returns only zero values.
 func CollectErrors() BranchOption { return collectErrors{} }
@@ -151,6 +181,11 @@ type (
 	detached       struct{}
 	stepInput      struct{ v any }
 	repeatable     struct{}
+	atMostOnce     struct{}
+	reconcile      struct {
+		result reflect.Type
+		call   func(context.Context) (any, bool, error)
+	}
 )
 
 var errNilTx = errors.New("kagzi: InTx(nil): begin a transaction first")

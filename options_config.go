@@ -66,6 +66,8 @@ type stepConfig struct {
 	undoneBy   StepOption // an *undoneBy; nil: not given
 	input      *stepInput // nil: not given
 	repeatable bool
+	once       bool       // AtMostOnce
+	reconcile  *reconcile // nil: not given
 	limit      string // empty: not given
 }
 

@@ -114,6 +114,10 @@ func (o stepInput) step(c *stepConfig) { c.input = &o }
 
 func (repeatable) step(c *stepConfig) { c.repeatable = true }
 
+func (atMostOnce) step(c *stepConfig) { c.once = true }
+
+func (r *reconcile) step(c *stepConfig) { c.reconcile = r }
+
 func (o Timeout) branch(c *branchConfig) {
 	c.timeout = time.Duration(o)
 	c.Check(valid.Timeout("timeout", c.timeout))

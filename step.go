@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -106,6 +107,10 @@ func (s *typedStep[T]) Encode(id string, v any) ([]byte, *replay.Registration, e
 	return s.c.encodeStep(id, v, s.Result, s, s.undo)
 }
 
+func (s *typedStep[T]) Reconcile(ctx context.Context) (any, bool, error) { return s.reconcile.call(ctx) }
+
+func (s *typedStep[T]) Decodes(output []byte) error { return s.decode(output) }
+
 // undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
 func (s *typedStep[T]) undoOf(output []byte) *replay.Registration {
 	if s.decode(output) != nil {
@@ -130,13 +135,14 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	s.StepSpec = replay.StepSpec{
 		Name: name, BadName: valid.StepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
 		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable,
-		Limit: s.limit, Retry: s,
+		Limit: s.limit, Retry: s, AtMostOnce: s.once, Reconciles: s.reconcile != nil,
 	}
+	s.Invalid = cmp.Or(err, s.checkOnce(s.Result, tx))
 	if given := s.input; given != nil {
 		s.Input = func() ([]byte, error, error) { return c.encodeInput(given.v) }
 	}
 	if s.undo, _ = s.undoneBy.(*undoneBy); s.undo != nil {
-		s.Compensation, s.Invalid = s.undoOf, cmp.Or(err, s.undo.validate(s.Result))
+		s.Compensation, s.Invalid = s.undoOf, cmp.Or(s.Invalid, s.undo.validate(s.Result))
 	}
 	row, err := b.Step(&s.StepSpec)
 	if err != nil {
@@ -156,6 +162,29 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 func (c *stepConfig) apply(opts []StepOption) error {
 	core.Each(opts, &c.Given, func(o StepOption) { o.step(c) })
 	return c.Wrong()
+}
+
+// checkOnce refuses options that do not go with AtMostOnce, and those that need it.
+func (c *stepConfig) checkOnce(result reflect.Type, tx bool) error {
+	switch r := c.reconcile; {
+	case !c.once && r != nil:
+		return errors.New("kagzi: Reconcile is for a step that may be in doubt: give it AtMostOnce, too")
+	case !c.once:
+		return nil
+	case tx:
+		return errors.New("kagzi: a StepTx happens exactly once: leave AtMostOnce out, or use Step for an effect " +
+			"outside of the database")
+	case c.repeatable:
+		return errors.New("kagzi: Repeatable and AtMostOnce contradict each other: leave one out")
+	case r == nil && !reflect.ValueOf(c.policy).IsZero():
+		return errors.New("kagzi: a step with AtMostOnce is repeated only after a Reconcile that says that nothing " +
+			"has happened: give it one, or leave the RetryPolicy out")
+	case r != nil && r.call == nil:
+		return errors.New("kagzi: the function of Reconcile is nil")
+	case r != nil && r.result != result:
+		return fmt.Errorf("kagzi: Reconcile returns %v, and the step %v: these must be one type", r.result, result)
+	}
+	return nil
 }
 
 func (c *stepConfig) Allows(attempt int, last kind.Kind) bool { return c.policy.allows(attempt, last) }

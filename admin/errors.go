@@ -12,4 +12,6 @@ var (
 	// ErrCompensated reports that at least one of the run's compensations has run, so the run cannot continue from its
 	// steps.
 	ErrCompensated = core.ErrCompensated
+	// ErrNoDoubt reports that Runs.Resolve has nothing to resolve: the step is not in doubt, or no longer.
+	ErrNoDoubt = core.ErrNoDoubt
 )

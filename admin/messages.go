@@ -156,7 +156,7 @@ func (m Messages) change(ctx context.Context, verb string, at core.Ref, id kagzi
 ) error {
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {
-		err = valid.MessageID(string(id))
+		err = valid.KnownMessageID(string(id))
 	}
 	if err != nil {
 		return failure.Wrap(failure.Of(kind.BadRequest, err), "%s a message of %v", verb, at)
@@ -198,7 +198,7 @@ func (f MessageFilter) validate() error {
 		}
 	}
 	if f.After != "" {
-		return valid.MessageID(string(f.After))
+		return valid.KnownMessageID(string(f.After))
 	}
 	return nil
 }

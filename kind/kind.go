@@ -37,6 +37,7 @@ const (
 	Cancelled      Kind = "cancelled"
 	Deadline       Kind = "deadline"       // the time of the run's Timeout, ExecutionTimeout or StartWithin has passed
 	CrashLoop      Kind = "crash_loop"     // the run kept killing its workers
+	InDoubt        Kind = "in_doubt"       // a step with AtMostOnce was called, and what it has done is not known
 	Compensation   Kind = "compensation"   // a registered compensation failed for good
 	Nondeterminism Kind = "nondeterminism" // the code contradicts the run's history
 	Unreadable     Kind = "unreadable"     // the run's records could not be read, or its values sealed, again and again
@@ -49,7 +50,7 @@ func (k Kind) Error() string { return string(k) }
 func (k Kind) Retryable() bool {
 	switch k {
 	case Panic, NotFound, Unauthorized, BadRequest, Validation, BadInput, Cancelled,
-		Deadline, CrashLoop, Compensation, Nondeterminism, Unreadable:
+		Deadline, CrashLoop, InDoubt, Compensation, Nondeterminism, Unreadable:
 		return false
 	}
 	return true

@@ -236,6 +236,8 @@ CREATE INDEX workflow_runs_inbox_full
 -- A FAILED attempt that has wake_at is followed by another one at that time. Without wake_at the failure is final for this attempt
 -- of the run. When that ends, it forgets the failure (forgotten_by), and the next attempt of the run tries the step again.
 --
+-- A RUNNING attempt that has error_kind is in doubt: the function was called, and what the call has done is not known.
+--
 -- A MARKER records a decision, such as that of a group of branches. A BRANCH records the failure of a branch. A PUBLISH records that
 -- its events were stored, in the same transaction; a METADATA that the run's metadata were changed. A VALUE has what a branch last
 -- set a value of the run to, and replaces what it had set before: the one with the highest position counts.
@@ -260,7 +262,7 @@ CREATE TABLE kagzi.step_runs (
     output         bytea,                      -- of a failure, its details
     error_kind     text,
     error          text,
-    permanent      boolean           NOT NULL DEFAULT false, -- the failure is final, whatever the retry policy says; the REPLY refuses
+    permanent      boolean           NOT NULL DEFAULT false, -- the failure is final, whatever the retry policy says; the REPLY refuses; nothing in the run waits until the doubt is resolved
     wake_at        timestamptz,                -- the end of a sleep or of a group's Timeout; of a FAILED attempt, when the next one may start
     child_run_id   uuid,                       -- the run that a CHILD_WORKFLOW or a COMPENSATION started
     worker_id      uuid,                       -- the worker that wrote the record, for people who search for a cause
@@ -286,6 +288,11 @@ CREATE INDEX step_runs_replies
 CREATE INDEX step_runs_values
     ON kagzi.step_runs (run_id, namespace_id)
     WHERE step_kind = 'VALUE';
+
+-- The attempts that are in doubt, for Health: see the column permanent.
+CREATE INDEX step_runs_doubt
+    ON kagzi.step_runs (run_id, namespace_id)
+    WHERE status = 'RUNNING' AND error_kind IS NOT NULL;
 
 -- Messages to runs. A request is a message that is answered: the record of the answer is a REPLY in kagzi.step_runs. The names of
 -- requests begin with '#', as no signal's does, and those of the answers that runs get with '##'.
@@ -325,7 +332,7 @@ CREATE TABLE kagzi.run_events (
     run_id       uuid              NOT NULL, -- the run may be deleted by now: see run_events_deleted
     event_id     uuid              NOT NULL, -- made before the first try, so that a repetition finds it
     namespace_id text  COLLATE "C" NOT NULL,
-    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'MESSAGE_DROPPED', 'MESSAGE_REDELIVERED', 'ATTEMPT_FAILED', 'DELETED')),
+    event        text  COLLATE "C" NOT NULL CHECK (event IN ('CANCELLED', 'TERMINATED', 'RESUMED', 'RESTARTED', 'FORKED', 'PAUSED', 'UNPAUSED', 'UPDATED', 'SIGNALLED', 'MESSAGE_DROPPED', 'MESSAGE_REDELIVERED', 'RESOLVED', 'ATTEMPT_FAILED', 'DELETED')),
     other_run_id uuid,                       -- the run that this one was restarted or forked from, or the new one; of DELETED, the run with which this one was deleted
     step_id      text  COLLATE "C",          -- where a fork begins
     reason       text,

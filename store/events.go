@@ -25,6 +25,7 @@ const (
 
 	EventMessageDropped     = "MESSAGE_DROPPED"
 	EventMessageRedelivered = "MESSAGE_REDELIVERED"
+	EventResolved           = "RESOLVED" // a step that was in doubt
 )
 
 // A RunEvent is an entry of a run's history beside its steps.
@@ -34,7 +35,7 @@ type RunEvent struct {
 	Event string
 	// the run that it was restarted or forked from, or the new one; of DELETED, the run with which it was deleted
 	Other uuid.UUID
-	Step  string // where the fork begins
+	Step  string // where the fork begins; that was resolved
 	Why
 	ExternalID string // of DELETED, the run's, by which the event is found
 	Changes    []Changed

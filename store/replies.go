@@ -37,6 +37,11 @@ func (a *Answer) Message(replyTo string) (m Message, ok bool) {
 	if !ok || err != nil {
 		return m, false
 	}
+	return Message{RunID: id, Name: AnswerName(step), ID: AnswerName(step), Payload: a.Output, Headers: a.head()}, true
+}
+
+// head returns the headers of a message with the answer.
+func (a *Answer) head() json.RawMessage {
 	head := answerHead{State: answerStates[a.State], Kind: a.ErrorKind, Error: a.Error, Is: a.Is}
 	if a.RunID != uuid.Nil {
 		head.Run = a.RunID.String()
@@ -46,7 +51,7 @@ func (a *Answer) Message(replyTo string) (m Message, ok bool) {
 		head.Workflow, head.Status = a.End.Type, a.End.Status
 	}
 	headers, _ := json.Marshal(head) // of valid texts
-	return Message{RunID: id, Name: AnswerName(step), ID: AnswerName(step), Payload: a.Output, Headers: headers}, true
+	return headers
 }
 
 // AnswerOf is the inverse of Message: it returns the answer of a message with these headers.

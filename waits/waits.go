@@ -26,6 +26,7 @@ const (
 	Event        Kind = "event"  // of a topic, with both names
 	Child        Kind = "child"
 	Retry        Kind = "retry" // with a name of a step, else of the run
+	Doubt        Kind = "doubt" // about a step with kagzi.AtMostOnce, until it is known what its call has done
 	Limit        Kind = "limit"
 	Pause        Kind = "pause" // of the run itself
 	PreviousRun  Kind = "previous run"

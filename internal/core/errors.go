@@ -21,6 +21,7 @@ var (
 	ErrRunActive   = errors.New("kagzi: run is not over")
 	ErrNotWaiting  = errors.New("kagzi: run does not wait for that")
 	ErrRunNeeded   = errors.New("kagzi: run is needed by another")
+	ErrNoDoubt     = errors.New("kagzi: the step is not in doubt")
 	ErrCompensated = errors.New("kagzi: run was compensated: Restart it, or Resume it if a compensation failed")
 	ErrIDTaken     = errors.New("kagzi: ID taken by another run")
 	ErrIDConflict  = errors.New("kagzi: ID in use with another workflow or input")
@@ -79,6 +80,7 @@ func Public(err error) error {
 		{store.ErrNoEvent, ErrEventNotFound},
 		{store.ErrStepNotFound, ErrStepNotFound},
 		{store.ErrCompensated, ErrCompensated},
+		{store.ErrNoDoubt, ErrNoDoubt},
 		{store.ErrScheduleNotFound, ErrScheduleNotFound},
 		{store.ErrWorkerNotFound, ErrWorkerNotFound},
 	} {

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,14 +32,8 @@ func (i *identity) FireTime() time.Time { return i.run.FireAt.UTC() }
 // Headers returns the run's headers, nil if it has none. They must not be changed.
 func (i *identity) Headers() map[string]string { return i.headers }
 
-// keyOf returns what distinguishes the operation with the ID from those of the run's other epochs. No ID has a part
-// that begins with '#' and a digit.
-func (i *identity) keyOf(id string) string {
-	if i.run.Epoch == 0 {
-		return id
-	}
-	return "#" + strconv.Itoa(i.run.Epoch) + "/" + id
-}
+// keyOf returns what distinguishes the operation with the ID from those of the run's other epochs.
+func (i *identity) keyOf(id string) string { return store.StepKey(i.run.Epoch, id) }
 
 func (i *identity) Attempt() int { return i.run.Attempts + 1 }
 

@@ -91,7 +91,9 @@ func (o *outbox) takeDeferredLocked(w *write) (taken []deferredRecord) {
 // it is the read of a message on the run's own branch, which cannot lose a race. Its end is then as if WaitSignal had
 // recorded it at once. A registration needs the record of its step, and a message that a racer read needs the decision
 // of its race.
-func (d *deferredRecord) mayPrecede() bool { return d.message != nil && d.by.isRoot() }
+func (d *deferredRecord) mayPrecede() bool {
+	return d.message != nil && d.by.isRoot() && d.record.Kind != store.KindFunction
+}
 
 // hasDeferredLocked reports whether the branch's next write would take deferred records.
 func (o *outbox) hasDeferredLocked(by *node) bool {

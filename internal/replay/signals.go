@@ -44,6 +44,7 @@ type signalWait struct {
 	until time.Time // when it times out; the zero time: never
 	taken bool      // a message was decoded, and is the result
 	asks  asking    // of a wait for an answer
+	of    *stepCall // whose attempt is in doubt; nil: the wait is an operation of its own
 }
 
 // Receive waits for a message and returns its record. If none arrived in time, it returns the recorded error.
@@ -127,6 +128,9 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 }
 
 func (w *signalWait) what() waits.Wait {
+	if w.of != nil {
+		return waits.Wait{Kind: waits.Doubt, Name: w.id}
+	}
 	if w.spec.Kind == store.KindEvent {
 		return waits.Wait{Kind: waits.Event, Name: w.spec.Awaits}
 	}
@@ -176,8 +180,8 @@ func (w *signalWait) look() (found look) {
 // take decodes the message and returns its record. It returns nil if the branch has lost a race meanwhile, which gives
 // the message back, or if the message does not decode, which sets it aside.
 func (w *signalWait) take(g *store.Signal) *store.StepRow {
-	wrong := w.spec.Decode(g.Payload, true) // code of the application, so without the mutex
-	row, aside := w.settle(g, wrong)
+	r, wrong := w.read(g) // by code of the application, so without the mutex
+	row, aside := w.settle(r, g, wrong)
 	w.taken = row != nil
 	if aside {
 		name, _ := store.MessageName(g.Name)
@@ -187,10 +191,20 @@ func (w *signalWait) take(g *store.Signal) *store.StepRow {
 	return row
 }
 
-// settle decides the fate of a message that was decoded; wrong says why it could not be. The record is deferred: if
+// read returns the record of the wait with the message, and why the message does not decode.
+func (w *signalWait) read(g *store.Signal) (*store.Record, error) {
+	if w.of != nil {
+		return w.of.resolution(g)
+	}
+	r := w.record()
+	r.Output, r.Input, r.EndedAt, r.Read = g.Payload, g.Headers, w.b.notBefore(g.ReceivedAt), g.ReceivedAt
+	return r, w.spec.Decode(g.Payload, true)
+}
+
+// settle decides the fate of a message that was read; wrong says why it does not decode. r is its record. That is deferred: if
 // the process dies before it is written, nothing that follows from the message is recorded either, and a replay takes
 // the message again.
-func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
+func (w *signalWait) settle(r *store.Record, g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
 	b, e := w.b, w.e
 	e.Lock()
 	defer e.Unlock()
@@ -207,9 +221,7 @@ func (w *signalWait) settle(g *store.Signal, wrong error) (row *store.StepRow, a
 		e.setAsideLocked(g, wrong)
 		return nil, true
 	}
-	r := w.record()
-	r.Output, r.Input, r.Sequence, r.Signal, r.EndedAt, r.Read = g.Payload, g.Headers, g.Sequence, g.Name,
-		b.notBefore(g.ReceivedAt), g.ReceivedAt
+	r.Sequence, r.Signal = g.Sequence, g.Name
 	b.deferLocked(r, g)
 	if r.Kind == store.KindRequest {
 		e.hasReadLocked(g.Sequence, store.Asked{Name: g.Name, ID: g.ID, ReplyTo: g.ReplyTo})
@@ -254,7 +266,7 @@ func (w *signalWait) timeOut() (*store.StepRow, error) {
 // fetch gets what look has not found in the inbox.
 func (w *signalWait) fetch(found look) error {
 	if found.more {
-		return w.read()
+		return w.reread()
 	}
 	return w.ask()
 }
@@ -280,11 +292,11 @@ func (w *signalWait) catchUp() error {
 			return err
 		}
 	}
-	return w.read()
+	return w.reread()
 }
 
-// read reads messages of the signal from the table.
-func (w *signalWait) read() error {
+// reread reads messages of the signal from the table.
+func (w *signalWait) reread() error {
 	return w.untilDone(func(int) error { return w.e.readMessages(w.spec.Name) })
 }
 

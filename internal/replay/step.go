@@ -37,6 +37,9 @@ type StepSpec struct {
 	// returned if the call is wrong; failed is the attempt's error.
 	Input func() (input []byte, invalid, failed error)
 
+	AtMostOnce bool // see doc_doubt.go
+	Reconciles bool // Function.Reconcile may be called
+
 	Function StepFunction
 	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if
 	// the step has no compensation.
@@ -50,6 +53,10 @@ type StepFunction interface {
 	// Encode encodes the result of Call for the record id, and returns the result's compensation, or nil. Its error is
 	// the attempt's.
 	Encode(id string, result any) (output []byte, r *Registration, err error)
+	// Reconcile finds out whether a call that is in doubt has happened, and with what result.
+	Reconcile(ctx context.Context) (result any, happened bool, err error)
+	// Decodes returns why the output is no result of the step; nil if it is one.
+	Decodes(output []byte) error
 }
 
 // A stepCall is a durable step under way. Only the branch's goroutine uses it. See doc_steps.go.
@@ -67,7 +74,10 @@ type stepCall struct {
 	first        int
 	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
 	uncounted    uncounted
-	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
+	compensation *compensation  // of the function's result; nil if there is none. Set by callUser.
+	doubt        *store.StepRow // the intent of the attempt in doubt. Set by settleDoubt.
+	resolved     *store.Record  // what is recorded of that attempt. Set by resolution.
+	called       bool           // the attempt's function. Set by callUser, reset by executeOnce.
 	// the record of compensation; nil if this call does not register it. Set by registration.
 	registers *store.Record
 }
@@ -85,6 +95,11 @@ func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
 	}
 	s := &stepCall{e: b.execution(), b: b, id: id, spec: spec, attempt: 1, first: 1}
 	for row := b.lookup(id, store.KindFunction); ; { // the step's latest record, or nil
+		if row != nil && row.Status == store.Running && spec.AtMostOnce {
+			if row, err = s.settleDoubt(row); err != nil {
+				return nil, err
+			}
+		}
 		if row != nil {
 			done, err := s.settleOrRetry(row)
 			if done {
@@ -165,6 +180,9 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	}
 	if s.isLate() {
 		return nil, nil
+	}
+	if s.spec.AtMostOnce {
+		return s.executeOnce(ctx)
 	}
 	data, err := s.callUser(ctx, nil)
 	s.b.hides() // or it would show an attempt whose end is being recorded
@@ -288,6 +306,7 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 // error. It cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
 	s.e.exitUnlessHeld(s.id)
+	s.called = true
 	if s.unencoded != nil {
 		return nil, s.unencoded
 	}
@@ -329,7 +348,7 @@ func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.C
 	if err == nil {
 		err = s.b.misusedInFunction() // recorded, because a replay does not call the function
 	}
-	if at, ok := attempt.Deadline(); err == nil && ok && !time.Now().Before(at) {
+	if at, ok := attempt.Deadline(); err == nil && ok && !time.Now().Before(at) && !s.spec.AtMostOnce {
 		err = s.timedOut()
 	}
 	if err == nil {

@@ -41,10 +41,12 @@ type Worker struct {
 	onPoolClosed func()
 }
 
-// An Announcer tells other processes what a worker has changed. It fails only in a transaction.
+// An Announcer tells other processes what a worker has changed. Cancelled and Signalled fail only in a transaction.
 type Announcer interface {
 	Cancelled(ctx context.Context, tx pgx.Tx, runs *store.CancelledRuns) error
 	Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalled) error
+	// SendReply sends a message with an answer to its run, and announces it.
+	SendReply(ctx context.Context, m store.Message) error
 }
 
 // NoWait has ended: publishing with it does not wait until the notification is sent.

@@ -224,13 +224,27 @@ func Key(option, s string) error {
 	return Name(option, s)
 }
 
+// longestKnownID bounds the IDs that Kagzi makes of the paths of steps.
+const longestKnownID = 4096
+
+// MessageID is for the ID of a message that is sent. KnownMessageID is for that of any message that a run has.
 func MessageID(id string) error {
-	if id == "" {
-		return errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave it out")
-	}
 	if strings.HasPrefix(id, "##") {
 		return fmt.Errorf("kagzi: message ID %s: IDs that begin with \"##\" are for messages of Kagzi: use another",
 			text.Quote(id))
+	}
+	return KnownMessageID(id)
+}
+
+func KnownMessageID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("kagzi: the message's ID is empty: give what identifies the message, or leave it out")
+	case strings.HasPrefix(id, "##"): // Kagzi has made it, and it may be longer
+		if len(id) > longestKnownID || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
+			return fmt.Errorf("kagzi: no message has the ID %s", text.Quote(id))
+		}
+		return nil
 	}
 	return Name("message ID", id)
 }

@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Resolution says what the call of a step in doubt has done: [Happened], [DidNotHappen] or [GiveUp].
+type Resolution struct {
+	answer func(*core.Client) (store.Answer, error) // nil: it is empty
+}
+
+// Happened says that the call has had its effect. result becomes the step's result: a value of the type that the step
+// returns, or its JSON as a json.RawMessage. It is nil for a [kagzi.Do].
+func Happened(result any) Resolution {
+	return Resolution{func(c *core.Client) (a store.Answer, err error) {
+		a.State = store.AnswerReplied
+		a.Output, err = c.Payloads.Encode(payloads.Subject{Kind: "the result"}, result)
+		return a, err
+	}}
+}
+
+// DidNotHappen says that the call has had no effect, and will have none. The step calls its function again, whatever
+// its [kagzi.RetryPolicy] says.
+func DidNotHappen() Resolution {
+	return Resolution{func(*core.Client) (store.Answer, error) { return store.Answer{State: store.AnswerNotSent}, nil }}
+}
+
+// GiveUp lets the step fail for good, with the kind, text and details of err. An error without a kind gets
+// [kind.InDoubt].
+func GiveUp(err error) Resolution {
+	return Resolution{func(c *core.Client) (store.Answer, error) {
+		if err == nil {
+			return store.Answer{}, errors.New("kagzi: the error of GiveUp is nil: say why the step fails")
+		}
+		k := kagzi.KindOf(err)
+		if k == kind.Unknown {
+			k = kind.InDoubt
+		}
+		details, lost := c.Payloads.Details(err)
+		return store.Answer{
+			State: store.AnswerRefused, ErrorKind: string(k), Error: failure.Class{Undetailed: lost}.Text(err),
+			Output: details,
+		}, nil
+	}}
+}
+
+// Resolve says what the call of a step with [kagzi.AtMostOnce] has done that is in doubt. step is the
+// [kagzi.StepAttempt].Step. A run that waits for that goes on. Of several calls for one doubt, and of the step's
+// [kagzi.Reconcile], one takes effect.
+//
+// It returns [ErrNoDoubt] if the step is not in doubt, or no longer, and [kagzi.ErrNotFound] without the run. A step of
+// a run that is over can be resolved, too: that is recorded, and starts nothing.
+//
+// It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. See docs/doubt.md.
+func (r Runs) Resolve(ctx context.Context, ref kagzi.Ref, step string, as Resolution, opts ...kagzi.ChangeOption) error {
+	at := core.RefOf(ref)
+	cfg, err := core.Changes(opts, core.EveryVerb)
+	if err == nil {
+		err = validateStepID(step)
+	}
+	if err == nil && as.answer == nil {
+		err = errors.New("kagzi: the resolution is empty: give admin.Happened, DidNotHappen or GiveUp")
+	}
+	if err == nil {
+		err = r.resolve(ctx, at, step, as, cfg)
+	}
+	return r.core.FailedIf(ctx, err, "resolve %q of %v", step, at)
+}
+
+func (r Runs) resolve(ctx context.Context, at core.Ref, step string, as Resolution, cfg core.ChangeConfig) error {
+	tx, id, err := r.core.ResolveToChange(ctx, cfg.Tx, at)
+	if err != nil {
+		return err
+	}
+	answer, err := as.answer(r.core)
+	if err != nil {
+		return err
+	}
+	told, err := r.core.Store.Messages.Resolve(ctx, tx, id, step, answer, cfg.Why)
+	if errors.Is(err, store.ErrNoDoubt) {
+		return failure.Explain("it is not in doubt, or has been resolved: Client.Steps shows it", ErrNoDoubt)
+	}
+	if err != nil {
+		return err
+	}
+	return r.core.Hints.Signalled(ctx, tx, told)
+}

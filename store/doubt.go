@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/pg"
+)
+
+// ErrNoDoubt says that the run has no such step in doubt.
+var ErrNoDoubt = errors.New("no step in doubt")
+
+// byPerson marks the answer of a person about a call in doubt, and not that of the step's Reconcile.
+const byPerson = "person"
+
+// DoubtName returns the name under which a run learns what the call of an attempt in doubt has done. A fork of the run,
+// which has its messages, has steps of its own.
+func DoubtName(run uuid.UUID, step string, attempt int) string {
+	return AnswerName(fmt.Sprintf("%s/#doubt:%s:%d", step, run, attempt))
+}
+
+// Resolution returns the message by which a run learns what the call of an attempt in doubt has done: AnswerReplied
+// says that it has happened, AnswerNotSent that it has not, AnswerRefused that the step fails. A run gets one such
+// message for each attempt: the first one that is sent.
+func (a *Answer) Resolution(run uuid.UUID, step string, attempt int) Message {
+	name := DoubtName(run, step, attempt)
+	return Message{RunID: run, Name: name, ID: name, Payload: a.Output, Headers: a.head()}
+}
+
+// resolutions are the outcomes that Resolve records, by the states of answers.
+var resolutions = map[AnswerState]string{
+	AnswerReplied: "happened", AnswerNotSent: "did not happen", AnswerRefused: "given up",
+}
+
+// ByPerson reports whether a person has resolved a doubt.
+func (a *Answer) ByPerson() bool { return a.Is == byPerson }
+
+// The attempt of the step that is in doubt, and whether the run waits until that is resolved. The row of the run is
+// locked.
+const doubtOf = `
+SELECT s.attempt_number, r.epoch, NOT s.permanent AND r.finished_at IS NULL
+FROM kagzi.workflow_runs r
+CROSS JOIN LATERAL (
+	SELECT t.attempt_number, t.permanent
+	FROM kagzi.step_runs t
+	WHERE t.run_id = r.run_id AND t.step_id = $3 AND t.namespace_id = $1 AND t.status = 'RUNNING'
+		AND t.error_kind IS NOT NULL
+	ORDER BY t.attempt_number DESC
+	LIMIT 1
+) s
+WHERE r.run_id = $2 AND r.namespace_id = $1`
+
+// Records what the call has done, if nothing in the run waits for that.
+const recordResolution = `
+UPDATE kagzi.step_runs s
+SET status = $5, output = $6, error_kind = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($7, ''), s.error_kind) END,
+	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9,
+	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN now() END, finished_at = now()
+WHERE s.run_id = $2 AND s.step_id = $3 AND s.attempt_number = $4 AND s.namespace_id = $1`
+
+// recorded returns the arguments of recordResolution behind the attempt.
+func (a *Answer) recorded() []any {
+	status := Failed
+	if a.State == AnswerReplied {
+		status = Completed
+	}
+	return []any{status, a.Output, a.ErrorKind, a.Error, a.State == AnswerRefused}
+}
+
+// Resolve says what the call of a step in doubt has done: see Resolution. A run that waits for that gets a message. It
+// returns ErrRunNotFound and ErrNoDoubt. A tx survives its errors.
+func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string, a Answer, why Why,
+) (out Signalled, err error) {
+	event := newEvent(run, EventResolved, why)
+	event.Step, event.Changes = step, []Changed{{"outcome", "in doubt", resolutions[a.State]}}
+	a.Is = byPerson
+	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+		done, _, err := s.lockForMessage(ctx, tx, event)
+		if done || err != nil {
+			return err
+		}
+		var attempt, epoch int
+		var waits bool
+		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &attempt, &epoch, &waits)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = ErrNoDoubt
+		}
+		if err != nil {
+			return err
+		}
+		if waits {
+			out, err = s.sendResolution(ctx, tx, a.Resolution(run, StepKey(epoch, step), attempt))
+		} else {
+			err = pg.Ask(ctx, tx, recordResolution, append([]any{s.namespace, run, step, attempt}, a.recorded()...), nil)
+		}
+		if err != nil {
+			return err
+		}
+		return s.writeEvents(ctx, tx, event)
+	})
+	return out, pg.Wrap("resolve step", err)
+}
+
+// sendResolution sends the message, unless another one was faster.
+func (s Messages) sendResolution(ctx context.Context, tx pgx.Tx, m Message) (Signalled, error) {
+	stored, err := s.storeMessages(ctx, tx, []Message{m})
+	if err != nil {
+		return Signalled{}, err
+	}
+	out, ok := stored[m.RunID]
+	if !ok {
+		return out, ErrNoDoubt
+	}
+	return out, nil
+}
+
+// StepKey returns what distinguishes the step from those of the run's other epochs. No step ID has a part that begins
+// with '#' and a digit.
+func StepKey(epoch int, step string) string {
+	if epoch == 0 {
+		return step
+	}
+	return "#" + strconv.Itoa(epoch) + "/" + step
+}

@@ -1,0 +1,9 @@
+package doubt_test
+
+import (
+	"testing"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
