@@ -236,7 +236,8 @@ CREATE INDEX workflow_runs_inbox_full
 -- A FAILED attempt that has wake_at is followed by another one at that time. Without wake_at the failure is final for this attempt
 -- of the run. When that ends, it forgets the failure (forgotten_by), and the next attempt of the run tries the step again.
 --
--- A RUNNING attempt that has error_kind is in doubt: the function was called, and what the call has done is not known.
+-- A RUNNING attempt that has error_kind is called at most once. With an error, or if its run is over, it is in doubt: the function
+-- was called, and what the call has done is not known.
 --
 -- A MARKER records a decision, such as that of a group of branches. A BRANCH records the failure of a branch. A PUBLISH records that
 -- its events were stored, in the same transaction; a METADATA that the run's metadata were changed. A VALUE has what a branch last

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -43,13 +44,13 @@ func (a *Answer) ByPerson() bool { return a.Is == byPerson }
 // The attempt of the step that is in doubt, and whether the run waits until that is resolved. The row of the run is
 // locked.
 const doubtOf = `
-SELECT s.attempt_number, r.epoch, NOT s.permanent AND r.finished_at IS NULL
+SELECT s.attempt_number, r.epoch, NOT s.permanent AND r.finished_at IS NULL, r.finished_at
 FROM kagzi.workflow_runs r
 CROSS JOIN LATERAL (
 	SELECT t.attempt_number, t.permanent
 	FROM kagzi.step_runs t
 	WHERE t.run_id = r.run_id AND t.step_id = $3 AND t.namespace_id = $1 AND t.status = 'RUNNING'
-		AND t.error_kind IS NOT NULL
+		AND t.error_kind IS NOT NULL AND (t.error IS NOT NULL OR r.finished_at IS NOT NULL)
 	ORDER BY t.attempt_number DESC
 	LIMIT 1
 ) s
@@ -60,16 +61,16 @@ const recordResolution = `
 UPDATE kagzi.step_runs s
 SET status = $5, output = $6, error_kind = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($7, ''), s.error_kind) END,
 	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9,
-	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN now() END, finished_at = now()
+	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN now() END, finished_at = coalesce($10, now())
 WHERE s.run_id = $2 AND s.step_id = $3 AND s.attempt_number = $4 AND s.namespace_id = $1`
 
 // recorded returns the arguments of recordResolution behind the attempt.
-func (a *Answer) recorded() []any {
+func (a *Answer) recorded(at *time.Time) []any {
 	status := Failed
 	if a.State == AnswerReplied {
 		status = Completed
 	}
-	return []any{status, a.Output, a.ErrorKind, a.Error, a.State == AnswerRefused}
+	return []any{status, a.Output, a.ErrorKind, a.Error, a.State == AnswerRefused, at}
 }
 
 // Resolve says what the call of a step in doubt has done: see Resolution. A run that waits for that gets a message. It
@@ -86,7 +87,8 @@ func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 		}
 		var attempt, epoch int
 		var waits bool
-		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &attempt, &epoch, &waits)
+		var over *time.Time // no step ends after its run
+		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &attempt, &epoch, &waits, &over)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrNoDoubt
 		}
@@ -96,7 +98,7 @@ func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 		if waits {
 			out, err = s.sendResolution(ctx, tx, a.Resolution(run, StepKey(epoch, step), attempt))
 		} else {
-			err = pg.Ask(ctx, tx, recordResolution, append([]any{s.namespace, run, step, attempt}, a.recorded()...), nil)
+			err = pg.Ask(ctx, tx, recordResolution, append([]any{s.namespace, run, step, attempt}, a.recorded(over)...), nil)
 		}
 		if err != nil {
 			return err

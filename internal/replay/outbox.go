@@ -137,8 +137,8 @@ func (o *outbox) Take(writes, bytes, mostWrites, mostBytes int) (int, int) {
 	return writes, bytes
 }
 
-// addLocked adds the taken writes to f. It leaves out a RUNNING record whose step's end is in f, too, and a change of a
-// value before the last one: a statement cannot write a row twice.
+// addLocked adds the taken writes to f. It leaves out a RUNNING record whose step's end, or another one, is in f, too,
+// and a change of a value before the last one: a statement cannot write a row twice.
 func (o *outbox) addLocked(f *store.Flush) {
 	first, replaced := len(f.Records), false
 	for _, w := range o.writes[:o.taken] {
@@ -166,13 +166,13 @@ func (o *outbox) addLocked(f *store.Flush) {
 	}
 	last := map[row]*store.Record{}
 	for _, r := range records {
-		if r.Status != store.Running {
-			last[row{r.StepID, r.Attempt}] = r
+		at := row{r.StepID, r.Attempt}
+		if l := last[at]; r.Status != store.Running || l == nil || l.Status == store.Running {
+			last[at] = r
 		}
 	}
 	records = slices.DeleteFunc(records, func(r *store.Record) bool {
-		l := last[row{r.StepID, r.Attempt}]
-		out := l != nil && l != r
+		out := last[row{r.StepID, r.Attempt}] != r
 		if out {
 			r.Outcome = store.Done
 		}

@@ -129,7 +129,7 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case !s.e.forgot(row):
+	case !s.e.forgot(row) || s.spec.AtMostOnce: // which no attempt of the run calls again
 		if failure.IsGoexit(row.ErrorKind, row.Error) {
 			runtime.Goexit() // as the function did, so that a replay ends here, too
 		}

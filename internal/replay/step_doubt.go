@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -20,7 +21,9 @@ func (s *stepCall) executeOnce(ctx context.Context) (*store.StepRow, error) {
 	b, e := s.b, s.e
 	b.hides() // the intent shows the attempt from its beginning
 	b.showsLittle(s.underWay(ctx))
-	intent := b.record(s.newRecord(store.Running))
+	r := s.newRecord(store.Running)
+	r.ErrorKind = string(kind.InDoubt) // if nobody writes more of the call
+	intent := b.record(r)
 	if b.hasLost() {
 		return nil, errBranchCancelled
 	}
@@ -85,7 +88,7 @@ func (s *stepCall) leavesDoubt(ctx context.Context, err error) bool {
 // wait until it is known what the call has done.
 func (s *stepCall) doubts(row *store.StepRow, err error, left bool) {
 	class := s.e.errors().Classify(err)
-	row.ErrorKind, row.Error, row.Permanent = string(class.Kind), class.Text(err), left
+	row.ErrorKind, row.Error, row.Permanent = string(class.Kind), cmp.Or(class.Text(err), string(class.Kind)), left
 	s.mark(row)
 	s.e.log().Warn("kagzi: step is in doubt", "step", s.id, "attempt", s.attempt, "kind", class.Kind, "error",
 		text.OneLine(row.Error), "reconciles", s.spec.Reconciles)
@@ -100,37 +103,39 @@ func (s *stepCall) mark(row *store.StepRow) {
 
 // settleDoubt waits until it is known what the call of an attempt has done, whose intent is row, and returns the record
 // that says so.
-func (s *stepCall) settleDoubt(row *store.StepRow) (*store.StepRow, error) {
+func (s *stepCall) settleDoubt(row *store.StepRow) (settled *store.StepRow, err error) {
 	s.attempt, s.first, s.position = row.Attempt, row.FirstAttempt, row.Position
-	if err := s.b.begins(); err != nil {
-		return nil, err
-	}
 	row = new(*row) // the history does not change
+	s.doubt = row
+	defer func() {
+		if err != nil { // the branch is over
+			row.Permanent = true
+			s.mark(row)
+		}
+	}()
 	switch {
-	case row.ErrorKind == "":
+	case row.Error == "":
 		s.doubts(row, errLostCall, false)
 	case row.Permanent:
 		row.Permanent = false
 		s.mark(row)
 	}
-	s.doubt = row
 	w := &signalWait{e: s.e, b: s.b, id: s.id, of: s, spec: &SignalSpec{
 		Kind: store.KindFunction, Name: store.DoubtName(s.e.RunID, s.b.keyOf(s.id), s.attempt),
 	}}
 	if s.spec.Reconciles {
 		w.spec.Ask = s.reconcile
 	}
-	settled, err := w.run(nil)
-	switch {
-	case err != nil:
-		row.Permanent = true
-		s.mark(row)
-	case s.resolved != nil && s.resolved.Wake >= 0: // the database says when the next attempt may begin
-		if err = s.b.writeAll(); err == nil {
-			settled.WakeAt = s.resolved.WakeAt
-		}
+	if settled, err = w.run(nil); err != nil {
+		return nil, err
 	}
-	return settled, err
+	if s.resolved.Wake >= 0 { // the database says when the next attempt may begin
+		if err = s.b.writeAll(); err != nil {
+			return nil, err
+		}
+		settled.WakeAt = s.resolved.WakeAt
+	}
+	return settled, nil
 }
 
 // reconcile asks the application what the call in doubt has done. If it knows, reconcile sends that to the run, unless
