@@ -69,6 +69,9 @@ const (
 	StatusCompleted Status = "COMPLETED"
 	StatusFailed    Status = "FAILED"
 	StatusCancelled Status = "CANCELLED"
+
+	// StatusInDoubt is the state of a [StepAttempt] with [AtMostOnce], until it is known what its call has done.
+	StatusInDoubt Status = "IN_DOUBT"
 )
 
 var statuses = []Status{StatusPending, StatusRunning, StatusSleeping, StatusCompleted, StatusFailed, StatusCancelled}
@@ -219,6 +222,8 @@ type StepAttempt struct {
 	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], its group failed or timed out, its
 	//     branch failed meanwhile, or its run is over. A child is cancelled if its run was. A compensation is cancelled
 	//     if its registration was replaced, or if its run completed or was terminated before;
+	//   - StatusInDoubt if a step with [AtMostOnce] was called, and what the call has done is not known. Kind and Error
+	//     say why;
 	//   - StatusPending if its worker drained or died, and the attempt is made again. A compensation is pending until
 	//     its run, the Child, is started.
 	Status  Status          `json:"status"`

@@ -270,9 +270,13 @@ func (w *Worker) run(ctx context.Context, begun func()) error {
 		return nil
 	}
 	var s *worker.Session
-	cfg.Beside = func(ctx context.Context) {
+	cfg.Beside = func() func(context.Context) {
+		remove := w.client.core.Add(s)
 		begun()
-		w.beside(ctx, s, cfg.Hooks)
+		return func(ctx context.Context) {
+			defer remove()
+			w.host(ctx, s, cfg.Hooks)
+		}
 	}
 	s = w.begin(cfg)
 	defer w.end()
@@ -305,16 +309,13 @@ func (w *Worker) session() worker.Config {
 	return s
 }
 
-// beside runs next to a session until its worker has drained: it lists the session in the client, and hosts a
-// coordinator.
-func (w *Worker) beside(ctx context.Context, s *worker.Session, hooks *testhook.Hooks) {
-	c := w.client
-	defer c.core.Add(s)()
+// host hosts a coordinator beside a session until its worker has drained.
+func (w *Worker) host(ctx context.Context, s *worker.Session, hooks *testhook.Hooks) {
 	if w.cfg.NoCoordinator {
 		<-ctx.Done()
 		return
 	}
-	cfg := w.cfg.Coordinator.housekeeping(c, s.Outage())
+	cfg := w.cfg.Coordinator.housekeeping(w.client, s.Outage())
 	cfg.Hosted, cfg.NoDeadlineGrace = true, hooks != nil && hooks.NoGrace
 	_ = housekeeping.New(cfg).Run(ctx) // fails only if the pool is closed, which the session notices itself
 }

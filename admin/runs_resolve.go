@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/store"
 )
@@ -56,11 +59,13 @@ func GiveUp(err error) Resolution {
 // [kagzi.StepAttempt].Step. A run that waits for that goes on. Of several calls for one doubt, and of the step's
 // [kagzi.Reconcile], one takes effect.
 //
-// It returns [ErrNoDoubt] if the step is not in doubt, or no longer, and [kagzi.ErrNotFound] without the run. A step of
-// a run that is over can be resolved, too: that is recorded, and starts nothing.
+// It returns [ErrNoDoubt] if the step is not in doubt, or no longer, and [kagzi.ErrNotFound] if there is no such run. A
+// step of a run that is over can be resolved, too: that is recorded, and starts nothing.
 //
 // It takes [kagzi.InTx], [kagzi.Reason] and [kagzi.Actor]. See docs/doubt.md.
-func (r Runs) Resolve(ctx context.Context, ref kagzi.Ref, step string, as Resolution, opts ...kagzi.ChangeOption) error {
+func (r Runs) Resolve(ctx context.Context, ref kagzi.Ref, step string, as Resolution,
+	opts ...kagzi.ChangeOption,
+) error {
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {
@@ -92,4 +97,44 @@ func (r Runs) resolve(ctx context.Context, at core.Ref, step string, as Resoluti
 		return err
 	}
 	return r.core.Hints.Signalled(ctx, tx, told)
+}
+
+// A Doubt is a step that was called at most once, and of which it is not known what the call has done: see
+// [kagzi.AtMostOnce]. Its JSON follows the rules of [kagzi.RunInfo].
+type Doubt struct {
+	Run      kagzi.RunID `json:"run"`
+	ID       kagzi.ID    `json:"id,omitempty"` // the run's
+	Workflow string      `json:"workflow"`
+	Step     string      `json:"step"`
+	Attempt  int         `json:"attempt"`
+	CalledAt time.Time   `json:"called_at,omitzero"`
+	Kind     kind.Kind   `json:"kind,omitempty"` // with Error, why it is in doubt
+	Error    string      `json:"error,omitempty"`
+	// nothing in the run waits until the doubt is resolved: the run is over, or the branch of the step
+	Over bool `json:"over,omitempty"`
+}
+
+// Doubts returns up to limit steps that are in doubt, those of the newest runs first; zero means 100. Steps of runs that
+// are over are among them, until they are resolved or their runs deleted.
+func (r Runs) Doubts(ctx context.Context, limit int) ([]Doubt, error) {
+	limit, err := valid.Listed(limit)
+	if err == nil {
+		err = r.core.CheckSchema(ctx, nil)
+	}
+	if err != nil {
+		return nil, r.core.FailedIf(ctx, err, "list doubts")
+	}
+	rows, err := r.core.Inspect.Doubts(ctx, r.core.Store.Pool(), limit)
+	if err != nil {
+		return nil, r.core.FailedIf(ctx, err, "list doubts")
+	}
+	out := make([]Doubt, len(rows))
+	for i, d := range rows {
+		out[i] = Doubt{
+			Run: kagzi.RunID(d.RunID.String()), ID: kagzi.ID(d.ExternalID), Workflow: d.Type, Step: d.Step,
+			Attempt: d.Attempt, CalledAt: d.Since, Kind: kind.Kind(d.ErrorKind), Over: d.Over,
+			Error: cmp.Or(d.Error, "the run ended during the call"),
+		}
+	}
+	return out, nil
 }

@@ -8,6 +8,7 @@ const (
 	Completed = "COMPLETED"
 	Failed    = "FAILED"
 	Cancelled = "CANCELLED"
+	InDoubt   = "IN_DOUBT" // of an attempt of a step, as people see it
 )
 
 // Kinds of steps.

@@ -24,6 +24,7 @@ const (
 	Signal           Verb = "signal"            // runs: send a message
 	RedeliverMessage Verb = "redeliver-message" // runs: give a message that did not decode to them again
 	DropMessage      Verb = "drop-message"      // runs: remove a message that they have not read
+	Resolve          Verb = "resolve"           // runs: say what the call of a step in doubt has done
 	Update           Verb = "update"            // runs: queue, priority, due time, tags, version
 	// runs, schedules, queues with their keys, workflows, groups, consumers, and OnLimit: all runs of the namespace
 	Pause        Verb = "pause"

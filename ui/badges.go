@@ -37,8 +37,11 @@ func badge(tone, text string) template.HTML {
 // statusHTML returns the badge of a run's or step's status.
 func statusHTML(s kagzi.Status) template.HTML {
 	name := strings.ToLower(string(s))
-	if name == "" {
+	switch {
+	case name == "":
 		return ""
+	case s == kagzi.StatusInDoubt:
+		return badge("warning", "In doubt")
 	}
 	return badge(name, strings.ToUpper(name[:1])+name[1:])
 }

@@ -94,6 +94,15 @@ func (s *screen) ForkOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
 		url.Values{"step": {step.Step}}.Encode()}
 }
 
+// ResolveOf returns the button that says what a step in doubt has done; nil if it is in none.
+func (s *screen) ResolveOf(r kagzi.RunInfo, step kagzi.StepAttempt) *action {
+	if step.Status != kagzi.StatusInDoubt || !s.May(Resolve, OnRun, string(r.ID)) {
+		return nil
+	}
+	return &action{Title: "Resolve…", To: "/runs/" + string(r.ID) + "/resolve?" +
+		url.Values{"step": {step.Step}}.Encode()}
+}
+
 // MessageActions returns the buttons of a message that was set aside.
 func (s *screen) MessageActions(r kagzi.RunInfo, m admin.MessageInfo) (buttons []action) {
 	if m.SetAside == "" {

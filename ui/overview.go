@@ -160,7 +160,7 @@ var checkTitles = map[string]string{
 	"limits": "Limits", "consumers": "Consumers",
 	"events": "Events", "hung": "Hanging code", "keys": "Keys that stand still",
 	"messages": "Messages that do not decode", "inboxes": "Runs that take no messages",
-	"strays": "Runs that no worker reports",
+	"strays": "Runs that no worker reports", "doubts": "Steps in doubt",
 	"nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories",
 	"suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
 }

@@ -42,6 +42,8 @@ func (p *runPage) deed(deed explain.Deed) string {
 			"Redeliver")
 	case explain.DropMessage:
 		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/drop-message?", "message", deed.Name), "Drop")
+	case explain.Resolve:
+		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/resolve?", "step", deed.Name), "Resolve")
 	case explain.UnpauseRun:
 		return "<b>Unpause</b>"
 	case explain.Unpause, explain.SetLimit:

@@ -46,6 +46,7 @@ func (p Process) Health(ctx context.Context) health.Report {
 		e.histories(ctx)
 		e.messages(ctx)
 		e.inboxes(ctx)
+		e.doubts(ctx)
 		e.failures()
 	})
 }

@@ -16,7 +16,7 @@ import (
 func ofRuns() []Deed {
 	return []Deed{
 		pauseRun(), cancel(), terminate(), resume(), restart(), fork(), unpauseRun(), update(), deleteRun(), signal(),
-		redeliver(), drop(),
+		redeliver(), drop(), resolve(),
 	}
 }
 

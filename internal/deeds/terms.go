@@ -27,6 +27,7 @@ var terms = [][3]string{
 	{"admin.Runs.Fork", "kagzi runs fork", "fork"},
 	{"admin.Runs.Log", "kagzi runs log", "the run's log"},
 	{"admin.Runs.Pause", "kagzi runs pause", "pause"},
+	{"admin.Runs.Resolve", "kagzi runs resolve", "Resolve"},
 	{"admin.Runs.RestartAll", "kagzi runs restart", "restart"},
 	{"admin.Runs.Restart", "kagzi runs restart", "restart"},
 	{"admin.Runs.ResumeAll", "kagzi runs resume", "resume"},

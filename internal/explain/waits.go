@@ -77,6 +77,8 @@ func (r *reasons) waitsFor(w waits.Wait) {
 		r.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
 	case waits.Retry:
 		r.retry(w.Name)
+	case waits.Doubt:
+		r.doubt(w.Name)
 	case waits.PreviousRun:
 		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(r.run.Schedule),
 			after(": ", r.deed(Deed{Verb: Previous, Name: r.run.Schedule})))
@@ -89,6 +91,19 @@ func (r *reasons) waitsFor(w waits.Wait) {
 	default: // "2 more", or what a newer library says
 		r.say("It waits for %s.", r.Text(w.String()))
 	}
+}
+
+// doubt says why the step is in doubt that the run waits for.
+func (r *reasons) doubt(step string) {
+	why := ""
+	for _, s := range r.steps {
+		if s.Step == step && s.Status == kagzi.StatusInDoubt {
+			why = s.Error
+		}
+	}
+	r.say("Its step %s was called, and what the call has done is not known%s. The step is called at most once, so ask "+
+		"the service that it called, and say what has happened%s.", r.quote(step), after(": ", r.Text(OneLine(why))),
+		after(": ", r.deed(Deed{Verb: Resolve, Name: step})))
 }
 
 // compensation says how it is with the compensation that the run waits for.

@@ -59,6 +59,7 @@ const (
 	Unread           Verb = "unread"            // its messages that it has not read
 	RedeliverMessage Verb = "redeliver-message" // the message with the ID Deed.Name
 	DropMessage      Verb = "drop-message"      // any message without a Name
+	Resolve          Verb = "resolve"           // the step Deed.Name
 )
 
 // complete returns the words, with plain texts in place of missing ones.

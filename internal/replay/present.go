@@ -80,12 +80,23 @@ func (p *presentation) running(row *store.StepRow) {
 			row.Status, row.FinishedAt, row.ErrorKind, row.Error = row.Child.Status, row.Child.FinishedAt,
 				row.Child.ErrorKind, row.Child.Error
 		}
+	case row.Kind == store.KindFunction && row.ErrorKind != "":
+		p.doubt(row)
 	case ended:
 		row.Status, row.FinishedAt = store.Cancelled, at
 	case row.Kind == store.KindFunction && (p.run.Status != store.Running || !p.run.SilentSince.IsZero()):
 		// its worker has gone, and the attempt is made again
 		row.Status = store.Pending
 	}
+}
+
+// doubt presents an attempt that is called at most once.
+func (p *presentation) doubt(row *store.StepRow) {
+	if row.Error == "" && p.run.Status == store.Running && p.run.SilentSince.IsZero() { // the call is under way
+		row.ErrorKind = ""
+		return
+	}
+	row.Status = store.InDoubt
 }
 
 // compensation presents a registration whose run has not ended, or was never started.

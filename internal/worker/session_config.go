@@ -28,8 +28,9 @@ type Config struct {
 	Types         []store.WorkflowVersions
 	MaxConcurrent int
 	Presence
-	// runs beside the session, in a goroutine, from its registration until it has drained; may be nil
-	Beside func(context.Context)
+	// is called once the session is registered, before it claims, and returns what runs beside it, in a goroutine, until
+	// it has drained; may be nil
+	Beside func() func(context.Context)
 
 	PollInterval, DrainTimeout, HungAfter time.Duration // see WorkerConfig
 

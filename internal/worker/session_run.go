@@ -110,7 +110,8 @@ func (s *Session) Run(ctx context.Context) error {
 	if s.cfg.Beside != nil {
 		beside, cancel := context.WithCancel(context.Background()) // until the worker has drained
 		defer cancel()
-		loops.Go(func() { s.cfg.Beside(beside) })
+		runs := s.cfg.Beside()
+		loops.Go(func() { runs(beside) })
 		loops.Go(func() {
 			<-stop
 			cancel()

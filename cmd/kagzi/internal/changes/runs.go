@@ -32,6 +32,12 @@ workers of the namespace have a Sealer, signal refuses: use a command line that 
 		Example: `  kagzi runs drop-message order-42 click-7 --reason "sent by mistake"`,
 	},
 	{
+		Deed: "resolve run", Args: []string{"STEP"}, Fills: "step",
+		More: `kagzi runs doubts lists the steps that are in doubt. The result of a step is its JSON.`,
+		Example: `  kagzi runs resolve order-42 refund --outcome happened --result '"re_77"' --reason "the bank's list has it"
+  kagzi runs resolve order-42 refund --outcome did-not-happen`,
+	},
+	{
 		Deed:    "pause run",
 		More:    "To pause many runs, use kagzi pause, which takes a queue, a workflow, a key or a group.",
 		Example: `  kagzi runs pause order-42 --reason "the address is wrong"`,

@@ -29,7 +29,8 @@ they change them; --yes answers, and --dry-run only shows.`,
   kagzi runs get order-42
   kagzi runs cancel order-42 --reason "the customer called"`,
 	}
-	c.AddCommand(listCommand(p), countCommand(p), getCommand(p), stepsCommand(p), messagesCommand(p), logCommand(p))
+	c.AddCommand(listCommand(p), countCommand(p), getCommand(p), stepsCommand(p), messagesCommand(p), logCommand(p),
+		doubtsCommand(p))
 	c.AddCommand(waitCommand(p), startCommand(p))
 	c.AddCommand(changes.Runs(p)...)
 	return c

@@ -22,6 +22,7 @@ func healthCell(s health.Status) screen.Cell {
 var next = map[string]string{
 	"compensations": "kagzi runs steps RUN shows the errors, kagzi runs resume RUN resumes the run.",
 	"consumers":     "kagzi consumers lists them.",
+	"doubts":        "kagzi runs doubts lists them, kagzi runs resolve RUN STEP says what has happened.",
 	"events":        "kagzi consumers lists the consumers.",
 	"failures": "kagzi runs list --status failed --ended-since 1h lists them, kagzi runs resume --status failed " +
 		"--ended-since 1h --dry-run says which would be resumed.",

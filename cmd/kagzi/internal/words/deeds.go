@@ -42,6 +42,9 @@ func deed(d explain.Deed) string {
 		return fmt.Sprintf("kagzi runs redeliver-message %s %s", NameOf(d.Run), Shell(d.Name))
 	case explain.DropMessage:
 		return fmt.Sprintf("kagzi runs drop-message %s %s", NameOf(d.Run), Shell(cmp.Or(d.Name, "MESSAGE-ID")))
+	case explain.Resolve:
+		return fmt.Sprintf("kagzi runs resolve %s %s --outcome happened|did-not-happen|give-up", NameOf(d.Run),
+			Shell(d.Name))
 	case explain.Unread:
 		return fmt.Sprintf("kagzi runs messages %s --unread", NameOf(d.Run))
 	case explain.UnpauseRun:
