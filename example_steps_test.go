@@ -2,6 +2,7 @@ package kagzi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -46,6 +47,33 @@ func ExampleStepFilter() {
 	// page 2 COMPLETED 0
 	// page 3 COMPLETED 0
 	// page 2 COMPLETED 101
+}
+
+// The bank has no idempotency keys, and the answer to the call was lost. Nothing calls it again: Reconcile finds the
+// refund in the bank's list.
+func ExampleAtMostOnce() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	refund := kagzi.Define[string, string]("refund")
+	bank := map[string]string{} // its list of refunds
+	kagzi.Handle(worker, refund, func(ctx kagzi.Context, order string) (string, error) {
+		return kagzi.Step(ctx, "refund", func(context.Context) (string, error) {
+			fmt.Println("calling the bank")
+			bank[order] = "refund 77"
+			return "", errors.New("connection reset")
+		}, kagzi.AtMostOnce(), kagzi.Reconcile(func(context.Context) (string, bool, error) {
+			receipt, happened := bank[order]
+			return receipt, happened, nil
+		}))
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, refund, "order 42")
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// calling the bank
+	// refund 77 <nil>
 }
 
 // The branches of a run wait for several things. Then one of them wins, and what the other was doing is cancelled.

@@ -121,23 +121,23 @@ func Input(v any) StepOption { return stepInput{v} }
 func Repeatable() StepOption { return repeatable{} }
 
 // AtMostOnce is for a step whose effect must not happen twice, and whose service does not recognize a repeated request.
-// Its function is called once. If the worker dies during the call, or the function returns an error that is not
-// permanent (see [Permanent]), or panics, the step is in doubt: nobody knows whether the effect has happened.
+// If the worker dies during the call, or the function panics, or returns an error that is not permanent (see
+// [Permanent]), the step is in doubt: the effect may have happened.
 //
 // Then the run waits, and holds nothing, until admin.Runs.Resolve or the step's [Reconcile] says what has happened. The
-// next attempt calls the function only if the last call had no effect. A [RetryPolicy] needs a Reconcile.
+// function is called again only if nothing has. A [RetryPolicy] needs a Reconcile.
 //
-// An intent is committed before the call: one commit more. With [StepTx], [DoTx] and [Repeatable] the call is wrong,
-// and the run fails with [kind.BadRequest]. See docs/doubt.md.
+// An intent is committed before the call. With [StepTx], [DoTx] and [Repeatable] the call is wrong, and the run fails
+// with [kind.BadRequest]. See docs/doubt.md.
 func AtMostOnce() StepOption { return atMostOnce{} }
 
-// Reconcile finds out what a call of a step with [AtMostOnce] has done that is in doubt. fn asks the service, by the Key
-// of [CurrentStep], which is that of the lost call.
+// Reconcile finds out what a call of a step with [AtMostOnce] has done that is in doubt. fn asks the service, by the
+// Key of [CurrentStep], which is that of the lost call.
 //
 //   - happened and a result: it is the step's.
 //   - not happened: the function is called again, according to the step's [RetryPolicy].
-//   - an error: fn does not know. It is asked again, after pauses that grow to an hour, until it knows or
-//     admin.Runs.Resolve is called.
+//   - an error: it is not known. fn is asked again, after pauses that grow to an hour, unless admin.Runs.Resolve is
+//     called.
 //
 // T is the type that the step returns.
 func Reconcile[T any](fn func(context.Context) (result T, happened bool, err error)) StepOption {

@@ -68,7 +68,7 @@ type stepConfig struct {
 	repeatable bool
 	once       bool       // AtMostOnce
 	reconcile  *reconcile // nil: not given
-	limit      string // empty: not given
+	limit      string     // empty: not given
 }
 
 // branchConfig is the configuration that a group's options give.

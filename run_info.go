@@ -219,11 +219,10 @@ type StepAttempt struct {
 	//   - StatusRunning while the attempt, sleep, wait, child or compensation is under way;
 	//   - StatusCompleted, or StatusFailed with Kind and Error. A wait or a group of branches that timed out is failed,
 	//     of [kind.Timeout];
-	//   - StatusCancelled if it cannot end any more: its branch lost a [Race], its group failed or timed out, its
-	//     branch failed meanwhile, or its run is over. A child is cancelled if its run was. A compensation is cancelled
+	//   - StatusCancelled if it cannot end any more: its branch has lost or failed, its group failed or timed out, or
+	//     its run is over. A child is cancelled if its run was. A compensation is cancelled
 	//     if its registration was replaced, or if its run completed or was terminated before;
-	//   - StatusInDoubt if a step with [AtMostOnce] was called, and what the call has done is not known. Kind and Error
-	//     say why;
+	//   - StatusInDoubt: see there;
 	//   - StatusPending if its worker drained or died, and the attempt is made again. A compensation is pending until
 	//     its run, the Child, is started.
 	Status  Status          `json:"status"`

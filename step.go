@@ -107,7 +107,9 @@ func (s *typedStep[T]) Encode(id string, v any) ([]byte, *replay.Registration, e
 	return s.c.encodeStep(id, v, s.Result, s, s.undo)
 }
 
-func (s *typedStep[T]) Reconcile(ctx context.Context) (any, bool, error) { return s.reconcile.call(ctx) }
+func (s *typedStep[T]) Reconcile(ctx context.Context) (any, bool, error) {
+	return s.reconcile.call(ctx)
+}
 
 func (s *typedStep[T]) Decodes(output []byte) error { return s.decode(output) }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 )
 
@@ -34,6 +35,38 @@ func ExampleRuns_Restart() {
 	// Output:
 	// 42 <nil>
 	// double-21 true
+}
+
+// Nothing calls the bank again while it is not known what the first call has done. Ada has asked it.
+func ExampleRuns_Resolve() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	refund := kagzi.Define[string, string]("refund")
+	kagzi.Handle(worker, refund, func(ctx kagzi.Context, order string) (string, error) {
+		return kagzi.Step(ctx, "refund", func(context.Context) (string, error) {
+			return "", errors.New("connection reset")
+		}, kagzi.AtMostOnce())
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, refund, "order 42", kagzi.ID("order-42"))
+	kit.UntilWaitingOn(ctx, client, run, "doubt refund")
+	runs := admin.New(client).Runs
+	doubts, _ := runs.Doubts(ctx, 0)
+	for _, d := range doubts {
+		fmt.Println(d.ID, d.Step, d.Error)
+	}
+	err := runs.Resolve(ctx, run, "refund", admin.Happened("refund 77"), kagzi.Actor("ada"))
+	fmt.Println(err)
+	fmt.Println(run.Result(ctx))
+	err = runs.Resolve(ctx, run, "refund", admin.DidNotHappen())
+	fmt.Println(errors.Is(err, admin.ErrNoDoubt))
+	// Output:
+	// order-42 refund connection reset
+	// <nil>
+	// refund 77 <nil>
+	// true
 }
 
 // The fork keeps the steps that the old run had recorded before: no customer pays twice.

@@ -114,8 +114,8 @@ type Doubt struct {
 	Over bool `json:"over,omitempty"`
 }
 
-// Doubts returns up to limit steps that are in doubt, those of the newest runs first; zero means 100. Steps of runs that
-// are over are among them, until they are resolved or their runs deleted.
+// Doubts returns up to limit steps that are in doubt, those of the newest runs first; zero means 100. Steps of runs
+// that are over are among them, until they are resolved or their runs deleted.
 func (r Runs) Doubts(ctx context.Context, limit int) ([]Doubt, error) {
 	limit, err := valid.Listed(limit)
 	if err == nil {

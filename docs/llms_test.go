@@ -20,7 +20,7 @@ var sections = []struct {
 }{
 	{"Begin", []string{"tutorial", "skills/kagzi/SKILL", "compare", "glossary"}},
 	{"Write workflows", []string{
-		"workflows", "steps", "signals", "requests", "values", "children", "compensation", "batches", "topics",
+		"workflows", "steps", "doubt", "signals", "requests", "values", "children", "compensation", "batches", "topics",
 		"consumers", "continue", "limits", "flow", "schedules", "interceptors", "testing", "versions",
 	}},
 	{"Operate", []string{

@@ -65,7 +65,8 @@ func (r Report) Check(name string) Check {
 // "failures" and "quarantined". Others are there only while they have something to say: "pauses", one for each pause;
 // "limits", one for each queue or limit of steps that lets due work wait for long; "keys", one for each key or group
 // that stands still; "strays", "consumers", "events", "hung", "nested", "compensations", "suspects", "histories",
-// "messages", "inboxes", "doubts" and "work", which are not Healthy; and "topics", which is. docs/health.md says what each finds.
+// "messages", "inboxes", "doubts" and "work", which are not Healthy; and "topics", which is. docs/health.md says what
+// each finds.
 //
 // Liveness has "process", or a "worker" for each worker that is stuck.
 type Check struct {

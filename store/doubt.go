@@ -58,10 +58,12 @@ WHERE r.run_id = $2 AND r.namespace_id = $1`
 
 // Records what the call has done, if nothing in the run waits for that.
 const recordResolution = `
+WITH given AS MATERIALIZED (SELECT coalesce($10, clock_timestamp()) AS ended)
 UPDATE kagzi.step_runs s
 SET status = $5, output = $6, error_kind = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($7, ''), s.error_kind) END,
 	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9,
-	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN now() END, finished_at = coalesce($10, now())
+	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN given.ended END, finished_at = given.ended
+FROM given
 WHERE s.run_id = $2 AND s.step_id = $3 AND s.attempt_number = $4 AND s.namespace_id = $1`
 
 // recorded returns the arguments of recordResolution behind the attempt.
@@ -98,7 +100,8 @@ func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 		if waits {
 			out, err = s.sendResolution(ctx, tx, a.Resolution(run, StepKey(epoch, step), attempt))
 		} else {
-			err = pg.Ask(ctx, tx, recordResolution, append([]any{s.namespace, run, step, attempt}, a.recorded(over)...), nil)
+			args := append([]any{s.namespace, run, step, attempt}, a.recorded(over)...)
+			err = pg.Ask(ctx, tx, recordResolution, args, nil)
 		}
 		if err != nil {
 			return err

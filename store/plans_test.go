@@ -48,6 +48,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		signalsKey: {"run_id", "name", "sequence", "namespace_id"},
 	}
 	byStep := map[string][]string{stepsKey: {"run_id", "namespace_id"}}
+	byDoubt := map[string][]string{"step_runs_doubt": {"run_id", "namespace_id"}}
 	byInput := map[string][]string{runsKey: {"run_id", "namespace_id"}, itemsKey: {"run_id", "namespace_id"}}
 	byWindow := map[string][]string{runsKey: {"run_id", "namespace_id"}, windowsKey: {"window_id", "namespace_id"}}
 	byAttempt := map[string][]string{stepsKey: {"run_id", "step_id", "attempt_number", "namespace_id"}}
@@ -444,6 +445,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			[]any{s.namespace, ids[0], "id", true},
 			map[string][]string{"signals_signal_id": {"signal_id", "run_id", "namespace_id"}},
 		),
+		plans.Of("doubtOf", doubtOf, []any{s.namespace, ids[0], "step"},
+			plans.Both(byKey, plans.Both(byStep, byDoubt))),
+		plans.Of("recordResolution", recordResolution, append([]any{s.namespace, ids[0], "step", 1},
+			(&Answer{State: AnswerReplied}).recorded(nil)...), byStep),
 		plans.Of(
 			"messageReadBy", messageReadBy,
 			[]any{s.namespace, ids[0], "id"},
@@ -693,7 +698,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			"expiredRuns", expiredRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...),
 			byKey,
 		),
-		plans.Of("pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...), gone),
+		plans.Of("pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...),
+			plans.Both(gone, byDoubt)),
 		plans.Of("pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone),
 		plans.Of("lockWaiting", lockWaiting, []any{s.namespace, runs}, byWindow),
 		plans.Of("windowStates", windowStates, []any{s.namespace, runs}, byWindow),

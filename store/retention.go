@@ -178,6 +178,8 @@ WITH turn AS MATERIALIZED (
 				AND (q.finished_at <= now() - interval '1 microsecond' *
 				coalesce(($6::bigint[])[array_position($5::text[], q.workflow_type)], CASE q.status WHEN 'COMPLETED'
 					THEN $3::bigint ELSE $4::bigint END)
+					AND (SELECT count(*) FROM (SELECT FROM kagzi.step_runs d WHERE d.run_id = q.run_id
+						AND d.namespace_id = $1 AND d.status = 'RUNNING' AND d.error_kind IS NOT NULL LIMIT 1) x) = 0
 				OR q.waiting_on = '` + clause.BeingDeleted + `')
 			AND CASE WHEN q.parent_run_id IS NULL THEN true ELSE NOT EXISTS (
 				SELECT FROM kagzi.workflow_runs p WHERE p.run_id = q.parent_run_id AND p.namespace_id = $1) END

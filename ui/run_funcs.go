@@ -13,11 +13,13 @@ import (
 // runFuncs are the functions of the run's template.
 func runFuncs() template.FuncMap {
 	return template.FuncMap{
-		"percent":    func(f *float64) string { return fmt.Sprintf("%.0f %%", 100**f) },
-		"keep":       kept,
-		"stepStates": func() []string { return []string{"running", "pending", "completed", "failed", "cancelled", "in_doubt"} },
-		"shape":      shapeHTML,
-		"breaks":     breaks,
+		"percent": func(f *float64) string { return fmt.Sprintf("%.0f %%", 100**f) },
+		"keep":    kept,
+		"stepStates": func() []string {
+			return []string{"running", "pending", "completed", "failed", "cancelled", "in_doubt"}
+		},
+		"shape":  shapeHTML,
+		"breaks": breaks,
 		"fold": func(open bool) string {
 			if open {
 				return "open"

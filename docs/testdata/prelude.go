@@ -148,6 +148,14 @@ func askB(kagzi.Context) (Quote, error)                    { panic(0) }
 func notifyCustomer(kagzi.Context) error                   { panic(0) }
 func remind(context.Context) error                         { panic(0) }
 
+// A bankClient is what the bank offers.
+type bankClient struct{}
+
+func (bankClient) Refund(context.Context, Order) (Receipt, error)           { panic(0) }
+func (bankClient) FindRefund(context.Context, Order) (Receipt, bool, error) { panic(0) }
+
+var bank bankClient
+
 // An airlineClient is what the airline offers.
 type airlineClient struct{}
 

@@ -223,7 +223,8 @@ var tableChecks = []check{
 	{"a step that read a message has marked it", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'message', s.sequence)
 		FROM kagzi.step_runs s
-		WHERE s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT', 'FUNCTION') AND s.sequence IS NOT NULL AND s.step_id > E'\x02'
+		WHERE s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT', 'FUNCTION') AND s.sequence IS NOT NULL
+			AND s.step_id > E'\x02'
 			AND NOT EXISTS (
 			SELECT FROM kagzi.signals g
 			WHERE g.run_id = s.run_id AND g.namespace_id = s.namespace_id AND g.sequence = s.sequence
@@ -232,7 +233,8 @@ var tableChecks = []check{
 	{"no two steps read one message", `
 		SELECT concat_ws(' ', 'run', run_id, 'message', sequence, 'steps', string_agg(step_id, ', ' ORDER BY step_id))
 		FROM kagzi.step_runs
-		WHERE step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT', 'FUNCTION') AND sequence IS NOT NULL AND step_id > E'\x02'
+		WHERE step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT', 'FUNCTION') AND sequence IS NOT NULL
+			AND step_id > E'\x02'
 		GROUP BY namespace_id, run_id, sequence HAVING count(*) > 1`},
 
 	{"only a request expires, once its time has come", `

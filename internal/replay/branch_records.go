@@ -89,7 +89,12 @@ func (r *recorder) awaitSpeculation() error {
 	return nil
 }
 
+// enqueueAnyway enqueues a record that is written although the branch may be over.
+func (r *recorder) enqueueAnyway(rec *store.Record) {
+	r.outbox.enqueue(&write{records: []*store.Record{rec}})
+}
+
 // show enqueues a record that says that the attempt is under way.
 func (r *recorder) show(a attemptUnderWay) {
-	r.outbox.enqueue(&write{records: []*store.Record{a.record(r.newRecord)}})
+	r.enqueueAnyway(a.record(r.newRecord))
 }

@@ -86,6 +86,12 @@ func (s *doubled) Encode(_ string, result any) ([]byte, *replay.Registration, er
 	return []byte(result.(string)), nil, nil
 }
 
+func (s *doubled) Decodes([]byte) error { return nil }
+
+func (s *doubled) Reconcile(context.Context) (any, bool, error) {
+	return nil, false, errors.New("not asked")
+}
+
 // handler executes the step, and returns its result.
 func (s *doubled) handler(b *replay.Branch, _ []byte) ([]byte, error) {
 	row, err := b.Step(&replay.StepSpec{Name: "double", Function: s})

@@ -44,7 +44,26 @@ type signalWait struct {
 	until time.Time // when it times out; the zero time: never
 	taken bool      // a message was decoded, and is the result
 	asks  asking    // of a wait for an answer
-	of    *stepCall // whose attempt is in doubt; nil: the wait is an operation of its own
+	of    resolver  // what the message resolves; nil: the wait is an operation of its own
+}
+
+// A resolver is an operation that waits for a message, and records what that says.
+type resolver interface {
+	// waitsFor says what it waits for.
+	waitsFor() waits.Wait
+	// resolution returns its record with the message, and why the message does not decode.
+	resolution(g *store.Signal) (r *store.Record, wrong error)
+}
+
+// resolve waits on the branch for a message of that name to the operation id, and returns the row of its record. ask is
+// as SignalSpec.Ask; nil: none.
+func resolve(b *Branch, id, name string, of resolver,
+	ask func(ctx context.Context, step string, failures int) (soon bool, err error),
+) (*store.StepRow, error) {
+	w := &signalWait{e: b.execution(), b: b, id: id, of: of, spec: &SignalSpec{
+		Kind: store.KindFunction, Name: name, Ask: ask,
+	}}
+	return w.run(nil)
 }
 
 // Receive waits for a message and returns its record. If none arrived in time, it returns the recorded error.
@@ -129,7 +148,7 @@ func (w *signalWait) run(begun *store.StepRow) (*store.StepRow, error) {
 
 func (w *signalWait) what() waits.Wait {
 	if w.of != nil {
-		return waits.Wait{Kind: waits.Doubt, Name: w.id}
+		return w.of.waitsFor()
 	}
 	if w.spec.Kind == store.KindEvent {
 		return waits.Wait{Kind: waits.Event, Name: w.spec.Awaits}
@@ -201,9 +220,9 @@ func (w *signalWait) read(g *store.Signal) (*store.Record, error) {
 	return r, w.spec.Decode(g.Payload, true)
 }
 
-// settle decides the fate of a message that was read; wrong says why it does not decode. r is its record. That is deferred: if
-// the process dies before it is written, nothing that follows from the message is recorded either, and a replay takes
-// the message again.
+// settle decides the fate of a message that was read; wrong says why it does not decode. r is its record. That is
+// deferred: if the process dies before it is written, nothing that follows from the message is recorded either, and a
+// replay takes the message again.
 func (w *signalWait) settle(r *store.Record, g *store.Signal, wrong error) (row *store.StepRow, aside bool) {
 	b, e := w.b, w.e
 	e.Lock()

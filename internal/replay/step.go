@@ -74,10 +74,8 @@ type stepCall struct {
 	first        int
 	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
 	uncounted    uncounted
-	compensation *compensation  // of the function's result; nil if there is none. Set by callUser.
-	doubt        *store.StepRow // the intent of the attempt in doubt. Set by settleDoubt.
-	resolved     *store.Record  // what is recorded of that attempt. Set by resolution.
-	called       bool           // the attempt's function. Set by callUser, reset by executeOnce.
+	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
+	called       bool          // the attempt's function. Set by callUser, reset by executeOnce.
 	// the record of compensation; nil if this call does not register it. Set by registration.
 	registers *store.Record
 }

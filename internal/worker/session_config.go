@@ -28,8 +28,8 @@ type Config struct {
 	Types         []store.WorkflowVersions
 	MaxConcurrent int
 	Presence
-	// is called once the session is registered, before it claims, and returns what runs beside it, in a goroutine, until
-	// it has drained; may be nil
+	// is called once the session is registered, before it claims, and returns what runs beside it, in a goroutine,
+	// until it has drained; may be nil
 	Beside func() func(context.Context)
 
 	PollInterval, DrainTimeout, HungAfter time.Duration // see WorkerConfig

@@ -27,7 +27,7 @@ var Indexes = []string{
 	"schedules_due", "schedules_name", "schedules_pkey", "schema_migrations_pkey", "schema_migrations_version_id_key",
 	"signals_pkey",
 	"signals_set_aside", "signals_signal_id", "start_items_item", "start_items_pkey", "start_windows_closed",
-	"start_windows_pkey", "step_runs_pkey", "step_runs_replies", "step_runs_values",
+	"start_windows_pkey", "step_runs_doubt", "step_runs_pkey", "step_runs_replies", "step_runs_values",
 	"subscriptions_consumer", "subscriptions_pkey", "worker_events_pkey", "workers_live", "workers_pkey",
 	"workers_release",
 	"workflow_runs_active_external_id", "workflow_runs_active_fired", "workflow_runs_claim",

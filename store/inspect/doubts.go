@@ -48,8 +48,8 @@ func (s *Health) Doubts(ctx context.Context, db pg.DB, most int) (out []Doubt, e
 		out = nil
 		return pg.Ask(ctx, db, doubts, []any{s.namespace, most},
 			pg.Collect(&out, func(row pgx.CollectableRow) (d Doubt, err error) {
-				return d, row.Scan(&d.RunID, &d.ExternalID, &d.Type, &d.Step, &d.Attempt, pg.UTC(&d.Since), &d.ErrorKind,
-					&d.Error, &d.Over)
+				return d, row.Scan(&d.RunID, &d.ExternalID, &d.Type, &d.Step, &d.Attempt, pg.UTC(&d.Since),
+					&d.ErrorKind, &d.Error, &d.Over)
 			}))
 	})
 	return out, pg.Wrap("find steps in doubt", err)

@@ -95,6 +95,10 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 		listed("keysWaiting", KeyFilter{Order: LongestWaiting}),
 		plans.Of("keyStates", keyStates, KeyFilter{Queue: "queue", Limit: 100}.args(s.namespace, typeNames), keyed),
 		plans.Of("stepsUnderWay", stepsUnderWay, []any{s.namespace, ids[0], uuid.New(), 4}, byStep),
+		plans.Of("doubts", doubts, []any{s.namespace, 10}, map[string][]string{
+			plans.RunsKey:     {"run_id", "namespace_id"},
+			"step_runs_doubt": {"namespace_id"},
+		}),
 		plans.Of("setAside", setAside, []any{s.namespace, 10}, map[string][]string{
 			plans.RunsKey:       {"run_id", "namespace_id"},
 			"signals_set_aside": {"namespace_id"},

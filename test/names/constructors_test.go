@@ -85,7 +85,8 @@ var nameless = []string{
 	"At", "Delay", "ExecutionTimeout", "Grace", "OncePer", "Priority", "RetryPolicy", "StartWithin", "Timeout",
 	"Version", "detached", "inTx",
 	"inheritMetadata", "dryRun", "park", "inheritCompensations",
-	"newInput", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors", "defaultVersion",
+	"newInput", "atMostOnce", "reconcile", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors",
+	"defaultVersion",
 	"allowAdditions", "consumes", "startsOn",
 }
 

@@ -34,7 +34,7 @@ workers of the namespace have a Sealer, signal refuses: use a command line that 
 	{
 		Deed: "resolve run", Args: []string{"STEP"}, Fills: "step",
 		More: `kagzi runs doubts lists the steps that are in doubt. The result of a step is its JSON.`,
-		Example: `  kagzi runs resolve order-42 refund --outcome happened --result '"re_77"' --reason "the bank's list has it"
+		Example: `  kagzi runs resolve order-42 refund --outcome happened --result '"re_77"' --reason "in the list"
   kagzi runs resolve order-42 refund --outcome did-not-happen`,
 	},
 	{
