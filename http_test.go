@@ -41,6 +41,7 @@ func TestHTTPStatus(t *testing.T) {
 		{"finished", kagzi.ErrRunFinished, 409},
 		{"active", kagzi.ErrRunActive, 409},
 		{"compensated", core.ErrCompensated, 409},
+		{"not in doubt", core.ErrNoDoubt, 409},
 		{"not migrated", wrapped(migrations.ErrMissing), 503},
 		{"migrated by a newer program", wrapped(migrations.ErrNewer), 503},
 		{"large", wrapped(kagzi.ErrPayloadTooLarge), 413},

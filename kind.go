@@ -37,7 +37,8 @@ func RetryAfter(err error, d time.Duration) error { return kinds.RetryAfter(err,
 //
 //   - 200: nil
 //   - 404: [ErrNotFound]
-//   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], admin.ErrCompensated
+//   - 409: [ErrIDConflict], [ErrIDTaken], [ErrRunFinished], [ErrRunActive], admin.ErrCompensated,
+//     admin.ErrNoDoubt
 //   - 413: [ErrPayloadTooLarge]
 //   - 429: [ErrKeyFull], [ErrInboxFull]
 //   - 503: the database is away, slow, busy or not migrated, a lock is held, or the handler's context was cancelled

@@ -162,6 +162,7 @@ func TestKindOf(t *testing.T) {
 
 		{"NotFound", fmt.Errorf("signal: %w", kagzi.ErrNotFound), kind.NotFound},
 		{"Compensated", core.ErrCompensated, kind.BadRequest},
+		{"NotInDoubt", core.ErrNoDoubt, kind.BadRequest},
 		{"RunFinished", kagzi.ErrRunFinished, kind.BadRequest},
 		{"RunActiveMayEnd", kagzi.ErrRunActive, kind.Unknown},
 		{"IDConflict", kagzi.ErrIDConflict, kind.BadRequest},

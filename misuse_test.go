@@ -267,7 +267,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,
-		"Repeatable":   kagzi.Repeatable,
+		"Repeatable": kagzi.Repeatable, "AtMostOnce": kagzi.AtMostOnce, "Reconcile": kagzi.Reconcile[int],
+		"admin.Happened": admin.Happened, "admin.DidNotHappen": admin.DidNotHappen, "admin.GiveUp": admin.GiveUp,
 		"admin.DryRun": admin.DryRun, "InheritMetadata": kagzi.InheritMetadata,
 		"admin.InheritCompensations": admin.InheritCompensations, "UndoneBy": func() {
 			kagzi.UndoneBy(kagzi.Workflow[int, int]{})
@@ -485,9 +486,13 @@ func TestEndedContext(t *testing.T) {
 		"StartMany": func(ctx context.Context) error {
 			return kit.Second(c.StartMany(ctx, []kagzi.Call{wf.With(1)}))
 		},
-		"Steps":          func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
-		"Stats":          func(ctx context.Context) error { return kit.Second(admin.New(c).Stats(ctx)) },
-		"Stranded":       func(ctx context.Context) error { return kit.Second(admin.New(c).Stranded(ctx)) },
+		"Steps":       func(ctx context.Context) error { return kit.Second(c.Steps(ctx, run)) },
+		"Stats":       func(ctx context.Context) error { return kit.Second(admin.New(c).Stats(ctx)) },
+		"Stranded":    func(ctx context.Context) error { return kit.Second(admin.New(c).Stranded(ctx)) },
+		"Runs.Doubts": func(ctx context.Context) error { return kit.Second(admin.New(c).Runs.Doubts(ctx, 0)) },
+		"Runs.Resolve": func(ctx context.Context) error {
+			return admin.New(c).Runs.Resolve(ctx, run, "s", admin.DidNotHappen())
+		},
 		"Runs.Terminate": func(ctx context.Context) error { return admin.New(c).Runs.Terminate(ctx, run) },
 		"Runs.TerminateAll": func(ctx context.Context) error {
 			return kit.Second(admin.New(c).Runs.TerminateAll(ctx, some))

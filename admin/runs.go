@@ -107,10 +107,10 @@ func (r Runs) resume(ctx context.Context, at core.Ref, cfg core.ChangeConfig) er
 // A LogEntry is an entry of a run's log, see [Runs.Log], or of a worker's, see [Workers.Log].
 type LogEntry struct {
 	// Event names the change. For a run it is CANCELLED, TERMINATED, RESUMED, PAUSED, UNPAUSED, UPDATED, SIGNALLED,
-	// MESSAGE_DROPPED, MESSAGE_REDELIVERED, DELETED, RESTARTED or FORKED; both the old and the new run get the last
-	// two. ATTEMPT_FAILED is an attempt of the run that another one, or a Resume, followed; the newest 20 stay. For a
-	// worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or forced
-	// offline), each at most once.
+	// MESSAGE_DROPPED, MESSAGE_REDELIVERED, RESOLVED, DELETED, RESTARTED or FORKED; both the old and the new run get
+	// the last two. ATTEMPT_FAILED is an attempt of the run that another one, or a Resume, followed; the newest 20
+	// stay. For a worker it is STARTED, DRAINING (it drains or was asked to), STOPPED or LOST (it was declared dead or
+	// forced offline), each at most once.
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
 	// Reason is the [kagzi.Reason] that the caller gave for the change of a run. For ATTEMPT_FAILED it is the kind and
@@ -120,7 +120,7 @@ type LogEntry struct {
 	// for RESTARTED and FORKED, the new run, or the run that this one comes from (RunInfo.Origin); for DELETED, the run
 	// with which this one was deleted
 	Other kagzi.RunID `json:"other,omitempty"`
-	Step  string      `json:"step,omitempty"` // for FORKED, the step from which the new run executes
+	Step  string      `json:"step,omitempty"` // for FORKED, where the new run begins; for RESOLVED, what was in doubt
 	// Changes are, for UPDATED, the changed fields: "queue", "priority", "version", "available_at" and "metadata", in
 	// this order. For DELETED they say what the run was: "workflow", "status" and, if it had an [kagzi.ID], "id",
 	// without a To. For SIGNALLED it is "signal", without a From; for MESSAGE_REDELIVERED also "message", its ID, and

@@ -66,6 +66,9 @@ func GiveUp(err error) Resolution {
 func (r Runs) Resolve(ctx context.Context, ref kagzi.Ref, step string, as Resolution,
 	opts ...kagzi.ChangeOption,
 ) error {
+	if err := r.core.Made(); err != nil {
+		return err
+	}
 	at := core.RefOf(ref)
 	cfg, err := core.Changes(opts, core.EveryVerb)
 	if err == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -61,53 +62,64 @@ const recordResolution = `
 WITH given AS MATERIALIZED (SELECT coalesce($10, clock_timestamp()) AS ended)
 UPDATE kagzi.step_runs s
 SET status = $5, output = $6, error_kind = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($7, ''), s.error_kind) END,
-	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9,
+	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9, sequence = $11,
 	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN given.ended END, finished_at = given.ended
 FROM given
 WHERE s.run_id = $2 AND s.step_id = $3 AND s.attempt_number = $4 AND s.namespace_id = $1`
 
-// recorded returns the arguments of recordResolution behind the attempt.
-func (a *Answer) recorded(at *time.Time) []any {
-	status := Failed
-	if a.State == AnswerReplied {
-		status = Completed
-	}
-	return []any{status, a.Output, a.ErrorKind, a.Error, a.State == AnswerRefused, at}
+// Takes a resolution that nothing in the run has read, because it has waited no longer.
+const takeResolution = `
+WITH given AS MATERIALIZED (SELECT clock_timestamp() AS now)
+UPDATE kagzi.signals g
+SET consumed_by = $4, consumed_at = given.now
+FROM given
+WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL AND g.set_aside_at IS NULL
+RETURNING g.sequence, g.headers, g.payload`
+
+// An openDoubt is an attempt that is in doubt.
+type openDoubt struct {
+	run     uuid.UUID
+	step    string
+	attempt int
+	epoch   int
+	waits   bool       // the run waits until it is resolved
+	over    *time.Time // when the run ended: no step ends later
 }
 
 // Resolve says what the call of a step in doubt has done: see Resolution. A run that waits for that gets a message. It
-// returns ErrRunNotFound and ErrNoDoubt. A tx survives its errors.
+// returns ErrRunNotFound, and ErrNoDoubt also if another call was first. A tx survives its errors.
 func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step string, a Answer, why Why,
 ) (out Signalled, err error) {
 	event := newEvent(run, EventResolved, why)
 	event.Step, event.Changes = step, []Changed{{"outcome", "in doubt", resolutions[a.State]}}
 	a.Is = byPerson
+	first := true
 	err = s.inSavepoint(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		done, _, err := s.lockForMessage(ctx, tx, event)
 		if done || err != nil {
 			return err
 		}
-		var attempt, epoch int
-		var waits bool
-		var over *time.Time // no step ends after its run
-		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &attempt, &epoch, &waits, &over)
+		d := openDoubt{run: run, step: step}
+		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &d.attempt, &d.epoch, &d.waits, &d.over)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrNoDoubt
 		}
 		if err != nil {
 			return err
 		}
-		if waits {
-			out, err = s.sendResolution(ctx, tx, a.Resolution(run, StepKey(epoch, step), attempt))
+		if d.waits {
+			out, err = s.sendResolution(ctx, tx, a.Resolution(run, StepKey(d.epoch, step), d.attempt))
 		} else {
-			args := append([]any{s.namespace, run, step, attempt}, a.recorded(over)...)
-			err = pg.Ask(ctx, tx, recordResolution, args, nil)
+			first, err = s.recordResolution(ctx, tx, d, a)
 		}
-		if err != nil {
+		if err != nil || !first {
 			return err
 		}
 		return s.writeEvents(ctx, tx, event)
 	})
+	if err == nil && !first {
+		err = ErrNoDoubt
+	}
 	return out, pg.Wrap("resolve step", err)
 }
 
@@ -122,6 +134,36 @@ func (s Messages) sendResolution(ctx context.Context, tx pgx.Tx, m Message) (Sig
 		return out, ErrNoDoubt
 	}
 	return out, nil
+}
+
+// recordResolution records a, unless the run got another answer while it waited: then it records that one.
+func (s Messages) recordResolution(ctx context.Context, tx pgx.Tx, d openDoubt, a Answer) (first bool, err error) {
+	id := DoubtName(d.run, StepKey(d.epoch, d.step), d.attempt)
+	var sequence *int64
+	var headers json.RawMessage
+	var payload []byte
+	err = pg.AskRow(ctx, tx, takeResolution, []any{s.namespace, d.run, id, d.step}, &sequence, &headers, &payload)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		first = true
+	case err != nil:
+		return false, err
+	default:
+		a = AnswerOf(headers, payload)
+	}
+	return first, pg.Ask(ctx, tx, recordResolution, a.recorded(s.namespace, d, sequence), nil)
+}
+
+// recorded returns the arguments of recordResolution.
+func (a *Answer) recorded(namespace string, d openDoubt, sequence *int64) []any {
+	status := Failed
+	if a.State == AnswerReplied {
+		status = Completed
+	}
+	return []any{
+		namespace, d.run, d.step, d.attempt, status, a.Output, a.ErrorKind, a.Error, a.State == AnswerRefused, d.over,
+		sequence,
+	}
 }
 
 // StepKey returns what distinguishes the step from those of the run's other epochs. No step ID has a part that begins

@@ -447,8 +447,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		),
 		plans.Of("doubtOf", doubtOf, []any{s.namespace, ids[0], "step"},
 			plans.Both(byKey, plans.Both(byStep, byDoubt))),
-		plans.Of("recordResolution", recordResolution, append([]any{s.namespace, ids[0], "step", 1},
-			(&Answer{State: AnswerReplied}).recorded(nil)...), byStep),
+		plans.Of("recordResolution", recordResolution,
+			(&Answer{State: AnswerReplied}).recorded(s.namespace, openDoubt{run: ids[0], step: "step"}, nil), byStep),
+		plans.Of("takeResolution", takeResolution, []any{s.namespace, ids[0], "id", "step"}, map[string][]string{
+			"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
+		}),
 		plans.Of(
 			"messageReadBy", messageReadBy,
 			[]any{s.namespace, ids[0], "id"},

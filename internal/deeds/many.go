@@ -35,7 +35,7 @@ var EveryStatus = slices.Concat(active, over)
 // inapplicable are the errors of a run to which a deed does not apply. Of many runs, that one is skipped.
 var inapplicable = []error{
 	kagzi.ErrNotFound, kagzi.ErrRunFinished, kagzi.ErrRunActive, kagzi.ErrIDConflict, admin.ErrCompensated,
-	admin.ErrNotWaiting, admin.ErrRunNeeded,
+	admin.ErrNotWaiting, admin.ErrRunNeeded, admin.ErrNoDoubt,
 }
 
 // Inapplicable reports whether an error says that a deed does not apply to a run.

@@ -54,11 +54,11 @@ func resolve() Deed {
 		Valid: func(a Asked) error {
 			switch outcome := a.Values.Get("outcome"); {
 			case outcome == givenUp && !a.Values.Has("error"):
-				return errors.New("say why the step fails: fill in the error")
+				return mistake("{error} is missing: say why the step fails")
 			case outcome != givenUp && a.Values.Has("error"):
-				return errors.New("an error is for give-up: leave it out")
+				return mistake("{error} is for give-up: leave it out")
 			case outcome != happened && a.Values.Has("result"):
-				return errors.New("a result is for what happened: leave it out")
+				return mistake("{result} is for what happened: leave it out")
 			}
 			return nil
 		},

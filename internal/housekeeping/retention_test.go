@@ -116,6 +116,21 @@ func TestRetention(t *testing.T) {
 		wantLeft(t, pool, "a 1, c 1")
 	})
 
+	// It is not known what a call has done: the run stays in sight until it is resolved.
+	t.Run("InDoubt", func(t *testing.T) {
+		pool, k := retaining(t)
+		addOld(t, pool, "doubtful", "CANCELLED", 40, 2)
+		addOld(t, pool, "other", "CANCELLED", 40, 2)
+		addSteps(t, pool, "doubtful", 2)
+		dbtest.Exec(t, pool, `UPDATE kagzi.step_runs SET status = 'RUNNING', error_kind = 'in_doubt'
+			WHERE step_id = 'step-1'`)
+		scanOnce(t, k)
+		wantLeft(t, pool, "doubtful 2")
+		dbtest.Exec(t, pool, `UPDATE kagzi.step_runs SET status = 'COMPLETED', error_kind = NULL`)
+		scanOnce(t, k)
+		wantLeft(t, pool, "none")
+	})
+
 	t.Run("KeepForever", func(t *testing.T) {
 		pool, k := retaining(t, func(cfg *Config) { cfg.Keep.Forever = true })
 		addOld(t, pool, "a", "COMPLETED", 1000, 1)

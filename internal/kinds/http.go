@@ -24,6 +24,7 @@ func HTTPStatus(err error, ofWorkflow bool) int {
 	}{
 		{http.StatusConflict, []error{
 			core.ErrIDConflict, core.ErrIDTaken, core.ErrRunFinished, core.ErrRunActive, core.ErrCompensated,
+			core.ErrNoDoubt,
 		}},
 		{http.StatusNotFound, []error{core.ErrNotFound}},
 		{http.StatusRequestEntityTooLarge, []error{payloads.ErrTooLarge}},

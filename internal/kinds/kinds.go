@@ -87,6 +87,7 @@ func classify(err error) kind.Kind {
 		return kind.RateLimited // a slot becomes free, or the run reads messages
 	case failure.IsBadURL(err), errors.Is(err, payloads.ErrTooLarge), errors.Is(err, core.ErrIDConflict),
 		errors.Is(err, core.ErrIDTaken), errors.Is(err, core.ErrRunFinished), errors.Is(err, core.ErrCompensated),
+		errors.Is(err, core.ErrNoDoubt),
 		errors.Is(err, replay.ErrForeignGoroutine):
 		return kind.BadRequest
 	}

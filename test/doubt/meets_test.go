@@ -70,6 +70,27 @@ func TestARunThatIsOverIsInDoubt(t *testing.T) {
 		}
 		wantRecorded(k, run, "pay")
 	})
+	// The run is cancelled before it reads what the first call has said: that stands.
+	t.Run("CancelledBeforeItReads", func(t *testing.T) {
+		k := kit.New(t)
+		p := &provider{does: always(0, errReset)}
+		stop := kit.StartWorker(t, handling(k, p))
+		run := kit.Begin(k, refund, struct{}{})
+		inDoubt(k, run)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		resolve(k, run, admin.Happened(7))
+		k.Cancel(run)
+		kit.FailureOf(k, run, kagzi.StatusCancelled)
+		err := admin.New(k.Client).Runs.Resolve(k.Ctx, run, "pay", admin.DidNotHappen())
+		if !errors.Is(err, admin.ErrNoDoubt) {
+			t.Errorf("resolved again: %v", err)
+		}
+		if steps := k.Steps(run)["pay"]; len(steps) != 1 || string(steps[0].Output) != "7" {
+			t.Errorf("steps %+v", steps)
+		}
+	})
 	// A resumed run waits again.
 	t.Run("Resumed", func(t *testing.T) {
 		k := kit.New(t)
@@ -112,7 +133,9 @@ func TestABranchThatIsOverIsInDoubt(t *testing.T) {
 		run := kit.Begin(k, refund, struct{}{})
 		k.WaitStatus(run, kagzi.StatusSleeping, "doubt both/pays/pay; signal go on")
 		k.Signal(run, goOn.With(1))
-		k.WaitStatus(run, kagzi.StatusSleeping, "signal go on")
+		await.True(t, "the run waits for the signal alone", func() bool {
+			return k.InfoOf(run).WaitingOn.String() == "signal go on"
+		})
 		wantRecorded(k, run, "both/pays/pay")
 		k.Signal(run, goOn.With(3))
 		if got := kit.ResultOf(k, run); got != 3 {
@@ -238,4 +261,11 @@ func TestAForkHasItsOwnDoubt(t *testing.T) {
 	if got := kit.ResultOf(k, fork); got != 7 {
 		t.Errorf("got %d", got)
 	}
+}
+
+// handling returns a worker that is not started.
+func handling(k *kit.Kit, p *provider) *kagzi.Worker {
+	w := kit.NewWorker(k.T, k.Client, kagzi.WorkerConfig{})
+	kagzi.Handle(w, refund, p.workflow())
+	return w
 }
