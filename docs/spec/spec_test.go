@@ -85,3 +85,14 @@ func TestWaitsForEvents(t *testing.T) {
 	refuted(t, "OpenIsFinal", eventSpec(openIsFinal), forEver)
 	refuted(t, "ForgetsFirst", eventSpec(forgetsFirst), forEver)
 }
+
+func TestCallsAtMostOnce(t *testing.T) {
+	holds(t, "AsItIs", doubtSpec(doubtRight))
+	for name, twin := range map[string]doubtTwin{
+		"CallWithoutIntent": callWithoutIntent, "CallsAgain": callsAgain, "IntentWithoutLease": intentWithoutLease,
+		"WithdrawsLate": withdrawsLate,
+	} {
+		refuted(t, name, doubtSpec(twin), "a function is called again without a resolution")
+	}
+	refuted(t, "ResolvesAgain", doubtSpec(resolvesAgain), "two resolutions of one doubt succeed")
+}
