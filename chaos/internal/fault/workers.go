@@ -37,8 +37,7 @@ func workerFaults() []Fault {
 // points are the points of the engine's code at which Hooks.Point is called.
 var points = []string{
 	"before step", "after step", "after record", "before flush", "after flush", "after claim", "after start",
-	"after limit",
-	"suspend", "finish", "losers stopped",
+	"after limit", "after intent", "suspend", "finish", "losers stopped",
 }
 
 // slice is how long a fault waits for a process to come to its point, before it tries another point.
