@@ -252,6 +252,7 @@ func handleWorkloads(w *kagzi.Worker, led *ledger, reach func(string)) {
 	kagzi.Handle(w, chained, l.chained)
 	kagzi.Handle(w, triple, l.triple)
 	kagzi.Handle(w, mailed, l.mailed)
+	kagzi.Handle(w, paying, l.paying)
 	kagzi.Handle(w, holding, l.hold)
 	kagzi.Handle(w, limited, l.limited)
 	kagzi.Handle(w, flowing, l.flowing)

@@ -40,6 +40,13 @@ var badSteps = []bad{
 		w.line("2.1", evidence.Begin, "x", "s", 1, "X2", "")
 		w.ended()
 	}},
+	{"CalledTwice", "S6", func(w *world) {
+		w.begun()
+		w.line("2.1", evidence.Begin, "x", "once", 1, "X1", "")
+		w.claim("2.1", "x", "X2")
+		w.execute("2.1", "x", "once", 1, "X2", "one")
+		w.ended()
+	}},
 	{"FailedAttemptExecutedAgain", "S6", func(w *world) {
 		w.begun()
 		w.line("2.1", evidence.Begin, "x", "s", 1, "X1", "")

@@ -72,6 +72,10 @@ type Expectations struct {
 	Transactional func(step string) bool
 	Moves         func(step string) bool
 
+	// Once reports whether a step is called at most once for each of its attempts, and may have a result that no call
+	// has returned.
+	Once func(step string) bool
+
 	// Ended reports whether a start with an ID may return a run that is over, because its policy says so.
 	Ended func(evidence.Call) bool
 
@@ -148,6 +152,9 @@ func (c *checker) ending(r evidence.Run) (Ending, bool) {
 	}
 	return c.x.Ending(r)
 }
+
+// once is Expectations.Once.
+func (c *checker) once(step string) bool { return c.x.Once != nil && c.x.Once(step) }
 
 func (c *checker) transactional(step string) bool {
 	return c.x.Transactional != nil && c.x.Transactional(step)

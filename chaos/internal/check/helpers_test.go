@@ -37,6 +37,7 @@ func newWorld() *world {
 		},
 		Transactional: func(step string) bool { return step == "tx" },
 		Moves:         func(step string) bool { return step == "tx" },
+		Once:          func(step string) bool { return step == "once" },
 		Ended:         func(c evidence.Call) bool { return c.ExternalID == "once" },
 		Item:          func(c evidence.Call) (string, bool) { return "item of " + c.Run, c.Verb == "batch" },
 		Accounts:      map[string]int64{"a": 10, "b": 10},

@@ -60,6 +60,24 @@ func (c steps) failed(key stepKey, attempt int) bool {
 	return change != nil && change.new.Status == "FAILED"
 }
 
+// calls: no attempt of a step that is called at most once is executed twice, whatever lease it has (S6).
+func (c steps) calls() {
+	for _, key := range sortedSteps(c.h.lines) {
+		begun := map[int]evidence.Line{}
+		for _, line := range c.h.lines[key] {
+			if line.Event != evidence.Begin || !c.once(key.step) {
+				continue
+			}
+			if first, called := begun[line.Attempt]; called {
+				c.violation("S6", key.run, line.At, "attempt %d of step %s was called in worker %s under lease %s, and "+
+					"again in worker %s under lease %s", line.Attempt, key.step, first.Worker, first.Lease, line.Worker,
+					line.Lease)
+			}
+			begun[line.Attempt] = line
+		}
+	}
+}
+
 func (c steps) repeated(key stepKey, begin evidence.Line) {
 	l := c.h.leases[leaseKey{key.run, begin.Lease}]
 	if l == nil {
@@ -82,7 +100,7 @@ func (c steps) repeated(key stepKey, begin evidence.Line) {
 func (c steps) happened() {
 	for _, key := range sortedSteps(c.h.result) {
 		record := c.h.result[key]
-		if record.new.Kind != function || record.new.RunAttempt == 0 {
+		if record.new.Kind != function || record.new.RunAttempt == 0 || c.once(key.step) {
 			continue
 		}
 		l := c.h.holder[record.ChangeID]

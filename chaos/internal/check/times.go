@@ -22,7 +22,7 @@ func (c steps) backoffs() {
 		return
 	}
 	for _, s := range c.e.Steps {
-		if s.Kind != function || s.Status != "FAILED" || s.WakeAt.IsZero() {
+		if s.Kind != function || s.Status != "FAILED" || s.WakeAt.IsZero() || s.ErrorKind == "cancelled" {
 			continue
 		}
 		key := stepKey{s.Run, s.Step}

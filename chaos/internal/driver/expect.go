@@ -22,8 +22,8 @@ func (p Plan) expectations() check.Expectations {
 	return check.Expectations{
 		Ending: ending, Program: program, Sleep: sleeps, Accounts: accounts,
 		Transactional: func(step string) bool { return moves(step) || step == "collect" },
-		Moves:         moves,
-		Ended:         func(c evidence.Call) bool { return !strings.HasPrefix(c.ExternalID, "job ") },
+		Moves:         moves, Once: once,
+		Ended: func(c evidence.Call) bool { return !strings.HasPrefix(c.ExternalID, "job ") },
 		Item: func(c evidence.Call) (string, bool) {
 			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
 		},
@@ -43,6 +43,9 @@ func (p Plan) detects() time.Duration { return p.recovers() + 5*time.Second }
 
 // moves reports whether a step moves money.
 func moves(step string) bool { return strings.HasPrefix(step[strings.LastIndex(step, "/")+1:], "tx") }
+
+// once reports whether a step is called at most once.
+func once(step string) bool { return strings.HasPrefix(step[strings.LastIndex(step, "/")+1:], "once") }
 
 // job returns the job that a run executes.
 func job(r evidence.Run) (job load.Job, ok bool) {

@@ -226,6 +226,12 @@ func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
 	if op.Kind == opLimited {
 		opts = append(opts, kagzi.Limit(Gate.Name))
 	}
+	if op.Kind == opOnce {
+		// A first call has not happened, so that another follows; a later one has.
+		opts = append(opts, kagzi.AtMostOnce(), kagzi.Reconcile(func(ctx context.Context) (string, bool, error) {
+			return Link(v, op.Name), kagzi.CurrentStep(ctx).Attempt > 1, nil
+		}))
+	}
 	return kagzi.Step(ctx, op.Name, func(ctx context.Context) (result string, err error) {
 		end := x.begin(ctx, lease)
 		returned := false
@@ -250,7 +256,7 @@ func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
 func (x execution) perform(ctx context.Context, op Op) error {
 	attempt := kagzi.CurrentStep(ctx).Attempt
 	switch op.Kind {
-	case opFlaky:
+	case opFlaky, opOnce:
 		if attempt <= op.N {
 			return errors.New("not yet")
 		}

@@ -47,6 +47,7 @@ const (
 	opOverlong = "overlong" // a step whose first attempt is longer than its Timeout
 	opPanic    = "panic"    // a step that panics, in one of several ways; its failure is part of the value
 	opLimited  = "limited"  // a step that a limit of the whole namespace lets begin
+	opOnce     = "once"     // a step that is called at most once; its first N calls fail
 	opSleep    = "sleep"    // a sleep of N ms
 	opBig      = "big"      // a step that returns N bytes
 	opParallel = "parallel"
@@ -128,6 +129,7 @@ var weights = []struct {
 }{
 	{opStep, 27, true},
 	{opLimited, 3, true},
+	{opOnce, 4, true},
 	{opTx, 12, true},
 	{opFlaky, 8, true},
 	{opSlow, 6, true},
@@ -187,6 +189,8 @@ func (g *generator) op(depth int) Op {
 	switch op.Kind {
 	case opFlaky:
 		op.N = 1 + g.r.IntN(3)
+	case opOnce:
+		op.N = g.r.IntN(3)
 	case opSlow:
 		op.N = 5 + g.r.IntN(200)
 	case opDeaf:
