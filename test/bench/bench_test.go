@@ -186,7 +186,8 @@ func drained(n, steps int, end func(), opts ...kagzi.StepOption) func(kagzi.Cont
 	}
 }
 
-// BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each, and with 5 repeatable ones.
+// BenchmarkDrain executes b.N runs that wait in the queue, with 0, 1 and 5 steps each, and with 5 repeatable ones
+// and 5 that are called at most once.
 func BenchmarkDrain(b *testing.B) {
 	for _, d := range []struct {
 		kind  string
@@ -197,6 +198,7 @@ func BenchmarkDrain(b *testing.B) {
 		{"steps", 1, nil},
 		{"steps", 5, nil},
 		{"repeatable", 5, []kagzi.StepOption{kagzi.Repeatable()}},
+		{"once", 5, []kagzi.StepOption{kagzi.AtMostOnce()}},
 	} {
 		for _, concurrency := range []int{1, 16, 100, 1000} {
 			b.Run(fmt.Sprintf("%s=%d/concurrency=%d", d.kind, d.steps, concurrency), func(b *testing.B) {
