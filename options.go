@@ -121,25 +121,27 @@ func Input(v any) StepOption { return stepInput{v} }
 func Repeatable() StepOption { return repeatable{} }
 
 // AtMostOnce is for a step whose effect must not happen twice, and whose service does not recognize a repeated request.
-// If the worker dies during the call, or the function panics, or returns an error that is not permanent (see
-// [Permanent]), the step is in doubt: the effect may have happened.
+// If the worker dies during the call, or the function panics or returns an error, the step is in doubt: the effect may
+// have happened.
 //
-// Then the run waits, and holds nothing, until admin.Runs.Resolve or the step's [Reconcile] says what has happened. The
-// function is called again only if nothing has. A [RetryPolicy] needs a Reconcile.
+// Two errors say that nothing has happened: [Permanent] fails the step, and [RetryAfter] lets it be called again,
+// according to its [RetryPolicy].
+//
+// A run in doubt waits, and holds nothing, until admin.Runs.Resolve or the step's [Reconcile] says what has happened.
 //
 // An intent is committed before the call. With [StepTx], [DoTx] and [Repeatable] the call is wrong, and the run fails
 // with [kind.BadRequest]. See docs/doubt.md.
 func AtMostOnce() StepOption { return atMostOnce{} }
 
-// Reconcile finds out what a call of a step with [AtMostOnce] has done that is in doubt. fn asks the service, by the
-// Key of [CurrentStep], which is that of the lost call.
+// Reconcile finds out what a call of a step with [AtMostOnce] has done that is in doubt. fn asks the service. If the
+// call has sent the Key of [CurrentStep] along, fn may look for it: all attempts of the step have the same.
 //
 //   - happened and a result: it is the step's.
 //   - not happened: the function is called again, according to the step's [RetryPolicy].
 //   - an error: it is not known. fn is asked again, after pauses that grow to an hour, unless admin.Runs.Resolve is
 //     called.
 //
-// T is the type that the step returns.
+// T is the type that the step returns; of a [Do] it is any.
 func Reconcile[T any](fn func(context.Context) (result T, happened bool, err error)) StepOption {
 	r := &reconcile{result: reflect.TypeFor[T]()}
 	if fn != nil {

@@ -111,7 +111,16 @@ func (s *typedStep[T]) Reconcile(ctx context.Context) (any, bool, error) {
 	return s.reconcile.call(ctx)
 }
 
-func (s *typedStep[T]) Decodes(output []byte) error { return s.decode(output) }
+func (s *typedStep[T]) Decodes(output []byte) error {
+	switch s.Result.Kind() {
+	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice:
+	default:
+		if string(output) == "null" { // it would be a zero value, which is hardly meant
+			return fmt.Errorf("null is no %v", s.Result)
+		}
+	}
+	return s.decode(output)
+}
 
 // undoOf returns the compensation of a recorded result; nil if the result cannot be read, which durable reports.
 func (s *typedStep[T]) undoOf(output []byte) *replay.Registration {
@@ -178,9 +187,6 @@ func (c *stepConfig) checkOnce(result reflect.Type, tx bool) error {
 			"outside of the database")
 	case c.repeatable:
 		return errors.New("kagzi: Repeatable and AtMostOnce contradict each other: leave one out")
-	case r == nil && !reflect.ValueOf(c.policy).IsZero():
-		return errors.New("kagzi: a step with AtMostOnce is repeated only after a Reconcile that says that nothing " +
-			"has happened: give it one, or leave the RetryPolicy out")
 	case r != nil && r.call == nil:
 		return errors.New("kagzi: the function of Reconcile is nil")
 	case r != nil && r.result != result:

@@ -123,8 +123,13 @@ func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 	return out, pg.Wrap("resolve step", err)
 }
 
-// sendResolution sends the message, unless another one was faster.
+// sendResolution sends the message, unless another one was faster. It replaces one that was set aside.
 func (s Messages) sendResolution(ctx context.Context, tx pgx.Tx, m Message) (Signalled, error) {
+	if _, err := s.removeMessage(ctx, tx, m.RunID, m.ID, false); err != nil {
+		if _, kept := errors.AsType[*MessageKept](err); !kept && !errors.Is(err, ErrMessageNotFound) {
+			return Signalled{}, err
+		}
+	}
 	stored, err := s.storeMessages(ctx, tx, []Message{m})
 	if err != nil {
 		return Signalled{}, err

@@ -167,6 +167,11 @@ func deleteRun() Deed {
 const mostChildren = 100
 
 func lookDelete(ctx context.Context, a Asked, v *View) error {
+	if steps, err := a.Client.Steps(ctx, v.Run.ID, kagzi.StepFilter{NoPayloads: true}); err != nil {
+		return err
+	} else if slices.ContainsFunc(steps, func(s kagzi.StepAttempt) bool { return s.Status == kagzi.StatusInDoubt }) {
+		v.Says = append(v.Says, "A step of it is in doubt: what its call has done will be forgotten.")
+	}
 	children, err := a.Client.List(ctx, kagzi.RunFilter{Parent: v.Run.ID, Limit: mostChildren + 1})
 	switch n := len(children); {
 	case n > mostChildren:

@@ -22,8 +22,8 @@ func resolve() Deed {
 		Verb: "resolve", Object: Run, Past: "resolved", Title: "Resolve a step of", Button: "Resolve the step",
 		Short: "Say what the call of a step in doubt has done", Danger: true,
 		Says: []string{
-			"Resolve says what the call of a step has done that is called at most once. Ask the service that it " +
-				"called: nobody else knows.",
+			"Resolve says what the call of a step in doubt has done. Ask the service that it called: nobody else " +
+				"knows.",
 			"If the call did not happen, the step calls its function again.",
 		},
 		Fields: []Field{
@@ -36,14 +36,14 @@ func resolve() Deed {
 				Help:     "happened, did-not-happen, or give-up, which lets the step fail.",
 				Required: "say what the call has done: happened, did-not-happen or give-up",
 				Choices: []Option{
-					{Value: happened, Label: "It happened"},
+					{Label: "choose"}, {Value: happened, Label: "It happened"},
 					{Value: didNotHappen, Label: "It did not happen: call again"},
 					{Value: givenUp, Label: "Give up: the step fails"},
 				},
 			},
 			{
 				Name: "result", Label: "Result", Kind: JSON, Hint: `{"id": "re_42"}`,
-				Help: "If it happened: the step's result as JSON. Empty: null.",
+				Help: "If it happened: the step's result as JSON; null for a step without one.",
 			},
 			{
 				Name: "error", Label: "Error", Arg: "TEXT", Hint: "written off",
@@ -53,6 +53,10 @@ func resolve() Deed {
 		Look: lookResolve,
 		Valid: func(a Asked) error {
 			switch outcome := a.Values.Get("outcome"); {
+			case outcome != happened && outcome != didNotHappen && outcome != givenUp:
+				return mistake("{outcome} is %q: it is happened, did-not-happen or give-up", outcome)
+			case outcome == happened && !a.Values.Has("result"):
+				return mistake("{result} is missing: give the result of the step as JSON, null for a step without one")
 			case outcome == givenUp && !a.Values.Has("error"):
 				return mistake("{error} is missing: say why the step fails")
 			case outcome != givenUp && a.Values.Has("error"):
@@ -67,8 +71,9 @@ func resolve() Deed {
 				return done, err
 			}
 			step := a.Values.Get("step")
-			done.Said = fmt.Sprintf("resolved %s of %s", step, a.Called())
-			done.Result = map[string]any{"run": a.Ref, "step": step}
+			outcome := a.Values.Get("outcome")
+			done.Said = fmt.Sprintf("resolved %s of %s: %s", step, a.Called(), outcome)
+			done.Result = map[string]any{"run": a.Ref, "step": step, "outcome": outcome}
 			return done, a.admin().Runs.Resolve(ctx, a.Ref, step, resolutionOf(a.Values), onlyWhy(a)...)
 		},
 	}

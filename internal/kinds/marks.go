@@ -45,6 +45,12 @@ func IsPermanent(err error) bool {
 	return !Of(err).Retryable()
 }
 
+// IsMarked reports whether err itself says whether it is worth another attempt: its kind is not asked.
+func IsMarked(err error) bool {
+	_, ok := outermost(err)
+	return ok
+}
+
 // After returns the wait that err's outermost mark asks for.
 func After(err error) (time.Duration, bool) {
 	m, ok := outermost(err)

@@ -29,6 +29,7 @@ type node struct {
 type knownFailure struct {
 	id       string      // of its record
 	by       *node       // the branch that was given it
+	kept     bool        // only an operator lets the step be tried again
 	followed atomic.Bool // a branch that knew of it has begun something after it. Set by follow, for good.
 }
 

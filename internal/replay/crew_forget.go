@@ -14,15 +14,21 @@ import (
 // The next attempt forgets the failures in err's chain, and those that no operation followed. With a failure it forgets
 // the failures of the branches that contain it, and of their groups. The function has handled all other failures: they
 // stand. Otherwise the next attempt would take another path than the recorded one. See doc_steps.go.
-func (c *crew) forgets(err error) []string {
-	ids := map[string]bool{}
+//
+// again says that the next attempt follows by itself: then the failures of steps with AtMostOnce stand, too.
+func (c *crew) forgets(err error, again bool) []string {
+	ids, kept := map[string]bool{}, map[string]bool{}
 	c.mu.Lock()
 	failures, branches := c.knownLocked()
+	for _, f := range failures {
+		kept[f.id] = kept[f.id] || f.kept && again
+	}
 	c.mu.Unlock()
 	for _, f := range failures {
 		f.addTo(ids)
 	}
 	c.env.addChain(ids, err, branches)
+	maps.DeleteFunc(ids, func(id string, _ bool) bool { return kept[id] })
 	// A StepError that the application made itself may have any text.
 	maps.DeleteFunc(ids, func(id string, _ bool) bool { return id == "" || !text.IsSane(id) })
 	for id := range maps.Clone(ids) {

@@ -1,6 +1,6 @@
 // # Steps that are called at most once
 //
-//	intent, committed ─► call ─┬─► result, or a permanent error ─► record
+//	intent, committed ─► call ─┬─► result, or an error that is marked ─► record
 //	  RUNNING, error_kind      ├─► another error, a panic ─► in doubt: RUNNING, error_kind, error
 //	                           └─► the worker dies ─► the next execution finds the intent ─► in doubt
 //	in doubt ─► Reconcile, or Resolve ─► a message to the run ─┬─► happened ─► COMPLETED
@@ -18,7 +18,8 @@
 //     its answer to the run as Resolve does.
 //   - The message is taken with the record of the attempt. A message that does not decode into the step's result is set
 //     aside.
-//   - No attempt of the run forgets the failure of such a step: it would call the function again. A fork does.
+//   - No attempt of the run that follows by itself forgets the failure of such a step: it would call the function
+//     again. The attempt after a Resume does, and so does a fork.
 //
 // A branch that is over waits for nothing: it lost a race, its group failed, or its run is over. Its attempt is marked
 // permanent, and Resolve writes the record itself. The outcome of a call that ends after its branch is recorded all the

@@ -54,12 +54,13 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 	}
 	class := e.errors().Classify(err)
 	message := class.Text(err)
+	pause, again := nextAttempt(class, e.retryPolicy(), e.runAttempt())
+	again = again && reason != stopFailed
 	var forget []string
 	if reason == stopReturned { // an end from outside says nothing about the failures of the function
-		forget = e.forgets(err)
+		forget = e.forgets(err, again)
 	}
-	pause, again := nextAttempt(class, e.retryPolicy(), e.runAttempt())
-	if reason == stopFailed || !again {
+	if !again {
 		f := e.newFinish(store.Failed, class.Kind, message)
 		f.Output, f.Quarantined = class.Details, failure.IsQuarantine(err)
 		f.Forget = forget

@@ -127,11 +127,11 @@ func (s *stepCall) settleOrRetry(row *store.StepRow) (done bool, err error) {
 			return false, err
 		}
 		s.attempt, s.first = row.Attempt+1, row.FirstAttempt
-	case !s.e.forgot(row) || s.spec.AtMostOnce: // which no attempt of the run calls again
+	case !s.e.forgot(row):
 		if failure.IsGoexit(row.ErrorKind, row.Error) {
 			runtime.Goexit() // as the function did, so that a replay ends here, too
 		}
-		s.b.fails(s.id)
+		failsBy(s)
 		return true, recordedError(s.e, row, "")
 	default:
 		s.attempt, s.first = row.Attempt+1, row.Attempt+1
@@ -353,6 +353,9 @@ func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.C
 		var r *Registration
 		data, r, err = s.spec.Function.Encode(s.id, v)
 		s.compensation = r.of(s.id)
+		if err != nil && s.spec.AtMostOnce { // the call has happened
+			err = failure.Of(kind.InDoubt, err)
+		}
 	}
 	return data, err
 }

@@ -66,6 +66,13 @@ func (s *stepCall) executeOnce(ctx context.Context) (*store.StepRow, error) {
 	return nil, errBranchCancelled
 }
 
+// failsBy notes that the branch is given the step's failure.
+func failsBy(s *stepCall) {
+	s.e.Lock()
+	defer s.e.Unlock()
+	s.b.failsLocked(s.id).kept = s.spec.AtMostOnce
+}
+
 // outcome returns the record of a call that has ended after its branch.
 func (s *stepCall) outcome(ctx context.Context, begun time.Time, data []byte, err error) *store.Record {
 	r := s.newRecord(store.Completed)
@@ -85,9 +92,10 @@ func withdrawal(s *stepCall) *store.Record {
 }
 
 // leavesDoubt reports whether err, which is of the class and with which the function has returned, does not say that
-// the call had no effect. That of a function which was interrupted, or has panicked, says nothing.
+// the call had no effect. Only an error that is marked says that, and not that of a function which was interrupted, or
+// has panicked.
 func leavesDoubt(c failure.Class, ctx context.Context, err error) bool {
-	return err != nil && (!c.Permanent || ctx.Err() != nil || c.Kind == kind.Panic || c.Kind == kind.Cancelled ||
+	return err != nil && (!c.Marked || ctx.Err() != nil || c.Kind == kind.Panic || c.Kind == kind.Cancelled ||
 		c.Kind == kind.InDoubt)
 }
 

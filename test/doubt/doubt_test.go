@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -183,15 +184,15 @@ func TestAnErrorLeavesDoubt(t *testing.T) {
 		p := &provider{does: always(0, errReset)}
 		k, run := begin(t, p)
 		resolve(k, run, admin.Happened(json.RawMessage(`"seven"`)))
-		a := admin.New(k.Client)
-		var messages []admin.MessageInfo
-		await.True(t, "the result is set aside", func() bool {
-			messages, _ = a.Messages.List(k.Ctx, run, admin.MessageFilter{})
-			return len(messages) == 1 && messages[0].SetAside != ""
-		})
-		if err := a.Messages.Drop(k.Ctx, run, messages[0].ID); err != nil {
-			t.Fatal(err)
+		for _, wrong := range []any{json.RawMessage(`"seven"`), nil} {
+			await.True(t, "the result is set aside", func() bool {
+				return k.Count(`SELECT count(*) FROM kagzi.signals WHERE set_aside_at IS NOT NULL`) == 1
+			})
+			resolve(k, run, admin.Happened(wrong)) // replaces it
 		}
+		await.True(t, "the result is set aside", func() bool {
+			return k.Count(`SELECT count(*) FROM kagzi.signals WHERE set_aside LIKE 'null is no int'`) == 1
+		})
 		resolve(k, run, admin.Happened(json.RawMessage(`7`)))
 		if got := kit.ResultOf(k, run); got != 7 {
 			t.Errorf("got %d", got)
@@ -253,6 +254,21 @@ func TestNoDoubt(t *testing.T) {
 		}
 		p.called(t, 1)
 	})
+	// The function says that nothing has happened, and that another call may help.
+	t.Run("RetryAfter", func(t *testing.T) {
+		k := kit.New(t)
+		p := &provider{does: func(call int64) (int, error) {
+			if call == 1 {
+				return 0, kagzi.RetryAfter(errReset, time.Millisecond)
+			}
+			return 7, nil
+		}}
+		kit.Serve(k, refund, p.workflow(kagzi.RetryPolicy{Backoff: time.Millisecond}))
+		if got := kit.ResultOf(k, kit.Begin(k, refund, struct{}{})); got != 7 {
+			t.Errorf("got %d", got)
+		}
+		p.called(t, 2)
+	})
 	// A drain before the call withdraws the intent.
 	t.Run("DrainedBefore", func(t *testing.T) {
 		k := kit.New(t)
@@ -290,6 +306,24 @@ func TestNoDoubt(t *testing.T) {
 			t.Errorf("steps %+v", steps)
 		}
 	})
+}
+
+// Kagzi knows that errors of these kinds are final, and not that nothing has happened.
+func TestAKindLeavesDoubt(t *testing.T) {
+	for name, err := range map[string]error{
+		"NotFound": os.ErrNotExist, "BadRequest": kind.BadRequest, "InDoubt": kagzi.Permanent(kind.InDoubt),
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			p := &provider{does: always(0, err)}
+			kit.Serve(k, refund, p.workflow())
+			run := kit.Begin(k, refund, struct{}{}, kit.NoRetry)
+			inDoubt(k, run)
+			resolve(k, run, admin.Happened(7))
+			kit.ResultOf(k, run)
+			p.called(t, 1)
+		})
+	}
 }
 
 func TestPanicLeavesDoubt(t *testing.T) {

@@ -241,6 +241,25 @@ func TestANewAttemptOfTheRunDoesNotCallAgain(t *testing.T) {
 	p.called(t, 1)
 }
 
+// A Resume is an operator's decision to call again.
+func TestAResumedRunCallsAgain(t *testing.T) {
+	k := kit.New(t)
+	p := &provider{does: func(call int64) (int, error) {
+		if call == 1 {
+			return 0, kagzi.Permanent(kind.Kind("declined"))
+		}
+		return 7, nil
+	}}
+	kit.Serve(k, refund, p.workflow())
+	run := kit.Begin(k, refund, struct{}{})
+	kit.FailureOf(k, run, kagzi.StatusFailed)
+	k.Resume(run)
+	if got := kit.ResultOf(k, run); got != 7 {
+		t.Errorf("got %d", got)
+	}
+	p.called(t, 2)
+}
+
 // A fork executes the step itself, and what was said of the source's call is not said of its own.
 func TestAForkHasItsOwnDoubt(t *testing.T) {
 	k := kit.New(t)

@@ -19,7 +19,6 @@ func TestWrongOptions(t *testing.T) {
 	for says, opts := range map[string][]kagzi.StepOption{
 		"give it AtMostOnce, too":                {asks},
 		"contradict each other":                  {kagzi.AtMostOnce(), kagzi.Repeatable()},
-		"give it one, or leave the RetryPolicy":  {kagzi.AtMostOnce(), kagzi.RetryPolicy{MaxAttempts: 2}},
 		"the function of Reconcile is nil":       {kagzi.AtMostOnce(), kagzi.Reconcile[int](nil)},
 		"returns string, and the step int":       {kagzi.AtMostOnce(), kagzi.Reconcile(text)},
 		"a StepTx happens exactly once: leave A": nil, // see below

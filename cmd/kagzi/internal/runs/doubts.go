@@ -1,6 +1,8 @@
 package runs
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kagzi/kagzi/admin"
@@ -39,7 +41,7 @@ resolve. A run that is OVER waits for nothing; its doubt stays until it is resol
 				if d.Over {
 					over = "over"
 				}
-				return []any{run, d.Workflow, d.Step, p.Screen.Time(d.CalledAt), over, screen.Line(d.Error)}
+				return []any{run, d.Workflow, d.Step, p.Screen.Time(d.CalledAt), over, firstLine(d.Error)}
 			},
 			None: "No step is in doubt.",
 		}
@@ -57,4 +59,10 @@ resolve. A run that is OVER waits for nothing; its doubt stays until it is resol
 		return err
 	}
 	return c
+}
+
+// firstLine returns the first line of a text: that of a panic has a stack behind it.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return screen.Line(line)
 }
