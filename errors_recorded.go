@@ -21,7 +21,8 @@ func (l language) Classify(err error) failure.Class {
 	after, _ := kinds.After(err)
 	details, undetailed := l.Details(err)
 	return failure.Class{
-		Kind: KindOf(err), Permanent: kinds.IsPermanent(err), Marked: kinds.IsMarked(err), After: after, Cancelled: isCancelled(err),
+		Kind: KindOf(err), Permanent: kinds.IsPermanent(err), Marked: kinds.IsMarked(err), After: after,
+		Cancelled: isCancelled(err),
 		Cause: causeOf(err), Details: details, Undetailed: undetailed,
 	}
 }

@@ -60,8 +60,9 @@ func TestReconcileIsAskedAgain(t *testing.T) {
 	asked := 0
 	kagzi.Handle(env.Worker, refund, func(ctx kagzi.Context, _ string) (time.Duration, error) {
 		begun := ctx.Now()
-		_, err := kagzi.Step(ctx, "pay", func(context.Context) (int, error) { return 0, errors.New("connection reset") },
-			kagzi.AtMostOnce(), kagzi.Reconcile(func(context.Context) (int, bool, error) {
+		reset := func(context.Context) (int, error) { return 0, errors.New("connection reset") }
+		_, err := kagzi.Step(ctx, "pay", reset, kagzi.AtMostOnce(),
+			kagzi.Reconcile(func(context.Context) (int, bool, error) {
 				if asked++; asked < 6 {
 					return 0, false, errors.New("the bank is closed")
 				}

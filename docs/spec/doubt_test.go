@@ -104,7 +104,8 @@ func doubtSpec(twin doubtTwin) specification[doubtState] {
 			text := fmt.Sprintf("lease %d, expired %v, attempt %d, row %d, message %d, calls %d", s.lease, s.expired,
 				s.attempt, s.row, s.message, s.calls)
 			for i, w := range s.worker {
-				text += fmt.Sprintf("; worker %d: %s under %d, attempt %d", i+1, doubtPhases[w.phase], w.lease, w.attempt)
+				text += fmt.Sprintf("; worker %d: %s under %d, attempt %d", i+1, doubtPhases[w.phase], w.lease,
+					w.attempt)
 			}
 			return text
 		},

@@ -285,6 +285,16 @@ func (f *knownFailure) addTo(ids map[string]bool) {
 	}
 }
 
+// keep lets the failure stand until an operator decides otherwise. The execution's mutex guards that.
+func (f *knownFailure) keep(is bool) { f.kept = is }
+
+// keptLocked adds the failure's ID if it stands until an operator decides otherwise.
+func (f *knownFailure) keptLocked(ids map[string]bool) {
+	if f.kept {
+		ids[f.id] = true
+	}
+}
+
 // stands reports whether the function has dealt with the failure: something was begun after it, or after the end of a
 // branch that contains it.
 func (f *knownFailure) stands() bool {

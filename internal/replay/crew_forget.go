@@ -21,14 +21,14 @@ func (c *crew) forgets(err error, again bool) []string {
 	c.mu.Lock()
 	failures, branches := c.knownLocked()
 	for _, f := range failures {
-		kept[f.id] = kept[f.id] || f.kept && again
+		f.keptLocked(kept)
 	}
 	c.mu.Unlock()
 	for _, f := range failures {
 		f.addTo(ids)
 	}
 	c.env.addChain(ids, err, branches)
-	maps.DeleteFunc(ids, func(id string, _ bool) bool { return kept[id] })
+	maps.DeleteFunc(ids, func(id string, _ bool) bool { return again && kept[id] })
 	// A StepError that the application made itself may have any text.
 	maps.DeleteFunc(ids, func(id string, _ bool) bool { return id == "" || !text.IsSane(id) })
 	for id := range maps.Clone(ids) {

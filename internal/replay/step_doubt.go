@@ -70,7 +70,7 @@ func (s *stepCall) executeOnce(ctx context.Context) (*store.StepRow, error) {
 func failsBy(s *stepCall) {
 	s.e.Lock()
 	defer s.e.Unlock()
-	s.b.failsLocked(s.id).kept = s.spec.AtMostOnce
+	s.b.failsLocked(s.id).keep(s.spec.AtMostOnce)
 }
 
 // outcome returns the record of a call that has ended after its branch.

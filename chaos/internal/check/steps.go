@@ -69,9 +69,9 @@ func (c steps) calls() {
 				continue
 			}
 			if first, called := begun[line.Attempt]; called {
-				c.violation("S6", key.run, line.At, "attempt %d of step %s was called in worker %s under lease %s, and "+
-					"again in worker %s under lease %s", line.Attempt, key.step, first.Worker, first.Lease, line.Worker,
-					line.Lease)
+				c.violation("S6", key.run, line.At, "attempt %d of step %s was called in worker %s under lease %s, "+
+					"and again in worker %s under lease %s", line.Attempt, key.step, first.Worker, first.Lease,
+					line.Worker, line.Lease)
 			}
 			begun[line.Attempt] = line
 		}
