@@ -23,7 +23,7 @@ func (l language) Classify(err error) failure.Class {
 	return failure.Class{
 		Kind: KindOf(err), Permanent: kinds.IsPermanent(err), Marked: kinds.IsMarked(err), After: after,
 		Cancelled: isCancelled(err),
-		Cause: causeOf(err), Details: details, Undetailed: undetailed,
+		Cause:     causeOf(err), Details: details, Undetailed: undetailed,
 	}
 }
 

@@ -18,7 +18,9 @@ import (
 var paying = kagzi.Define[int, string]("paying")
 
 // provider is the file in which the provider writes down what it was paid. It knows no idempotency keys.
-func (l workload) provider() string { return filepath.Join(filepath.Dir(l.led.file.Name()), "provider") }
+func (l workload) provider() string {
+	return filepath.Join(filepath.Dir(l.led.file.Name()), "provider")
+}
 
 // paying pays the provider once, and asks it what it was paid if a call is in doubt.
 func (l workload) paying(ctx kagzi.Context, n int) (string, error) {
