@@ -136,7 +136,7 @@ func (r Runs) Doubts(ctx context.Context, limit int) ([]Doubt, error) {
 		out[i] = Doubt{
 			Run: kagzi.RunID(d.RunID.String()), ID: kagzi.ID(d.ExternalID), Workflow: d.Type, Step: d.Step,
 			Attempt: d.Attempt, CalledAt: d.Since, Kind: kind.Kind(d.ErrorKind), Over: d.Over,
-			Error: cmp.Or(d.Error, "the run ended during the call"),
+			Error: cmp.Or(d.Error, "the run was stopped during the call"),
 		}
 	}
 	return out, nil

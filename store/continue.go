@@ -51,6 +51,7 @@ USING (
 		FROM kagzi.step_runs s
 		WHERE s.run_id = u.run_id AND s.namespace_id = $1 AND s.step_id >= E'\x01' || (u.epoch - 1)::text || '/'
 			AND s.step_id < E'\x01' || (u.epoch - 1)::text || '0' AND s.step_kind <> 'REPLY'
+			AND NOT (s.status = 'RUNNING' AND s.error_kind IS NOT NULL)
 		OFFSET 0
 	) s
 	OFFSET 0

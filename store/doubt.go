@@ -42,17 +42,19 @@ var resolutions = map[AnswerState]string{
 // ByPerson reports whether a person has resolved a doubt.
 func (a *Answer) ByPerson() bool { return a.Is == byPerson }
 
-// The attempt of the step that is in doubt, and whether the run waits until that is resolved. The row of the run is
-// locked.
+// The attempt of the step that is in doubt, under its whole ID, which may be that of an earlier epoch, and whether the
+// run waits until that is resolved. The row of the run is locked. A worker that executes the run will say itself that
+// an attempt without an error is in doubt.
 const doubtOf = `
-SELECT s.attempt_number, r.epoch, NOT s.permanent AND r.finished_at IS NULL, r.finished_at
+SELECT s.step_id, s.attempt_number, r.epoch, NOT s.permanent AND r.finished_at IS NULL AND s.step_id = $3, r.finished_at
 FROM kagzi.workflow_runs r
 CROSS JOIN LATERAL (
-	SELECT t.attempt_number, t.permanent
+	SELECT t.step_id, t.attempt_number, t.permanent
 	FROM kagzi.step_runs t
-	WHERE t.run_id = r.run_id AND t.step_id = $3 AND t.namespace_id = $1 AND t.status = 'RUNNING'
-		AND t.error_kind IS NOT NULL AND (t.error IS NOT NULL OR r.finished_at IS NOT NULL)
-	ORDER BY t.attempt_number DESC
+	WHERE t.run_id = r.run_id AND t.namespace_id = $1 AND t.status = 'RUNNING' AND t.error_kind IS NOT NULL
+		AND regexp_replace(t.step_id, E'^\x01[0-9]+/', ''::text) = $3
+		AND (t.error IS NOT NULL OR r.status <> 'RUNNING')
+	ORDER BY t.step_id DESC, t.attempt_number DESC
 	LIMIT 1
 ) s
 WHERE r.run_id = $2 AND r.namespace_id = $1`
@@ -62,19 +64,16 @@ const recordResolution = `
 WITH given AS MATERIALIZED (SELECT coalesce($10, clock_timestamp()) AS ended)
 UPDATE kagzi.step_runs s
 SET status = $5, output = $6, error_kind = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($7, ''), s.error_kind) END,
-	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9, sequence = $11,
+	error = CASE WHEN $5 = 'FAILED' THEN coalesce(NULLIF($8, ''), s.error) END, permanent = $9,
 	wake_at = CASE WHEN $5 = 'FAILED' AND NOT $9 THEN given.ended END, finished_at = given.ended
 FROM given
 WHERE s.run_id = $2 AND s.step_id = $3 AND s.attempt_number = $4 AND s.namespace_id = $1`
 
 // Takes a resolution that nothing in the run has read, because it has waited no longer.
 const takeResolution = `
-WITH given AS MATERIALIZED (SELECT clock_timestamp() AS now)
-UPDATE kagzi.signals g
-SET consumed_by = $4, consumed_at = given.now
-FROM given
+DELETE FROM kagzi.signals g
 WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL AND g.set_aside_at IS NULL
-RETURNING g.sequence, g.headers, g.payload`
+RETURNING g.headers, g.payload`
 
 // An openDoubt is an attempt that is in doubt.
 type openDoubt struct {
@@ -99,8 +98,9 @@ func (s Messages) Resolve(ctx context.Context, tx pgx.Tx, run uuid.UUID, step st
 		if done || err != nil {
 			return err
 		}
-		d := openDoubt{run: run, step: step}
-		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &d.attempt, &d.epoch, &d.waits, &d.over)
+		d := openDoubt{run: run}
+		err = pg.AskRow(ctx, tx, doubtOf, []any{s.namespace, run, step}, &d.step, &d.attempt,
+			&d.epoch, &d.waits, &d.over)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = ErrNoDoubt
 		}
@@ -144,10 +144,9 @@ func (s Messages) sendResolution(ctx context.Context, tx pgx.Tx, m Message) (Sig
 // recordResolution records a, unless the run got another answer while it waited: then it records that one.
 func (s Messages) recordResolution(ctx context.Context, tx pgx.Tx, d openDoubt, a Answer) (first bool, err error) {
 	id := DoubtName(d.run, StepKey(d.epoch, d.step), d.attempt)
-	var sequence *int64
 	var headers json.RawMessage
 	var payload []byte
-	err = pg.AskRow(ctx, tx, takeResolution, []any{s.namespace, d.run, id, d.step}, &sequence, &headers, &payload)
+	err = pg.AskRow(ctx, tx, takeResolution, []any{s.namespace, d.run, id}, &headers, &payload)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		first = true
@@ -156,18 +155,17 @@ func (s Messages) recordResolution(ctx context.Context, tx pgx.Tx, d openDoubt, 
 	default:
 		a = AnswerOf(headers, payload)
 	}
-	return first, pg.Ask(ctx, tx, recordResolution, a.recorded(s.namespace, d, sequence), nil)
+	return first, pg.Ask(ctx, tx, recordResolution, a.recorded(s.namespace, d), nil)
 }
 
 // recorded returns the arguments of recordResolution.
-func (a *Answer) recorded(namespace string, d openDoubt, sequence *int64) []any {
+func (a *Answer) recorded(namespace string, d openDoubt) []any {
 	status := Failed
 	if a.State == AnswerReplied {
 		status = Completed
 	}
 	return []any{
 		namespace, d.run, d.step, d.attempt, status, a.Output, a.ErrorKind, a.Error, a.State == AnswerRefused, d.over,
-		sequence,
 	}
 }
 

@@ -448,8 +448,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of("doubtOf", doubtOf, []any{s.namespace, ids[0], "step"},
 			plans.Both(byKey, plans.Both(byStep, byDoubt))),
 		plans.Of("recordResolution", recordResolution,
-			(&Answer{State: AnswerReplied}).recorded(s.namespace, openDoubt{run: ids[0], step: "step"}, nil), byStep),
-		plans.Of("takeResolution", takeResolution, []any{s.namespace, ids[0], "id", "step"}, map[string][]string{
+			(&Answer{State: AnswerReplied}).recorded(s.namespace, openDoubt{run: ids[0], step: "step"}), byStep),
+		plans.Of("takeResolution", takeResolution, []any{s.namespace, ids[0], "id"}, map[string][]string{
 			"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
 		}),
 		plans.Of(

@@ -152,6 +152,7 @@ WHERE NOT u.starts OR (SELECT count(*) FROM kagzi.workflow_runs c WHERE c.run_id
 	AND c.namespace_id = $1) = 1
 ON CONFLICT (run_id, step_id, attempt_number, namespace_id) DO UPDATE
 SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCLUDED.run_attempt,
+	first_attempt = EXCLUDED.first_attempt,
 	input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error_kind = EXCLUDED.error_kind,
 		error = EXCLUDED.error, permanent = EXCLUDED.permanent,
 	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,

@@ -45,10 +45,13 @@ func IsPermanent(err error) bool {
 	return !Of(err).Retryable()
 }
 
-// IsMarked reports whether err itself says whether it is worth another attempt: its kind is not asked.
+// IsMarked reports whether the application has marked err, by Permanent or RetryAfter.
 func IsMarked(err error) bool {
-	_, ok := outermost(err)
-	return ok
+	defer func() { _ = recover() }() // a method of a user's error
+	return failure.Walk(err, func(err error) bool {
+		_, ok := err.(*marked)
+		return ok
+	})
 }
 
 // After returns the wait that err's outermost mark asks for.

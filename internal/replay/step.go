@@ -75,7 +75,8 @@ type stepCall struct {
 	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
 	uncounted    uncounted
 	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
-	called       bool          // the attempt's function. Set by callUser, reset by executeOnce.
+	called       bool          // the attempt's function. Set by attemptOnce, reset by executeOnce.
+	intended     time.Time     // when the intent of the attempt was written; zero: it has none. Set by executeOnce.
 	// the record of compensation; nil if this call does not register it. Set by registration.
 	registers *store.Record
 }
@@ -93,7 +94,7 @@ func (b *Branch) Step(spec *StepSpec) (*store.StepRow, error) {
 	}
 	s := &stepCall{e: b.execution(), b: b, id: id, spec: spec, attempt: 1, first: 1}
 	for row := b.lookup(id, store.KindFunction); ; { // the step's latest record, or nil
-		if row != nil && row.Status == store.Running && spec.AtMostOnce {
+		if row != nil && row.Status == store.Running && (spec.AtMostOnce || row.ErrorKind != "") {
 			if row, err = s.settleDoubt(row); err != nil {
 				return nil, err
 			}
@@ -255,7 +256,7 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 		return nil, errBranchCancelled
 	}
 	r := s.newRecord(store.Completed)
-	r.Elapsed = time.Since(begun)
+	r.Elapsed, r.EndedAt = time.Since(begun), s.onceEnded()
 	if err != nil {
 		s.fail(ctx, r, err)
 	} else {
@@ -304,7 +305,6 @@ func (s *stepCall) fail(ctx context.Context, r *store.Record, err error) {
 // error. It cannot stop a Goexit: that fails the branch, and is recorded as the attempt's failure.
 func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err error) {
 	s.e.exitUnlessHeld(s.id)
-	s.called = true
 	if s.unencoded != nil {
 		return nil, s.unencoded
 	}
@@ -317,6 +317,9 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 		}
 		if v := recover(); v != nil {
 			data, err = nil, failure.OfPanic(v, debug.Stack())
+		} else if s.spec.AtMostOnce && s.called {
+			d := doubt{stepCall: s, row: s.newRecord(store.Running).StepRow}
+			d.begin(failure.OfGoexit(), true)
 		} else if !s.e.stopped() {
 			r := s.newRecord(store.Failed)
 			r.ErrorKind, r.Error = string(kind.Panic), failure.Text(failure.OfGoexit())
@@ -338,6 +341,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 // ctx descends.
 func (s *stepCall) attemptOnce(ctx context.Context, tx pgx.Tx, attempt context.Context) (data []byte, err error) {
 	var v any
+	s.called = true
 	if hooks := s.e.Hooks; hooks != nil && hooks.Call != nil {
 		v, err = hooks.Call(ctx, s.id, s.spec.Result, func() (any, error) { return s.spec.Function.Call(ctx, tx) })
 	} else {

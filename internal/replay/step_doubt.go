@@ -32,17 +32,18 @@ func (s *stepCall) executeOnce(ctx context.Context) (*store.StepRow, error) {
 	b.showsLittle(s.underWay(ctx))
 	r := s.newRecord(store.Running)
 	r.ErrorKind = string(kind.InDoubt) // if nothing more is written of the call
-	intent := b.record(r)
-	if b.hasLost() {
-		return nil, errBranchCancelled
-	}
-	s.called = false
+	b.record(r)
+	s.called, s.intended = false, r.StartedAt
+	ended := r.Outcome != store.Done // there is no intent
 	defer func() {
-		if !s.called {
+		if !s.called && !ended {
 			b.enqueueAnyway(withdrawal(s))
 		}
 	}()
 	e.Failpoint("after intent", e.RunID)
+	if b.hasLost() {
+		return nil, errBranchCancelled
+	}
 	if err := b.Err(); err != nil {
 		return nil, err
 	}
@@ -50,20 +51,19 @@ func (s *stepCall) executeOnce(ctx context.Context) (*store.StepRow, error) {
 	data, err := s.callUser(ctx, nil)
 	b.hides()
 	s.releaseAfter(err)
-	if !s.called {
-		return s.recordOutcome(ctx, begun, data, err)
-	}
-	if leavesDoubt(e.errors().Classify(err), ctx, err) {
-		d := doubt{stepCall: s, row: *intent}
+	switch class := e.errors().Classify(err); {
+	case !s.called: // an interceptor has refused it, or its input could not be encoded
+		ended = true
+	case leavesDoubt(class, ctx, err):
+		d := doubt{stepCall: s, row: r.StepRow}
 		d.begin(err, b.Err() != nil)
 		e.exitIfStopped()
 		return &d.row, b.Err()
+	case b.hasLost():
+		b.enqueueAnyway(s.outcome(ctx, begun, data, err)) // else it would be in doubt
+		return nil, errBranchCancelled
 	}
-	if !b.hasLost() {
-		return s.recordOutcome(ctx, begun, data, err)
-	}
-	b.enqueueAnyway(s.outcome(ctx, begun, data, err)) // else it would be in doubt
-	return nil, errBranchCancelled
+	return s.recordOutcome(ctx, begun, data, err)
 }
 
 // failsBy notes that the branch is given the step's failure.
@@ -73,10 +73,20 @@ func failsBy(s *stepCall) {
 	s.b.failsLocked(s.id).keep(s.spec.AtMostOnce)
 }
 
+// onceEnded returns when the attempt ended that is about to be recorded, by the database's clock. It is zero for one
+// without an intent: the database says it then.
+func (s *stepCall) onceEnded() time.Time {
+	now := s.e.Now()
+	if s.intended.IsZero() || s.intended.After(now) {
+		return s.intended
+	}
+	return now
+}
+
 // outcome returns the record of a call that has ended after its branch.
 func (s *stepCall) outcome(ctx context.Context, begun time.Time, data []byte, err error) *store.Record {
 	r := s.newRecord(store.Completed)
-	r.Elapsed, r.Output = time.Since(begun), data
+	r.Elapsed, r.Output, r.EndedAt = time.Since(begun), data, s.onceEnded()
 	if err != nil {
 		s.fail(ctx, r, err)
 	}
@@ -88,6 +98,7 @@ func (s *stepCall) outcome(ctx context.Context, begun time.Time, data []byte, er
 func withdrawal(s *stepCall) *store.Record {
 	r := s.newRecord(store.Failed)
 	r.ErrorKind, r.Error, r.Wake = string(kind.Cancelled), "the function was not called: the run was stopped before", 0
+	r.FirstAttempt++ // it uses up none
 	return r
 }
 
@@ -110,11 +121,13 @@ func (d *doubt) begin(err error, left bool) {
 }
 
 // mark writes that the attempt is in doubt.
-func (d *doubt) mark(left bool) {
+func (d *doubt) mark(left bool) { d.b.enqueueAnyway(d.marked(left)) }
+
+func (d *doubt) marked(left bool) *store.Record {
 	d.row.Permanent = left
 	r := d.newRecord(store.Running)
 	r.Position, r.ErrorKind, r.Error, r.Permanent = d.row.Position, d.row.ErrorKind, d.row.Error, left
-	d.b.enqueueAnyway(r)
+	return r
 }
 
 // settleDoubt waits until it is known what the call of an attempt has done, whose intent is row, and returns the record
@@ -122,11 +135,13 @@ func (d *doubt) mark(left bool) {
 func (s *stepCall) settleDoubt(row *store.StepRow) (settled *store.StepRow, err error) {
 	s.attempt, s.first, s.position = row.Attempt, row.FirstAttempt, row.Position
 	d := &doubt{stepCall: s, row: *row}
-	switch {
-	case row.Error == "":
+	if row.Error == "" {
 		d.begin(errLostCall, false)
-	case row.Permanent:
-		d.mark(false)
+	}
+	if row.Permanent { // nothing has waited: Resolve may have recorded the outcome since
+		if now := s.b.record(d.marked(false)); now.Status != store.Running {
+			return now, nil
+		}
 	}
 	settled, err = d.wait()
 	if err != nil { // the branch is over

@@ -19,27 +19,28 @@ type Doubt struct {
 	Attempt    int
 	Since      time.Time // the call
 	ErrorKind  string
-	Error      string // empty: the run ended during the call
+	Error      string // empty: the run was stopped during the call
 	Over       bool   // the run is over, or the branch: nothing waits until the doubt is resolved
 }
 
 // Calls that are under way are in the index, too. The inner LIMIT bounds the rows that the statement reads.
 const doubts = `
-SELECT s.run_id, coalesce(r.external_id, ''), r.workflow_type, s.step_id, s.attempt_number, s.started_at, s.error_kind,
+SELECT s.run_id, coalesce(r.external_id, ''), r.workflow_type,
+	regexp_replace(s.step_id, E'^\x01[0-9]+/', ''::text), s.attempt_number, s.started_at, s.error_kind,
 	coalesce(s.error, ''), s.permanent OR r.finished_at IS NOT NULL
 FROM (
 	SELECT t.run_id, t.step_id, t.attempt_number, t.started_at, t.error_kind, t.error, t.permanent
 	FROM kagzi.step_runs t
 	WHERE t.namespace_id = $1 AND t.status = 'RUNNING' AND t.error_kind IS NOT NULL
-	ORDER BY t.run_id DESC
+	ORDER BY t.error IS NULL, t.run_id DESC
 	LIMIT 10000
 ) s
 CROSS JOIN LATERAL (
-	SELECT q.external_id, q.workflow_type, q.finished_at FROM kagzi.workflow_runs q
+	SELECT q.external_id, q.workflow_type, q.finished_at, q.status FROM kagzi.workflow_runs q
 	WHERE q.run_id = s.run_id AND q.namespace_id = $1
 	OFFSET 0
 ) r
-WHERE s.error IS NOT NULL OR r.finished_at IS NOT NULL
+WHERE s.error IS NOT NULL OR r.status <> 'RUNNING'
 LIMIT $2`
 
 // Doubts returns steps that are in doubt, those of the newest runs first.

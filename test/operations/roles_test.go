@@ -110,6 +110,7 @@ func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf
 		}},
 		{"Steps", func() error { return kit.Second(by.Steps(ctx, id)) }},
 		{"Runs.Log", func() error { return kit.Second(admin.New(by).Runs.Log(ctx, id)) }},
+		{"Runs.Doubts", func() error { return kit.Second(admin.New(by).Runs.Doubts(ctx, 0)) }},
 		{"CheckSealer", func() error { return by.CheckSealer(ctx) }},
 		{"Messages.List", func() error {
 			return kit.Second(admin.New(by).Messages.List(ctx, id, admin.MessageFilter{}))
@@ -211,6 +212,19 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 		{"Runs.TerminateAll", func() error { return bulk(admin.New(by).Runs.TerminateAll(ctx, only("d"))) }},
 		{"Runs.Resume", func() error { return admin.New(by).Runs.Resume(ctx, failed) }},
 		{"Runs.ResumeAll", func() error { return bulk(admin.New(by).Runs.ResumeAll(ctx, only("a"))) }},
+		{"Runs.Resolve", func() error {
+			for step, left := range map[string]bool{"waits": false, "left": true} { // both ways to resolve
+				dbtest.Exec(c.t, c.db.Pool, `INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id,
+						status, step_kind, run_attempt, first_attempt, error_kind, error, permanent)
+					SELECT run_id, $2, 1, namespace_id, 'RUNNING', 'FUNCTION', 1, 1, 'unknown', 'reset', $3
+					FROM kagzi.workflow_runs WHERE external_id = $1
+					ON CONFLICT DO NOTHING`, string(id), step, left)
+				if err := admin.New(by).Runs.Resolve(ctx, id, step, admin.Happened(1)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
 		{"Runs.Restart", func() error { return kit.Second(admin.New(by).Runs.Restart(ctx, done)) }},
 		{"Runs.RestartAll", func() error { return bulk(admin.New(by).Runs.RestartAll(ctx, only("c"))) }},
 		{"Runs.Fork", func() error { return kit.Second(admin.New(by).Runs.Fork(ctx, done, "ask")) }},

@@ -76,7 +76,8 @@ func TestLifeHasAllStates(t *testing.T) {
 	states := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		c, ok := n.(*ast.ValueSpec)
-		if !ok || len(c.Values) != 1 || !strings.HasPrefix(c.Names[0].Name, "Status") {
+		if !ok || len(c.Values) != 1 || !strings.HasPrefix(c.Names[0].Name, "Status") ||
+			c.Names[0].Name == "StatusInDoubt" { // that of a step
 			return true
 		}
 		if value, ok := c.Values[0].(*ast.BasicLit); ok {
