@@ -36,7 +36,8 @@ func resolve() Deed {
 				Help:     "happened, did-not-happen, or give-up, which lets the step fail.",
 				Required: "say what the call has done: happened, did-not-happen or give-up",
 				Choices: []Option{
-					{Label: "choose"}, {Value: happened, Label: "It happened"},
+					{Label: "choose"},
+					{Value: happened, Label: "It happened"},
 					{Value: didNotHappen, Label: "It did not happen: call again"},
 					{Value: givenUp, Label: "Give up: the step fails"},
 				},

@@ -218,7 +218,8 @@ func TestAWithdrawalUsesUpNoAttempt(t *testing.T) {
 	k := kit.New(t)
 	p := &provider{does: failsFirst(7)}
 	opts := []kagzi.StepOption{
-		kagzi.AtMostOnce(), kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 1000},
+		kagzi.AtMostOnce(),
+		kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 1000},
 		kagzi.Reconcile(func(context.Context) (int, bool, error) { return 0, false, nil }),
 	}
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{DrainTimeout: time.Microsecond})

@@ -29,8 +29,12 @@ resolve. A run that is OVER waits for nothing; its doubt stays until it is resol
 		}
 		l := command.Listing[admin.Doubt]{
 			Columns: []screen.Column{
-				{Title: "RUN"}, {Title: "WORKFLOW"}, {Title: "STEP", Min: 8}, {Title: "CALLED"},
-				{Title: "OVER", Drop: 1}, {Title: "WHY", Min: 12},
+				{Title: "RUN"},
+				{Title: "WORKFLOW"},
+				{Title: "STEP", Min: 8},
+				{Title: "CALLED"},
+				{Title: "OVER", Drop: 1},
+				{Title: "WHY", Min: 12},
 			},
 			Row: func(d admin.Doubt) []any {
 				run := string(d.ID)
