@@ -94,7 +94,7 @@ func (r Runs) resolve(ctx context.Context, at core.Ref, step string, as Resoluti
 	}
 	told, err := r.core.Store.Messages.Resolve(ctx, tx, id, step, answer, cfg.Why)
 	if errors.Is(err, store.ErrNoDoubt) {
-		return failure.Explain("it is not in doubt, or has been resolved: Client.Steps shows it", ErrNoDoubt)
+		return failure.Explain("it is under way, was resolved, or has another name: Client.Steps shows it", ErrNoDoubt)
 	}
 	if err != nil {
 		return err

@@ -247,8 +247,13 @@ func (e *Env) finish(ref kagzi.Ref) {
 		}
 		if stood > e.stuck {
 			advice := ""
-			if slices.ContainsFunc(f, func(m member) bool { return m.WaitingOn.Has(waits.Signal) }) {
+			switch has := func(k waits.Kind) bool {
+				return slices.ContainsFunc(f, func(m member) bool { return m.WaitingOn.Has(k) })
+			}; {
+			case has(waits.Signal):
 				advice = "; send it the message"
+			case has(waits.Doubt):
+				advice = "; say with admin.Runs.Resolve what the call has done"
 			}
 			e.t.Fatalf("kagzitest: run %s makes no progress: %s%s", f[0].ID, last, advice)
 		}

@@ -52,7 +52,7 @@ func TestWrongResolutions(t *testing.T) {
 	for says, err := range map[string]error{
 		"the resolution is empty":      runs.Resolve(k.Ctx, run, "pay", admin.Resolution{}),
 		"the error of GiveUp is nil":   runs.Resolve(k.Ctx, run, "pay", admin.GiveUp(nil)),
-		"it is not in doubt":           runs.Resolve(k.Ctx, run, "other", admin.DidNotHappen()),
+		"or has another name":          runs.Resolve(k.Ctx, run, "other", admin.DidNotHappen()),
 		"not found":                    runs.Resolve(k.Ctx, kagzi.ID("no such"), "pay", admin.DidNotHappen()),
 		"kagzi: resolve \"\" of":       runs.Resolve(k.Ctx, run, "", admin.DidNotHappen()),
 		"a chan int cannot be encoded": runs.Resolve(k.Ctx, run, "pay", admin.Happened(make(chan int))),
