@@ -213,7 +213,8 @@ func (d *doubt) resolution(g *store.Signal) (r *store.Record, wrong error) {
 	r.EndedAt = d.b.notBefore(g.ReceivedAt)
 	switch a.State {
 	case store.AnswerReplied:
-		if wrong = d.spec.Function.Decodes(a.Output); wrong == nil && d.spec.Compensation != nil {
+		wrong = d.spec.Function.Decodes(a.Output)
+		if over := d.b.hasLost() || d.b.Err() != nil; wrong == nil && d.spec.Compensation != nil && !over {
 			d.compensation = d.spec.Compensation(a.Output).of(d.id)
 			for _, c := range d.registration() {
 				d.b.deferRecord(c)
