@@ -101,6 +101,23 @@ var leaseMutants = []Mutant{
 		// in rounds, the next heartbeat stops the runs soon enough
 		Shown: Shown{Test: "-run DeclaredDeadWorkerRegistersAgain ./test/crash"},
 	},
+	{
+		Name: "an intent that is found is called again", Breaks: "a step in doubt is not called again by itself",
+		Edits: []Edit{
+			{
+				"internal/replay/step.go", `(spec.AtMostOnce || row.ErrorKind != "")`,
+				`spec.AtMostOnce && row.Error != ""`,
+			},
+		},
+		Shown: Shown{Test: "-run TestAKilledWorkerNeverPaysTwice ./test/crash"},
+	},
+	{
+		Name: "a call does not wait for its intent", Breaks: "a step in doubt is not called again by itself",
+		Edits: []Edit{
+			{"internal/replay/step_doubt.go", "	b.record(r)\n", "	b.enqueue(r)\n	r.Outcome = store.Done\n"},
+		},
+		Shown: Shown{Test: "-run TestAKilledWorkerNeverPaysTwice ./test/crash"},
+	},
 }
 
 // claimMutants are mistakes about who takes which run.
