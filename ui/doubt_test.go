@@ -29,8 +29,12 @@ func TestDoubt(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if overview := s.mustGet("/"); !strings.Contains(overview, "Steps in doubt") {
+	if overview := s.mustGet("/"); !strings.Contains(overview, "Steps in doubt") ||
+		!strings.Contains(overview, "waiting-on=doubt") {
 		t.Error("the overview does not name the step")
+	}
+	if list := s.mustGet("/runs?waiting-on=doubt"); !strings.Contains(list, string(run.ID())) {
+		t.Error("the list of runs in doubt lacks the run")
 	}
 	form := s.mustGet(path + "resolve?step=pay")
 	if !strings.Contains(form, "It did not happen: call again") || !strings.Contains(form, "pay: connection reset") {

@@ -138,6 +138,7 @@ func (v *overview) sum() {
 var helps = map[string][2]string{
 	"compensations": {"/runs?status=failed&kind=compensation", "Show the runs"},
 	"consumers":     {"/topics", "Show the consumers"},
+	"doubts":        {"/runs?waiting-on=doubt", "Show the runs that wait"},
 	"events":        {"/topics", "Show the topics"},
 	"failures":      {"/runs?status=failed&ended-since=1h", "Show the failed runs"},
 	"histories":     {"/runs?waiting-on=history", "Show the runs"},
