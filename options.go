@@ -20,7 +20,8 @@ type (
 	// [Message], [InTx], and for a child [Detached] and [InheritMetadata].
 	StartOption interface{ start(*startConfig) }
 	// A StepOption goes to [Step], [StepTx], [Do] and [DoTx]: [Timeout], [RetryPolicy], [Limit] and [Input]; to [Step]
-	// and [StepTx] also [UndoneBy], to [Step] and [Do] [Repeatable], and to [StepTx] and [DoTx] [Isolation].
+	// and [StepTx] also [UndoneBy], to [Step] and [Do] [Repeatable], [AtMostOnce] and [Reconcile], and to [StepTx] and
+	// [DoTx] [Isolation].
 	StepOption interface{ step(*stepConfig) }
 	// A BranchOption goes to [Parallel], [Map] and [Race]: [Timeout], [Concurrency] and [CollectErrors].
 	BranchOption interface{ branch(*branchConfig) }

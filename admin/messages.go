@@ -30,7 +30,7 @@ type MessageInfo struct {
 	Signal  string `json:"signal"`
 	Request bool   `json:"request,omitempty"`
 	// Signal is the name of a step that waits for an answer (request.AskStep) or for an event (topic.WaitEvent), and
-	// this is it
+	// this is it; or of one that is in doubt, with "/#doubt:" and its attempt, and this resolves it
 	Awaited bool            `json:"awaited,omitempty"`
 	ID      kagzi.ID        `json:"id"` // that of [kagzi.Message.WithID], or one that Kagzi made
 	Payload json.RawMessage `json:"payload,omitempty"`

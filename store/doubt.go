@@ -17,7 +17,7 @@ import (
 // ErrNoDoubt says that the run has no such step in doubt.
 var ErrNoDoubt = errors.New("no step in doubt")
 
-// byPerson marks the answer of a person about a call in doubt, and not that of the step's Reconcile.
+// byPerson is the Is of a resolution that an operator has given: see ByPerson.
 const byPerson = "person"
 
 // DoubtName returns the name under which a run learns what the call of an attempt in doubt has done. A fork of the run,
@@ -39,7 +39,7 @@ var resolutions = map[AnswerState]string{
 	AnswerReplied: "happened", AnswerNotSent: "did not happen", AnswerRefused: "given up",
 }
 
-// ByPerson reports whether a person has resolved a doubt.
+// ByPerson reports whether a resolution is that of an operator, and not of the step's Reconcile.
 func (a *Answer) ByPerson() bool { return a.Is == byPerson }
 
 // The attempt of the step that is in doubt, under its whole ID, which may be that of an earlier epoch, and whether the

@@ -37,7 +37,7 @@ type Answer struct {
 	End       Ended  // of the run, without its output, if State is AnswerRunOver
 	Asked     Asked  // of a reply that was just written
 	Sequence  int64  // of the request, then
-	Is        string // the name of the error that the asker gets, if State is AnswerNotSent
+	Is        string // the name of the error that the asker gets, if State is AnswerNotSent; see ByPerson
 }
 
 // ErrExpired is why no step takes a request that has expired.

@@ -12,8 +12,8 @@ import (
 
 // Follow is [Events] that waits behind the last event for the next one, until ctx ends: the iteration then ends with
 // its error. Events that this client publishes without a transaction come at once. For others Follow looks after
-// pauses that grow to a second while there are none. If a query fails, the iteration ends with an error: call Follow
-// again, with the Position of the last event.
+// pauses that grow to a second while there are none. A query that takes too long is repeated. If one fails, the
+// iteration ends with an error: call Follow again, with the Position of the last event.
 func Follow[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after int64) iter.Seq2[Event[T], error] {
 	c := client.Core()
 	return func(yield func(Event[T], error) bool) {

@@ -23,8 +23,8 @@ func (e *examination) doubts(ctx context.Context) {
 			cmp.Or(d.ExternalID, d.RunID.String()), d.Type, duration.About(e.report.At.Sub(d.Since))))
 	}
 	if steps != nil {
-		e.add("doubts", health.Degraded, "Steps with AtMostOnce are in doubt, because nobody knows what their calls "+
-			"have done: ask the services that they called, and say it with admin.Runs.Resolve. The newest: %s.",
+		e.add("doubts", health.Degraded, "Steps with AtMostOnce are in doubt: it is not known what their calls have "+
+			"done. Ask the services that they called, and say it with admin.Runs.Resolve. The newest: %s.",
 			text.List(steps, namedAtMost))
 	}
 }

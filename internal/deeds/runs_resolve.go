@@ -22,8 +22,7 @@ func resolve() Deed {
 		Verb: "resolve", Object: Run, Past: "resolved", Title: "Resolve a step of", Button: "Resolve the step",
 		Short: "Say what the call of a step in doubt has done", Danger: true,
 		Says: []string{
-			"Resolve says what the call of a step in doubt has done. Ask the service that it called: nobody else " +
-				"knows.",
+			"Resolve says what the call of a step in doubt has done. Ask the service that it called before.",
 			"If the call did not happen, the step calls its function again.",
 		},
 		Fields: []Field{

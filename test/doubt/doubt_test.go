@@ -273,31 +273,7 @@ func TestNoDoubt(t *testing.T) {
 	t.Run("DrainedBefore", func(t *testing.T) {
 		k := kit.New(t)
 		p := &provider{does: always(7, nil)}
-		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{DrainTimeout: time.Microsecond})
-		ended := make(chan struct{})
-		kagzi.Handle(w, refund, func(ctx kagzi.Context, _ struct{}) (int, error) {
-			kagzi.Go(ctx, "watch", func(ctx kagzi.Context) (int, error) {
-				return kagzi.Step(ctx, "end", func(ctx context.Context) (int, error) {
-					<-ctx.Done()
-					close(ended)
-					return 0, ctx.Err()
-				})
-			})
-			return kagzi.Step(ctx, "pay", p.pay, kagzi.AtMostOnce())
-		})
-		hung, release := kit.HangAt(t, w, "after intent")
-		stop := kit.StartWorker(t, w)
-		run := kit.Begin(k, refund, struct{}{})
-		<-hung
-		stopped := kit.Stopping(func() { _ = stop() })
-		<-ended
-		release()
-		<-stopped
-		p.called(t, 0)
-		kit.Serve(k, refund, func(ctx kagzi.Context, _ struct{}) (int, error) {
-			kagzi.Go(ctx, "watch", func(kagzi.Context) (int, error) { return 0, nil })
-			return kagzi.Step(ctx, "pay", p.pay, kagzi.AtMostOnce())
-		})
+		run := drainedBeforeTheCall(k, p)
 		if got := kit.ResultOf(k, run); got != 7 {
 			t.Errorf("got %d", got)
 		}

@@ -217,35 +217,8 @@ func TestARacerThatLosesBeforeItsCall(t *testing.T) {
 func TestAWithdrawalUsesUpNoAttempt(t *testing.T) {
 	k := kit.New(t)
 	p := &provider{does: failsFirst(7)}
-	opts := []kagzi.StepOption{
-		kagzi.AtMostOnce(),
-		kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 1000},
-		kagzi.Reconcile(func(context.Context) (int, bool, error) { return 0, false, nil }),
-	}
-	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{DrainTimeout: time.Microsecond})
-	ended := make(chan struct{})
-	kagzi.Handle(w, refund, func(ctx kagzi.Context, _ struct{}) (int, error) {
-		kagzi.Go(ctx, "watch", func(ctx kagzi.Context) (int, error) {
-			return kagzi.Step(ctx, "end", func(ctx context.Context) (int, error) {
-				<-ctx.Done()
-				close(ended)
-				return 0, ctx.Err()
-			})
-		})
-		return kagzi.Step(ctx, "pay", p.pay, opts...)
-	})
-	hung, release := kit.HangAt(t, w, "after intent")
-	stop := kit.StartWorker(t, w)
-	run := kit.Begin(k, refund, struct{}{}, kit.NoRetry)
-	<-hung
-	stopped := kit.Stopping(func() { _ = stop() })
-	<-ended
-	release()
-	<-stopped
-	kit.Serve(k, refund, func(ctx kagzi.Context, _ struct{}) (int, error) {
-		kagzi.Go(ctx, "watch", func(kagzi.Context) (int, error) { return 0, nil })
-		return kagzi.Step(ctx, "pay", p.pay, opts...)
-	})
+	run := drainedBeforeTheCall(k, p, kagzi.RetryPolicy{MaxAttempts: 2, Backoff: 1000},
+		kagzi.Reconcile(func(context.Context) (int, bool, error) { return 0, false, nil }))
 	if got := kit.ResultOf(k, run); got != 7 {
 		t.Errorf("got %d", got)
 	}
@@ -304,4 +277,35 @@ func TestADoubtThatNoWorkerHasSeen(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != 7 || calls.Load() != 1 {
 		t.Errorf("got %d after %d calls", got, calls.Load())
 	}
+}
+
+// drainedBeforeTheCall returns a run whose worker has drained after the intent, and before the call. Another worker
+// executes it.
+func drainedBeforeTheCall(k *kit.Kit, p *provider, opts ...kagzi.StepOption) *kagzi.Run[int] {
+	t := k.T
+	t.Helper()
+	ended := make(chan struct{})
+	pays := func(watch func(context.Context) (int, error)) func(kagzi.Context, struct{}) (int, error) {
+		return func(ctx kagzi.Context, in struct{}) (int, error) {
+			kagzi.Go(ctx, "watch", func(ctx kagzi.Context) (int, error) { return kagzi.Step(ctx, "end", watch) })
+			return p.workflow(opts...)(ctx, in)
+		}
+	}
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{DrainTimeout: time.Microsecond})
+	kagzi.Handle(w, refund, pays(func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		close(ended)
+		return 0, ctx.Err()
+	}))
+	hung, release := kit.HangAt(t, w, "after intent")
+	stop := kit.StartWorker(t, w)
+	run := kit.Begin(k, refund, struct{}{}, kit.NoRetry)
+	<-hung
+	stopped := kit.Stopping(func() { _ = stop() })
+	<-ended
+	release()
+	<-stopped
+	p.called(t, 0)
+	kit.Serve(k, refund, pays(func(context.Context) (int, error) { return 0, nil }))
+	return run
 }

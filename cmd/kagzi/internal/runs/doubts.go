@@ -14,7 +14,7 @@ func doubtsCommand(p *command.Program) *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "doubts",
-		Short: "List the steps of which nobody knows what their calls have done",
+		Short: "List the steps of which it is not known what their calls have done",
 		Long: `Doubts shows steps that are called at most once, and whose worker died during the call, or whose function
 returned an error that may hide a success. Ask the service that they called, and say what has happened with kagzi runs
 resolve. A run that is OVER waits for nothing; its doubt stays until it is resolved.`,
