@@ -29,7 +29,7 @@ func TestDoubts(t *testing.T) {
 	s.run("runs resolve order-42 pay --outcome did-not-happen --result 7").exits(2).says("leave it out")
 	s.run("runs resolve order-42 pay --outcome yes").exits(2).says("--outcome is \"yes\": it is happened")
 	s.run("runs resolve order-42 pay --outcome happened").exits(2).says("--result is missing")
-	s.run("runs resolve order-42 other --outcome did-not-happen").exits(1).says("not in doubt")
+	s.run("runs resolve order-42 other --outcome did-not-happen").exits(1).says("has another name")
 	s.run("runs resolve order-42 pay --outcome happened --actor ada --result", `"re_77"`).ok().
 		prints("resolved pay of order-42: happened")
 	s.run("runs wait order-42").ok().prints(`"re_77"`)
