@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/payloads"
 	"github.com/kagzi/kagzi/internal/replay"
 )
 
@@ -104,6 +105,7 @@ type StepInfo struct {
 type stepScope struct {
 	context.Context
 	step  replay.StepIdentity
+	coder *payloads.Coder // of its client
 	sends sends
 }
 
@@ -142,8 +144,8 @@ type sends struct {
 type stepKey struct{}
 
 // stepContext returns the context of an attempt of a step.
-func stepContext(ctx context.Context, s replay.StepIdentity) context.Context {
-	return &stepScope{Context: ctx, step: s}
+func (c *Client) stepContext(ctx context.Context, s replay.StepIdentity) context.Context {
+	return &stepScope{Context: ctx, step: s, coder: &c.core.Payloads}
 }
 
 // scopeOf returns the scope of the attempt that ctx belongs to, or nil outside of a step.

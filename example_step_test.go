@@ -421,3 +421,37 @@ func ExampleTimeout_run() {
 	fmt.Println(errors.Is(err, kind.Deadline))
 	// Output: true
 }
+
+// The second attempt goes on where the first one has failed.
+func ExampleCheckpoint() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	lines := []string{"lamp", "desk", "chair"}
+	failed := false
+	imports := kagzi.DefineDo[string]("import")
+	kagzi.HandleDo(worker, imports, func(ctx kagzi.Context, file string) error {
+		return kagzi.Do(ctx, "lines", func(ctx context.Context) error {
+			line, err := kagzi.LastCheckpoint[int](ctx)
+			for ; err == nil && line < len(lines); line++ {
+				if line == 2 && !failed {
+					failed = true
+					return errors.New("connection reset")
+				}
+				fmt.Println(lines[line])
+				err = kagzi.Checkpoint(ctx, line+1)
+			}
+			return err
+		}, kagzi.RetryPolicy{MaxAttempts: 3, Backoff: time.Millisecond})
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, imports, "goods.csv")
+	_, err := run.Result(ctx)
+	fmt.Println(err)
+	// Output:
+	// lamp
+	// desk
+	// chair
+	// <nil>
+}

@@ -264,6 +264,7 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Define": kagzi.Define[int, int], "DefineDo": kagzi.DefineDo[int], "DefineSignal": kagzi.DefineSignal[int],
 		"topic.Define": topic.Define[int], "topic.New": topic.New, "admin.New": admin.New,
 		"topic.Events": topic.Events[int], "CurrentStep": kagzi.CurrentStep,
+		"Checkpoint": kagzi.Checkpoint, "LastCheckpoint": kagzi.LastCheckpoint[int],
 		"KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,

@@ -328,7 +328,7 @@ func (c *Client) Steps(ctx context.Context, ref Ref, filter ...StepFilter) ([]St
 	if err != nil {
 		return nil, failure.Wrap(c.Core().Public(ctx, err), "steps of %v", at)
 	}
-	replay.Present(run, rows, f.Before)
+	rows = replay.Present(run, rows, f.Before)
 	wanted := map[string]bool{}
 	for _, name := range f.Steps {
 		wanted[name] = true

@@ -295,7 +295,7 @@ func (w *Worker) session() worker.Config {
 	s := worker.Config{
 		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Env: replay.NewEnv(replay.Language{
 			Errors: language{&c.core.Payloads}, Shown: c.core.Payloads.Shown, Policy: runPolicy,
-			StepContext: stepContext, Interceptors: c.intercepts.engine(),
+			StepContext: c.stepContext, Interceptors: c.intercepts.engine(),
 		}),
 		Queues: cfg.Queues, Handlers: w.handlers, MaxConcurrent: cfg.MaxConcurrent, DrainTimeout: cfg.DrainTimeout,
 		Types: w.handled(), PollInterval: cfg.PollInterval, HungAfter: cfg.HungAfter, Presence: worker.Presence{

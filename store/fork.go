@@ -73,7 +73,7 @@ WITH steps AS MATERIALIZED (
 			ELSE s.finished_at END AS ended_at
 	FROM kagzi.step_runs s
 	WHERE s.run_id = $2 AND s.namespace_id = $1 AND s.step_id <> $4 AND NOT starts_with(s.step_id, $4 || '/')
-		AND s.step_kind <> 'VALUE' AND ` + clause.OwnEpoch + `
+		AND s.step_kind NOT IN ('VALUE', 'CHECKPOINT') AND ` + clause.OwnEpoch + `
 ), early AS (
 	SELECT steps.*, max(steps.attempt_number) OVER (PARTITION BY steps.step_id) AS last
 	FROM steps

@@ -26,7 +26,7 @@ type Premise struct {
 	Step     string // the record's
 	Attempt  int
 	Ended    bool  // the record is not RUNNING
-	Position int64 // of a COMPENSATION or a VALUE, or of the later one that has replaced it; zero: any
+	Position int64 // of a COMPENSATION, a VALUE or a CHECKPOINT, or of the later one that has replaced it; zero: any
 	By       Witness
 }
 
@@ -74,7 +74,7 @@ func witnessOf(ctx context.Context, conn *pgx.Conn) Witness {
 // PremiseOf returns the premise that a record is in the table, which by has sent.
 func PremiseOf(r *StepRow, by Witness) Premise {
 	p := Premise{RunID: r.RunID, Step: r.StepID, Attempt: r.Attempt, Ended: r.Status != Running, By: by}
-	if r.Kind == KindCompensation || r.Kind == KindValue {
+	if r.Kind == KindCompensation || Replaces(r.Kind) {
 		p.Position = r.Position
 	}
 	return p

@@ -102,7 +102,7 @@ const returningRecorded = `
 RETURNING run_id, step_id, attempt_number, wake_at, started_at, finished_at`
 
 // recordSteps writes records of any kind, of which some may replace one that says RUNNING, or may be in the table
-// already. A row that has ended does not change, because the first result counts, unless it is a VALUE.
+// already. A row that has ended does not change, because the first result counts, unless its kind Replaces.
 //
 // The start and the end of a step are the statement's times, because a StepTx begins its transaction before the step.
 // The start of a child is recorded only if the child exists, because another run may have its external ID.
@@ -157,8 +157,8 @@ SET status = EXCLUDED.status, step_kind = EXCLUDED.step_kind, run_attempt = EXCL
 		error = EXCLUDED.error, permanent = EXCLUDED.permanent,
 	wake_at = coalesce(s.wake_at, EXCLUDED.wake_at), worker_id = EXCLUDED.worker_id, finished_at = EXCLUDED.finished_at,
 	child_run_id = EXCLUDED.child_run_id, sequence = EXCLUDED.sequence,
-	position = CASE s.step_kind WHEN 'VALUE' THEN EXCLUDED.position ELSE s.position END
-WHERE s.status = 'RUNNING' OR s.step_kind = 'VALUE'` + returningRecorded
+	position = CASE WHEN s.step_kind IN ('VALUE', 'CHECKPOINT') THEN EXCLUDED.position ELSE s.position END
+WHERE s.status = 'RUNNING' OR s.step_kind IN ('VALUE', 'CHECKPOINT')` + returningRecorded
 
 var recordColumns = columnsOf(recordSteps,
 	uuids("run_id", func(r *Record) uuid.UUID { return r.RunID }),

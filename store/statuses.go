@@ -29,6 +29,7 @@ const (
 	KindAsk          = "ASK" // an answer that was read
 	KindValue        = "VALUE"
 	KindEvent        = "EVENT" // an event of a topic that a run has waited for
+	KindCheckpoint   = "CHECKPOINT"
 )
 
 // IsWait reports whether a step of the kind waits for a message.

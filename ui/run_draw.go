@@ -131,7 +131,7 @@ func (d drawing) beside(s *gantt.Step) string {
 // instant reports whether the attempt is a moment.
 func instant(a kagzi.StepAttempt) bool {
 	switch a.Type {
-	case "METADATA", "VALUE", "PUBLISH", "PEEK", "RESERVE", "BRANCH":
+	case "METADATA", "VALUE", "CHECKPOINT", "PUBLISH", "PEEK", "RESERVE", "BRANCH":
 		return true
 	case "MARKER":
 		return strings.Contains(a.Step, "#")

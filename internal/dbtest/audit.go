@@ -144,7 +144,8 @@ var auditChecks = []check{
 			old_status, '→', new_status,
 			CASE WHEN old->'output' <> new->'output' THEN 'with other output' END)
 		FROM kagzi_audit.changes
-		WHERE relation = 'step_runs' AND operation = 'UPDATE' AND new->>'step_kind' <> 'COMPENSATION'
+		WHERE relation = 'step_runs' AND operation = 'UPDATE'
+			AND new->>'step_kind' NOT IN ('COMPENSATION', 'VALUE', 'CHECKPOINT')
 			AND (old_status IN ('COMPLETED', 'FAILED') AND new_status <> old_status
 				OR old_status = 'COMPLETED' AND old->'output' IS DISTINCT FROM new->'output')
 		ORDER BY change_id`},
@@ -155,7 +156,7 @@ var auditChecks = []check{
 		FROM kagzi_audit.changes s
 		WHERE s.relation = 'step_runs' AND s.operation = 'DELETE' AND s.old_status = 'COMPLETED'
 			-- records of past epochs, and values that have changed since
-			AND left(s.step_id, 1) <> E'\x01' AND s.old->>'step_kind' <> 'VALUE'
+			AND left(s.step_id, 1) <> E'\x01' AND s.old->>'step_kind' NOT IN ('VALUE', 'CHECKPOINT')
 			AND NOT EXISTS (SELECT FROM kagzi_audit.changes r WHERE r.relation = 'workflow_runs'
 				AND r.operation = 'DELETE'
 				AND r.run_id = s.run_id AND r.txid = s.txid)

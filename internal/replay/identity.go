@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,11 +49,16 @@ type StepIdentity struct {
 	Key      string // that no other step of the run has, in any epoch
 	Attempt  int
 	Headers  map[string]string // of the run: not to be changed
-	By       Reporter          // the branch that executes it
+	By       Reporter          // the step that it is an attempt of
 }
 
-// A Reporter is told what the function of a step does: see Branch.
+// A Reporter is told what the function of a step does. Any goroutine may call it, also after the end of the attempt.
 type Reporter interface {
-	SetProgress(text string, fraction *float64)
-	AwaitsRun(id uuid.UUID) (ended func())
+	SetProgress(text string, fraction *float64) // see Branch
+	AwaitsRun(id uuid.UUID) (ended func())      // see Branch
+	// SaveCheckpoint keeps data for the attempts that follow. attempt is the number of the caller's, and ctx descends from
+	// its context.
+	SaveCheckpoint(ctx context.Context, attempt int, data []byte) error
+	// LastCheckpoint returns the last data that an attempt has kept; nil: there is none.
+	LastCheckpoint(ctx context.Context, attempt int) ([]byte, error)
 }

@@ -20,6 +20,8 @@ type journal struct {
 	own       map[string]int
 	copied    map[string]int // like own, of the steps and branches that a fork has copied; nil if there are none
 	positions atomic.Int64   // the position of the run's last record
+	// the history has a step's checkpoint. Set by read.
+	checkpoints bool
 }
 
 func newJournal(env *Env, run *store.ClaimedRun) journal {
@@ -52,6 +54,7 @@ func (j *journal) read(rows []*store.StepRow) {
 	}
 	for _, row := range rows {
 		j.positions.Store(max(j.positions.Load(), row.Position))
+		j.checkpoints = j.checkpoints || row.Kind == store.KindCheckpoint
 	}
 }
 
@@ -69,6 +72,9 @@ func (j *journal) hasRecorded(id string) bool {
 	_, below := j.own[id+"/"]
 	return below || j.history[id] != nil
 }
+
+// hasCheckpoints reports whether the history has a checkpoint of any step.
+func (j *journal) hasCheckpoints() bool { return j.checkpoints }
 
 // directlyUnder returns how many steps and branches the history has directly under the branch with the prefix.
 func (j *journal) directlyUnder(prefix string) int { return j.own[prefix] }

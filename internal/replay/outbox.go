@@ -101,12 +101,14 @@ func (o *outbox) hasDeferredLocked(by *node) bool {
 }
 
 // goesWith reports whether a write of the branch, or of the execution itself if by is nil, takes the record. Values
-// that others see wait until their branch cannot lose any more.
+// that others see wait until their branch cannot lose any more. A loser's checkpoint harms nothing.
 func (d *deferredRecord) goesWith(by *node) bool {
-	return !d.by.mayLose() || !d.isValue() && by.under(d.by.keeperLocked())
+	return !d.by.mayLose() || d.isCheckpoint() || !d.isValue() && by.under(d.by.keeperLocked())
 }
 
 func (d *deferredRecord) isValue() bool { return d.record.Kind == store.KindValue }
+
+func (d *deferredRecord) isCheckpoint() bool { return d.record.Kind == store.KindCheckpoint }
 
 // dropDeferredLocked drops the deferred records of a branch that lost a race, and of those below it. It returns the
 // messages that they took; the caller returns them to the inbox.
@@ -138,7 +140,7 @@ func (o *outbox) Take(writes, bytes, mostWrites, mostBytes int) (int, int) {
 }
 
 // addLocked adds the taken writes to f. It leaves out a RUNNING record whose step's end, or another one, is in f, too,
-// and a change of a value before the last one: a statement cannot write a row twice.
+// and a value or a checkpoint before the last one: a statement cannot write a row twice.
 func (o *outbox) addLocked(f *store.Flush) {
 	first, replaced := len(f.Records), false
 	for _, w := range o.writes[:o.taken] {
@@ -155,7 +157,7 @@ func (o *outbox) addLocked(f *store.Flush) {
 	o.addPremisesLocked(f)
 	records := f.Records[first:]
 	for _, r := range records {
-		replaced = replaced || r.Status == store.Running || r.Kind == store.KindValue
+		replaced = replaced || r.Status == store.Running || store.Replaces(r.Kind)
 	}
 	if !replaced || len(records) == 1 {
 		return
@@ -303,7 +305,7 @@ func (w *write) settle(o store.Outcome) {
 }
 
 // writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It
-// is also the longest time that a progress, a value, or the record of a message that was read or set aside, waits for a
+// is also the longest time that a progress, a value, a checkpoint, or the record of a message that was read or set aside, waits for a
 // write that takes it along.
 const writePause = time.Second
 
@@ -388,9 +390,12 @@ func rank(r *store.Record) (n int) {
 	return n
 }
 
-// isCommitted makes the record of a transactional step, which is written, a premise: see premises.addLocked.
+// isCommitted makes the record of a transactional step, or its checkpoint, which is written, a premise: see
+// premises.addLocked.
 func (o *outbox) isCommitted(row *store.StepRow, sent int64, now bool) {
-	o.listener.Stepped(1)
+	if row.Kind == store.KindFunction {
+		o.listener.Stepped(1)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.premises.addLocked(row, store.Witness{}, sent, now)

@@ -32,8 +32,8 @@ func (o *outbox) timeWriteLocked(d time.Duration) {
 	p.timed = at
 }
 
-// writeLate enqueues a write of its own for what no other write has taken: the progress, replies, values, and what
-// became of messages.
+// writeLate enqueues a write of its own for what no other write has taken: the progress, replies, values, checkpoints,
+// and what became of messages.
 func (o *outbox) writeLate() {
 	o.mu.Lock()
 	p, w := &o.progress, &write{}
@@ -65,11 +65,12 @@ func (o *outbox) writeLate() {
 }
 
 // isAwaitedLocked reports whether a write of the execution itself would say that messages were read, answered or set
-// aside, or that values were changed.
+// aside, that values were changed, or that checkpoints were kept.
 func (o *outbox) isAwaitedLocked() bool {
 	return o.aside != nil ||
 		slices.ContainsFunc(o.deferred, func(d deferredRecord) bool {
-			return (d.message != nil || d.record.Kind == store.KindReply || d.isValue()) && d.goesWith(nil)
+			return (d.message != nil || d.record.Kind == store.KindReply || store.Replaces(d.record.Kind)) &&
+				d.goesWith(nil)
 		})
 }
 

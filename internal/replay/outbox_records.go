@@ -12,18 +12,29 @@ func (o *outbox) deferLocked(d deferredRecord) {
 	if !o.env.writesRecords() {
 		return
 	}
-	if d.isValue() { // only the last change is written
-		o.deferred = slices.DeleteFunc(o.deferred, func(before deferredRecord) bool {
-			return before.isValue() && before.record.StepID == d.record.StepID
-		})
+	if store.Replaces(d.record.Kind) { // only the last one is written
+		o.withdrawLocked(d.record.StepID)
 	}
 	o.deferred = append(o.deferred, d)
 	switch {
 	case d.record.Kind == store.KindReply:
 		o.timeWriteLocked(replyPause)
-	case d.message != nil, d.isValue():
+	case d.message != nil, store.Replaces(d.record.Kind):
 		o.timeWriteLocked(writePause)
 	}
+}
+
+// withdraw removes the deferred record with the ID. It reports whether there was one.
+func (o *outbox) withdraw(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.withdrawLocked(id)
+}
+
+func (o *outbox) withdrawLocked(id string) bool {
+	before := len(o.deferred)
+	o.deferred = slices.DeleteFunc(o.deferred, func(d deferredRecord) bool { return d.record.StepID == id })
+	return len(o.deferred) < before
 }
 
 // setAsideLocked keeps a message that does not decode, or has expired, from all waits. It is written with the run's

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 
 // Present changes rows, which are all attempts of a run's steps, to what they mean to people. The table says what a
 // replay needs: it keeps an attempt RUNNING if its branch lost a race, or its run ended, before it did, because losers
-// write nothing. r was read before the rows. before says that these are of the epoch before its own.
-func Present(r *store.Run, rows []*store.StepRow, before bool) {
+// write nothing. r was read before the rows. before says that these are of the epoch before its own. Present returns the
+// rows without checkpoints of steps that have completed.
+func Present(r *store.Run, rows []*store.StepRow, before bool) []*store.StepRow {
 	if before {
 		r = r.Before()
 	}
@@ -35,6 +37,13 @@ func Present(r *store.Run, rows []*store.StepRow, before bool) {
 			p.failed(row)
 		}
 	}
+	return slices.DeleteFunc(rows, func(row *store.StepRow) bool {
+		if row.Kind != store.KindCheckpoint {
+			return false
+		}
+		step := p.latest[store.StepOfCheckpoint(row.StepID)]
+		return step != nil && step.Status == store.Completed
+	})
 }
 
 // A presentation is one call of Present.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -78,7 +79,8 @@ type stepCall struct {
 	called       bool          // the attempt's function. Set by attemptOnce, reset by executeOnce.
 	intended     time.Time     // when the intent of the attempt was written; zero: it has none. Set by executeOnce.
 	// the record of compensation; nil if this call does not register it. Set by registration.
-	registers *store.Record
+	registers  *store.Record
+	checkpoint checkpoint // of its attempts
 }
 
 // Step executes a step, unless the history has its result, and returns the result's record: it makes attempts until one
@@ -228,7 +230,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 func (s *stepCall) identity() StepIdentity {
 	return StepIdentity{
 		Run: s.b.RunID(), Workflow: s.e.Type, Step: s.id, Key: s.b.keyOf(s.id), Attempt: s.attempt,
-		Headers: s.b.Headers(), By: s.b,
+		Headers: s.b.Headers(), By: reporter{s},
 	}
 }
 
@@ -265,7 +267,7 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 			e.exitIfStopped()
 			return row, nil
 		}
-		for _, c := range s.registration() {
+		for _, c := range slices.Concat(s.registration(), forgetting(s)) {
 			b.deferRecord(c) // written with the step's record
 		}
 	}
@@ -310,7 +312,9 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	}
 	returned := false
 	s.b.beginFunction()
+	s.checkpoint.begin(s.attempt, tx)
 	defer func() {
+		s.checkpoint.end()
 		s.b.endFunction()
 		if returned {
 			return

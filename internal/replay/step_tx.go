@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -43,10 +44,8 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if err := s.b.writeAll(); err != nil {
 		return nil, err
 	}
-	// before the transaction begins: a stricter isolation shows it nothing that is written later
-	builds, sent := s.e.premisesNow()
-	tx, end, err := s.e.beginTx(s.b.context(), s.spec.Isolation)
-	if err != nil {
+	t := &stepTx{}
+	if err := t.open(s.b.context(), s); err != nil {
 		s.e.exitIfStopped()
 		if err := s.b.Err(); err != nil {
 			return nil, err
@@ -54,7 +53,7 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 		s.retryAfterOutage(err)
 		return nil, nil
 	}
-	defer end(nil) // also if the function exits its goroutine
+	defer func() { t.end(nil) }() // also if the function exits its goroutine
 	ctx, cancel := s.begin()
 	defer cancel()
 	begun := time.Now()
@@ -63,84 +62,100 @@ func (s *stepCall) executeTx() (*store.StepRow, error) {
 	if s.isLate() {
 		return nil, nil
 	}
-	data, err := s.callInTx(ctx, tx)
-	if s.repeats(ctx, tx, err, end) {
+	data, err := s.callInTx(ctx, t)
+	if s.repeats(ctx, t, err) {
 		return nil, nil
 	}
+	if t.failed != nil {
+		return s.afterTx(ctx, begun, err)
+	}
 	if err == nil {
-		err = uncommittable(tx)
+		err = uncommittable(t.Tx)
 	}
 	if err != nil || s.b.hasLost() {
-		end(err)
+		t.end(err)
 		return s.recordOutcome(ctx, begun, data, err)
 	}
 	s.e.Failpoint("after step", s.e.RunID)
 	r := s.newRecord(store.Completed)
 	r.Elapsed, r.Output = time.Since(begun), data
-	c, err := s.commit(ctx, tx, builds, r)
-	switch {
-	case err == nil && c.Own && c.Written:
+	err = t.commit(ctx, s, append(slices.Concat(s.registration(), forgetting(s)), r)...)
+	if err == nil {
 		s.e.Failpoint("after record", s.e.RunID)
-		s.committed(&r.StepRow, sent, c.News)
+		s.e.exitIfStopped()
 		return &r.StepRow, nil
-	case err == nil && !c.Own:
-		end(nil)
-		return s.recordOutcome(ctx, begun, nil, errOtherTx)
-	case madeReadOnly(tx, err):
-		err = errMadeReadOnly
 	}
-	end(err)
+	t.end(err)
 	return s.afterTx(ctx, begun, err)
 }
 
 // repeats reports whether the attempt is to be made again, uncounted, because of its error. Then it ends the
 // transaction.
-func (s *stepCall) repeats(ctx context.Context, tx pgx.Tx, err error, end func(error)) bool {
+func (s *stepCall) repeats(ctx context.Context, t *stepTx, err error) bool {
 	if s.putsOff(err) {
-		end(err)
+		t.end(err)
 		return true
 	}
 	s.releaseAfter(err)
-	if err == nil || !s.wasInterrupted(ctx, tx, err) {
+	if err == nil || t.failed != nil || !s.wasInterrupted(ctx, t.Tx, err) {
 		return false
 	}
-	end(err) // before the pause, because others need the connection and the slot
+	t.end(err) // before the pause, because others need the connection and the slot
 	s.repeatUncounted(err)
 	return true
 }
 
 // callInTx calls the step's function in its transaction.
-func (s *stepCall) callInTx(ctx context.Context, tx pgx.Tx) ([]byte, error) {
-	user := stepTx{Tx: tx}
-	data, err := s.callUser(ctx, &user)
-	if err == nil && user.rolledBack.Load() {
+func (s *stepCall) callInTx(ctx context.Context, t *stepTx) ([]byte, error) {
+	data, err := s.callUser(ctx, t)
+	switch {
+	case t.failed != nil && !errors.Is(err, t.failed):
+		err = t.failed
+	case err == nil && t.rolledBack.Load():
 		err = errRolledBack
 	}
 	return data, err
 }
 
-// commit writes r, the step's record, as the last statement before the commit, so that the run's row is locked only
-// briefly. The transaction commits only if the record was written: then no other result exists.
-func (s *stepCall) commit(ctx context.Context, tx pgx.Tx, builds []store.Premise, r *store.Record) (c store.StepCommit,
-	err error,
-) {
+// open begins a transaction.
+func (t *stepTx) open(ctx context.Context, s *stepCall) (err error) {
+	// before it begins: a stricter isolation shows it nothing that is written later
+	builds, sent := s.e.premisesNow()
+	tx, end, err := s.e.beginTx(ctx, s.spec.Isolation)
+	if err == nil {
+		t.Tx, t.end, t.builds, t.sent = tx, end, builds, sent
+	}
+	return err
+}
+
+// commit writes the records of the step as the last statements before the commit, so that the run's row is locked only
+// briefly. The transaction commits only if they were written: then no other result exists. If they were not, commit
+// returns errUnwritten.
+func (t *stepTx) commit(ctx context.Context, s *stepCall, records ...*store.Record) error {
 	// The write goes on when ctx ends: otherwise its outcome would be unknown.
 	write, stop := context.WithTimeout(context.WithoutCancel(ctx), txTimeout)
 	defer stop()
-	c, err = s.e.Store.Records.WriteIn(write, tx, builds, append(s.registration(), r)...)
-	if err == nil && c.Own && c.Written {
-		err = tx.Commit(write)
+	c, err := s.e.Store.Records.WriteIn(write, t.Tx, t.builds, records...)
+	switch {
+	case err == nil && !c.Own:
+		return errOtherTx
+	case err == nil && !c.Written:
+		return errUnwritten
+	case err == nil:
+		err = t.Tx.Commit(write)
 	}
-	return c, err
-}
-
-// committed notes that the step's transaction was committed. sent is the number of the last premise when it began.
-func (s *stepCall) committed(row *store.StepRow, sent int64, news bool) {
-	s.e.isCommitted(row, sent, true)
-	if news {
+	switch {
+	case err == nil:
+	case madeReadOnly(t.Tx, err):
+		return errMadeReadOnly
+	default:
+		return err
+	}
+	s.e.isCommitted(&records[len(records)-1].StepRow, t.sent, true)
+	if c.News {
 		s.e.tellNews()
 	}
-	s.e.exitIfStopped()
+	return nil
 }
 
 // uncommittable returns why a step's transaction cannot be committed although its function succeeded, or nil.
@@ -185,7 +200,7 @@ func (s *stepCall) afterTx(ctx context.Context, begun time.Time, cause error) (*
 		case row != nil:
 			e.isCommitted(row, 0, false)
 			return row, nil
-		case cause == nil: // only the transaction itself can have ended its run
+		case errors.Is(cause, errUnwritten): // only the transaction itself can have ended its run
 			return s.recordOutcome(ctx, begun, nil, failure.BadRequest(errors.New("the step's transaction ends its "+
 				"own run: cancel it in a transaction of its own")))
 		case isDatabaseFault(cause) && s.isUncounted():
@@ -281,11 +296,20 @@ func CheckIsolation(level pgx.TxIsoLevel, tx bool) error {
 	return nil
 }
 
-// A stepTx is the transaction that the step's function gets: the function cannot end it.
+// A stepTx is the transaction that the step's function gets: the function cannot end it. A checkpoint commits it, and
+// another one takes its place.
 type stepTx struct {
-	pgx.Tx
-	rolledBack atomic.Bool // the function called Rollback. Set by Rollback, for good.
+	pgx.Tx                     // open sets it, and the fields below
+	end        func(err error) // rolls it back unless it is committed: see Env.beginTx
+	builds     []store.Premise // its premises
+	sent       int64           // the number of the last premise when it began
+	failed     error           // why a checkpoint has left no transaction; nil: none has. Set by saveInTx, for good.
+	rolledBack atomic.Bool     // the function called Rollback. Set by Rollback, for good.
 }
+
+// errUnwritten says that the records of a step were not written: its worker does not hold the run any more, or the
+// transaction itself has ended the run.
+var errUnwritten = errors.New("kagzi: the step's records cannot be written: the run was taken over, or has ended")
 
 // errRolledBack is the failure of an attempt that called Rollback and returned no error. A deferred Rollback counts,
 // too: on the stack it looks like one in the line of the return statement, so its intention could only be guessed.

@@ -1,0 +1,57 @@
+package kagzi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/payloads"
+	"github.com/kagzi/kagzi/kind"
+)
+
+// Checkpoint keeps v for the attempts of the step that follow, so that they go on where this one was. [LastCheckpoint]
+// returns it, also on another worker, after a crash, a drain, or a Resume. The success of the step forgets it.
+//
+// Call it in the function of a step, as often as you like. It waits for nothing, and v is written within a second: of
+// several values until then, the last one is. A worker that stops writes it, too.
+//
+// In [StepTx] and [DoTx], v is exact: Checkpoint commits what the function has written so far, together with v, and tx
+// goes on as a new transaction. Call it outside of savepoints, and not between the rows of a query. If it returns an
+// error, tx has ended, and the attempt fails.
+//
+// v is encoded by the client's Codec. It returns an error of [kind.BadRequest] if ctx belongs to no attempt of a step
+// that is under way, and errors of the Codec, of the Sealer and [ErrPayloadTooLarge].
+func Checkpoint(ctx context.Context, v any) error {
+	scope := scopeOf(ctx)
+	if scope == nil {
+		return errNoCheckpoint
+	}
+	data, err := scope.coder.Encode(payloads.Subject{Kind: "the checkpoint"}, v)
+	if err != nil {
+		return payloads.Unstorable(err)
+	}
+	return scope.step.By.SaveCheckpoint(ctx, scope.step.Attempt, data)
+}
+
+// LastCheckpoint returns what the last [Checkpoint] of the step has kept. It returns the zero value if there is none.
+//
+// It returns an error of [kind.BadRequest] if ctx belongs to no attempt of a step that is under way, and one of
+// [kind.Validation] if the checkpoint does not decode into T, as after a deploy.
+func LastCheckpoint[T any](ctx context.Context) (T, error) {
+	var v, none T
+	scope := scopeOf(ctx)
+	if scope == nil {
+		return none, errNoCheckpoint
+	}
+	data, err := scope.step.By.LastCheckpoint(ctx, scope.step.Attempt)
+	if err != nil || data == nil {
+		return none, err
+	}
+	if err := scope.coder.Decode(data, &v); err != nil {
+		return none, failure.Of(kind.Validation, failure.Wrap(err, "the checkpoint does not decode into %T", v))
+	}
+	return v, nil
+}
+
+var errNoCheckpoint = failure.BadRequest(errors.New("kagzi: checkpoint: ctx belongs to no step: give the ctx of a " +
+	"step's function"))
