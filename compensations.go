@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/kagzi/kagzi/internal/epochs"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
 
 // Compensate registers call, a workflow that undoes an effect of this run. It starts if the run fails for good, is
-// cancelled, or passes its Timeout.
+// cancelled, passes its Timeout, or calls [Rollback].
 //
 // Call Compensate before the step whose effect it undoes, so that a crash in between cannot lose it. It returns once
 // the registration is recorded.
@@ -33,6 +34,24 @@ func Compensate(ctx Context, name string, call Call) {
 		r, err := c.newRegistration(call)
 		return r, errors.Join(valid.StepName("compensation", name), err)
 	})
+}
+
+// Rollback lets the run complete once its compensations have run: return its error, as it is, from the workflow function,
+// together with the result.
+//
+//	return Receipt{Declined: true}, kagzi.Rollback(ctx)
+//
+// It is for an end that is no failure, but business: a declined card, a withdrawn order. Who waits for the run gets the
+// result. If a compensation fails for good, the run fails with [kind.Compensation]. Without compensations the run
+// completes at once.
+//
+// ctx is the function's, not a branch's. A run of a consumer fails instead.
+func Rollback(ctx Context) error {
+	b, _, err := branchOf(ctx)
+	if err != nil {
+		return err
+	}
+	return epochs.Rollback(b)
 }
 
 // UndoneBy registers a compensation whose input is the step's result, in one transaction with that result: see

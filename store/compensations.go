@@ -22,7 +22,7 @@ import (
 // compensation makes it due. Then any process calls Compensate for it, in a transaction that locks the run and its
 // parent.
 const compensatingRun = `
-SELECT q.task_queue, q.priority, q.outcome, q.publishes, q.headers, (
+SELECT q.task_queue, q.priority, q.outcome - 'output', q.publishes, q.headers, (
 		SELECT count(*) FROM kagzi.workflow_runs c
 		WHERE c.parent_run_id = q.run_id AND c.namespace_id = $1 AND NOT c.detached
 			AND c.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
@@ -298,8 +298,11 @@ func (s Ends) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o Fin
 	end := ending{run: id, status: o.Status, kind: o.Kind, error: o.Error}
 	if failed != nil {
 		end.status, end.kind = Failed, "compensation"
-		end.error = fmt.Sprintf("not compensated: %s; the run ended because: %s (%s)",
-			shortened(errors.Join(failed...).Error()), shortened(strings.TrimPrefix(o.Error, "kagzi: ")), o.Kind)
+		why := "the run was rolled back"
+		if o.Status != Completed {
+			why = fmt.Sprintf("the run ended because: %s (%s)", shortened(strings.TrimPrefix(o.Error, "kagzi: ")), o.Kind)
+		}
+		end.error = fmt.Sprintf("not compensated: %s; %s", shortened(errors.Join(failed...).Error()), why)
 	}
 	more, err := s.end(ctx, tx, []ending{end}, false, false, 0)
 	out.add(more)

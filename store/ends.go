@@ -17,7 +17,7 @@ type Ends struct{ *conn }
 // An ending says how a run ends if its worker does not end it.
 type ending struct {
 	run    uuid.UUID
-	status string // Failed or Cancelled
+	status string // Failed or Cancelled; Completed if the run was rolled back
 	kind   string
 	error  string
 	// a caller asked for it: then it also changes the final outcome of a run whose compensations are under way
@@ -47,10 +47,11 @@ WITH endings AS MATERIALIZED (
 	FROM (
 		SELECT q.run_id, q.parent_run_id, clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
 			u.asked AND u.status = 'CANCELLED' AS cancels, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
-			CASE WHEN u.status = 'FAILED' THEN q.output END AS output,
+			CASE u.status WHEN 'FAILED' THEN q.output
+				WHEN 'COMPLETED' THEN decode(q.outcome ->> 'output', 'base64') END AS output,
 			CASE WHEN q.cancelling THEN 'CANCELLED' ELSE u.status END AS status,
-			CASE WHEN q.cancelling THEN q.error_kind ELSE u.error_kind END AS error_kind,
-			CASE WHEN q.cancelling THEN q.error ELSE u.error END AS error,
+			CASE WHEN q.cancelling THEN q.error_kind ELSE NULLIF(u.error_kind, '') END AS error_kind,
+			CASE WHEN q.cancelling THEN q.error ELSE NULLIF(u.error, '') END AS error,
 			` + registers + ` AS registers,
 			` + registered + ` AS registered
 		FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bool[]) AS u (run_id, status, error_kind, error,
@@ -76,7 +77,8 @@ var endColumns = columnsOf(endRuns,
 
 // The end of a statement that ends runs. It changes each run of the CTE endings by its act:
 //   - end: the run ends;
-//   - compensate: its final outcome is decided, and its compensations run first;
+//   - compensate: its final outcome is decided, and its compensations run first. If it completes then, its output is
+//     part of the outcome until it has;
 //   - mark: its worker has to end it;
 //   - decide: its compensations are under way, and it gets another final outcome.
 //
@@ -98,7 +100,8 @@ const writeEndings = `parents AS (
 ), written AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE endings.act WHEN 'end' THEN endings.status WHEN 'compensate' THEN 'SLEEPING' ELSE r.status END,
-		outcome = CASE WHEN endings.act IN ('compensate', 'decide') THEN endings.outcome ELSE r.outcome END,
+		outcome = CASE WHEN endings.act IN ('compensate', 'decide') THEN endings.outcome
+			WHEN endings.status = 'COMPLETED' THEN r.outcome - 'output' ELSE r.outcome END,
 		finished_at = CASE WHEN endings.act = 'end' THEN endings.now END,
 		available_at = CASE endings.act WHEN 'end' THEN NULL WHEN 'mark' THEN r.available_at ELSE endings.now END,
 		deadline_at = CASE endings.act WHEN 'mark' THEN LEAST(r.deadline_at, endings.until) WHEN 'compensate' THEN NULL
@@ -109,7 +112,8 @@ const writeEndings = `parents AS (
 		waiting_on = CASE WHEN endings.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
 		attempts = r.attempts + CASE WHEN endings.act IN ('end', 'compensate') AND endings.status = 'FAILED'
 			AND r.outcome IS NULL THEN 1 ELSE 0 END,
-		error_kind = endings.error_kind, error = endings.error, output = endings.output,
+		error_kind = endings.error_kind, error = endings.error,
+		output = CASE WHEN endings.act = 'end' OR endings.status <> 'COMPLETED' THEN endings.output END,
 			quarantined = endings.quarantined, paused_at = NULL,
 		cancel_requested_at = CASE WHEN endings.act = 'mark' THEN coalesce(r.cancel_requested_at, endings.now)
 			ELSE r.cancel_requested_at END

@@ -16,6 +16,7 @@ type Finish struct {
 	Output      []byte
 	ErrorKind   string
 	Error       string
+	RollsBack   bool      // COMPLETED once its compensations have run
 	Quarantined bool      // FAILED until an operator acts: no compensations run, and a pending cancel is ignored
 	Publishes   bool      // the run's end is published
 	Forget      []string  // the steps whose failures the next attempt forgets, if a failed run gets one
@@ -29,8 +30,8 @@ func (e *Finish) head() head {
 	return head{run: e.RunID, lease: e.Lease, parent: e.Parent, outcome: &e.Outcome, forget: e.Forget}
 }
 
-// plain reports whether the end concerns no other row: the run completes, and has no parent to wake.
-func (e *Finish) plain() bool { return e.Status == Completed && e.Parent == uuid.Nil }
+// plain reports whether the end concerns no other row: the run completes, and has no parent to wake and nothing to undo.
+func (e *Finish) plain() bool { return e.Status == Completed && e.Parent == uuid.Nil && !e.RollsBack }
 
 // Most runs end by this statement: it costs half of finishRuns, which locks and reads the rows first. The lease stays
 // in the row, so that resolve can distinguish a lost answer from a lost lease.
@@ -70,12 +71,14 @@ const finishRuns = `
 WITH endings AS MATERIALIZED (
 	SELECT q.run_id, q.parent_run_id, statement_timestamp() AS now, NULL::timestamptz AS until, q.lease,
 		u.status, u.output, NULLIF(u.error_kind, '') AS error_kind, NULLIF(q.error, '') AS error, u.quarantined,
-		CASE WHEN u.status = 'COMPLETED' OR u.quarantined THEN 'end'
+		CASE WHEN u.quarantined OR u.status = 'COMPLETED' AND NOT u.rolls_back THEN 'end'
 			WHEN ` + registered + ` THEN 'compensate' ELSE 'end' END AS act,
-		CASE WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind, 'error',
+		CASE WHEN u.rolls_back THEN jsonb_build_object('status', 'COMPLETED', 'kind', ''::text, 'error', ''::text,
+				'output', encode(u.output, 'base64'))
+			WHEN u.status <> 'COMPLETED' THEN jsonb_build_object('status', u.status, 'kind', u.error_kind, 'error',
 			q.error) END AS outcome
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[])
-		AS u (run_id, lease, status, output, error_kind, error, quarantined)
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bool[], $9::bool[])
+		AS u (run_id, lease, status, output, error_kind, error, quarantined, rolls_back)
 	CROSS JOIN LATERAL (
 		SELECT k.run_id, k.parent_run_id, k.lease,
 			CASE WHEN u.status = 'CANCELLED' AND k.cancel_requested_at IS NOT NULL THEN coalesce(k.error, u.error)
@@ -95,6 +98,7 @@ var finishColumns = columnsOf(finishRuns,
 	texts("error_kind", func(e *Finish) string { return e.ErrorKind }),
 	texts("error", func(e *Finish) string { return e.Error }),
 	bools("quarantined", func(e *Finish) bool { return e.Quarantined }),
+	bools("rolls_back", func(e *Finish) bool { return e.RollsBack }),
 )
 
 // readFinished marks the finishes that the statement wrote, which are sorted by run. It appends to due the parents that

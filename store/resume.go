@@ -57,7 +57,7 @@ WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
 UPDATE kagzi.workflow_runs r
 SET status = 'SLEEPING', slot = CASE WHEN $3::bool THEN 2::smallint END, available_at = clock.now, paused_at = NULL,
 	wakeups_awaited = r.wakeups, finished_at = NULL, lease = NULL,
-	error_kind = r.outcome ->> 'kind', error = r.outcome ->> 'error'
+	error_kind = NULLIF(r.outcome ->> 'kind', ''), error = r.outcome ->> 'error'
 FROM clock
 WHERE r.run_id = $2 AND r.namespace_id = $1 AND r.status IN ('FAILED', 'CANCELLED')
 	AND r.waiting_on IS DISTINCT FROM '` + clause.BeingDeleted + `'

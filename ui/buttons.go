@@ -45,11 +45,11 @@ func (s *screen) RunActions(r kagzi.RunInfo) (a actions) {
 	paused := !r.PausedAt.IsZero()
 	switch {
 	case r.WaitingOn.Has(waits.Deletion):
+	case r.Compensated:
+		o.add(&a.First, Restart)
 	case r.Status == kagzi.StatusCompleted:
 		o.add(&a.First, Restart)
 		o.add(&a.First, Fork, "Fork from a step")
-	case r.Compensated:
-		o.add(&a.First, Restart)
 	case r.Kind == kind.Compensation:
 		o.add(&a.First, Resume)
 		o.add(&a.First, Restart)

@@ -267,12 +267,14 @@ var tableChecks = []check{
 		) c USING (run_id, namespace_id)
 		WHERE c.status <> 'COMPLETED'
 			AND (r.status = 'CANCELLED' AND coalesce(r.error, '') NOT LIKE 'run was terminated%'
-			OR r.status = 'FAILED' AND NOT r.quarantined AND r.error_kind <> 'compensation')`},
+			OR r.status = 'FAILED' AND NOT r.quarantined AND r.error_kind <> 'compensation'
+			OR r.status = 'COMPLETED' AND r.outcome IS NOT NULL)`},
 
-	{"a run that completes is not compensated", `
+	{"a run that completes is not compensated, unless it is rolled back", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'compensation', c.step_id, 'run', c.child_run_id)
 		FROM kagzi.workflow_runs r JOIN kagzi.step_runs c USING (run_id, namespace_id)
-		WHERE r.status = 'COMPLETED' AND c.step_kind = 'COMPENSATION' AND c.child_run_id IS NOT NULL`},
+		WHERE r.status = 'COMPLETED' AND c.step_kind = 'COMPENSATION' AND c.child_run_id IS NOT NULL
+			AND r.outcome ->> 'status' IS DISTINCT FROM 'COMPLETED'`},
 
 	{"a compensation that is under way has a run that waits for it", `
 		SELECT concat_ws(' ', 'run', c.run_id, 'is', c.status, 'and its parent', r.run_id, r.status)

@@ -324,7 +324,7 @@ func TestTableChecks(t *testing.T) {
 					'2026-01-01 10:04', '2026-01-01 10:05', NULL)`,
 		},
 		{
-			"CompletedAndCompensated", "a run that completes is not compensated",
+			"CompletedAndCompensated", "a run that completes is not compensated, unless it is rolled back",
 			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
 				first_attempt, position, call, child_run_id, started_at) VALUES
 				('00000000-0000-0000-0000-000000000001', 'ns', 'a#compensation', 1, 'COMPLETED', 'COMPENSATION', 1, 1,

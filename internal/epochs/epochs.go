@@ -1,4 +1,5 @@
-// Package epochs ends the epochs of runs that continue: see package store, doc_continue.go.
+// Package epochs ends the functions of runs that continue, or that are rolled back: see package store,
+// doc_continue.go and doc_compensations.go.
 package epochs
 
 import (
@@ -14,16 +15,21 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// An End is what a workflow function gives its run to continue with. As an error it ends the function.
+// An End says what follows the workflow function that returns it as its error: the run continues, or it is rolled back.
 type End struct {
 	core.Given
 	Input any
 	Next  store.Continuation // but for its Input
+
+	rollsBack bool
 }
 
-func (*End) Error() string {
-	return "kagzi: the run continues with another input: return this error, as it is, from the " +
-		"workflow function"
+func (e *End) Error() string {
+	what := "continues with another input"
+	if e.rollsBack {
+		what = "is rolled back, and completes"
+	}
+	return "kagzi: the run " + what + ": return this error, as it is, from the workflow function"
 }
 
 // EndsRun makes the engine refuse the error where a branch returns it.
@@ -31,7 +37,7 @@ func (*End) EndsRun() {}
 
 // Of returns the error by which the function of b's workflow continues the run.
 func Of(b *replay.Branch, end *End) error {
-	if err := b.AskToContinue(); err != nil {
+	if err := b.AskToEnd("Continue"); err != nil {
 		return failure.Wrap(err, "continue")
 	}
 	if err := end.Wrong(); err != nil {
@@ -40,8 +46,17 @@ func Of(b *replay.Branch, end *End) error {
 	return end
 }
 
-// Next lets b's run begin again, if its function has returned an End, and else returns err. In is the input of the
-// workflow. An error that contains an End is a failure: a replay may have it from a record, and then it has no End.
+// Rollback returns the error by which the function of b's workflow lets the run's compensations run before it completes.
+func Rollback(b *replay.Branch) error {
+	if err := b.AskToEnd("Rollback"); err != nil {
+		return failure.Wrap(err, "rollback")
+	}
+	return &End{rollsBack: true}
+}
+
+// Next does what the End says that b's function has returned, and else returns err. The function's result counts unless
+// the run continues. In is the input of the workflow. An error that contains an End is a failure: a replay may have it
+// from a record, and then it has no End.
 func Next[In any](b *replay.Branch, c *payloads.Coder, workflow string, err error) (continues bool, failed error) {
 	end, ok := err.(*End)
 	if _, contains := errors.AsType[*End](err); contains && !ok {
@@ -49,6 +64,9 @@ func Next[In any](b *replay.Branch, c *payloads.Coder, workflow string, err erro
 	}
 	if !ok {
 		return false, err
+	}
+	if end.rollsBack {
+		return false, replay.RollBack(b)
 	}
 	in, ok := end.Input.(In)
 	if isNil := end.Input == nil && reflect.TypeFor[In]().Kind() == reflect.Interface; !ok && !isNil {

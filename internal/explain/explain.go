@@ -96,6 +96,9 @@ func (r *reasons) ended() {
 	switch run.Status {
 	case kagzi.StatusCompleted:
 		r.say("It completed %s after it was started.", r.Took(run.EndedAt.Sub(run.CreatedAt)))
+		if run.Compensated && !deleting {
+			r.compensated()
+		}
 	case kagzi.StatusFailed: // the callers show its kind and error
 		if !deleting {
 			r.resume()

@@ -49,6 +49,9 @@ func (e *Run) finishAttempt(reason stopReason, output []byte, err error) {
 		}
 		f := e.newFinish(store.Completed, "", "")
 		f.Output, f.Consumed = output, e.consumed().end()
+		e.Lock()
+		f.RollsBack = e.rollsBackLocked()
+		e.Unlock()
 		e.finish(f)
 		return
 	}

@@ -102,6 +102,9 @@ func (o *outbox) settleTaken(settled []*write, by store.Witness) (_ []*write, no
 func (e *Run) logEnd(f *store.Finish) {
 	switch f.Status {
 	case store.Completed:
+		if f.Compensating {
+			e.log().Info("kagzi: run is rolled back")
+		}
 	case store.Cancelled:
 		e.log().Info("kagzi: run was cancelled", "compensates", f.Compensating)
 	default:
