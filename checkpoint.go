@@ -9,18 +9,16 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Checkpoint keeps v for the attempts of the step that follow, so that they go on where this one was. [LastCheckpoint]
-// returns it, also on another worker, after a crash, a drain, or a Resume. The success of the step forgets it.
+// Checkpoint keeps v for the next attempts of the step, which get it from [LastCheckpoint]: after a failure, a crash, a
+// drain, or a Resume. The success of the step forgets it. See docs/steps.md.
 //
-// Call it in the function of a step, as often as you like. It waits for nothing, and v is written within a second: of
-// several values until then, the last one is. A worker that stops writes it, too.
+// Call it in a step's function, as often as you like. It waits for nothing, and the last v is written within a second.
 //
-// In [StepTx] and [DoTx], v is exact: Checkpoint commits what the function has written so far, together with v, and tx
-// goes on as a new transaction. Call it outside of savepoints, and not between the rows of a query. If it returns an
-// error, tx has ended, and the attempt fails.
+// In [StepTx] and [DoTx], Checkpoint commits what the function has written so far, together with v, and tx goes on as a
+// new transaction. If it returns an error, tx has ended, and the attempt fails.
 //
-// v is encoded by the client's Codec. It returns an error of [kind.BadRequest] if ctx belongs to no attempt of a step
-// that is under way, and errors of the Codec, of the Sealer and [ErrPayloadTooLarge].
+// It returns an error of [kind.BadRequest] if ctx belongs to no step that is under way, [ErrPayloadTooLarge], and
+// errors of the client's Codec and Sealer.
 func Checkpoint(ctx context.Context, v any) error {
 	scope := scopeOf(ctx)
 	if scope == nil {
@@ -35,8 +33,8 @@ func Checkpoint(ctx context.Context, v any) error {
 
 // LastCheckpoint returns what the last [Checkpoint] of the step has kept. It returns the zero value if there is none.
 //
-// It returns an error of [kind.BadRequest] if ctx belongs to no attempt of a step that is under way, and one of
-// [kind.Validation] if the checkpoint does not decode into T, as after a deploy.
+// It returns an error of [kind.BadRequest] if ctx belongs to no step that is under way, and one of [kind.Validation] if
+// the checkpoint does not decode into T, as after a deploy.
 func LastCheckpoint[T any](ctx context.Context) (T, error) {
 	var v, none T
 	scope := scopeOf(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Compensate registers call, a workflow that undoes an effect of this run. It starts if the run fails for good, is
-// cancelled, passes its Timeout, or calls [Rollback].
+// Compensate registers call, a workflow that undoes an effect of this run: it starts if the run fails for good, is
+// cancelled, passes its Timeout, or rolls back.
 //
 // Call Compensate before the step whose effect it undoes, so that a crash in between cannot lose it. It returns once
 // the registration is recorded.
@@ -24,7 +24,7 @@ import (
 //
 // call may have any option of a start but [ID], [At], [Message], [InTx] and [Detached].
 //
-// See docs/compensation.md for the order, branches, children and failures of compensations.
+// See docs/compensation.md for order, branches, children and failures of compensations.
 func Compensate(ctx Context, name string, call Call) {
 	b, c, err := branchOf(ctx)
 	if err != nil {
@@ -36,8 +36,8 @@ func Compensate(ctx Context, name string, call Call) {
 	})
 }
 
-// Rollback lets the run complete once its compensations have run: return its error, as it is, from the workflow function,
-// together with the result.
+// Rollback lets the run complete once its compensations have run: return its error, as it is, from the workflow
+// function, together with the result.
 //
 //	return Receipt{Declined: true}, kagzi.Rollback(ctx)
 //

@@ -138,3 +138,33 @@ func ExampleGrace() {
 	// cancel booking LH-1 to Oslo
 	// true
 }
+
+// A declined card is no failure: what was done is undone, and the run completes.
+func ExampleRollback() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	release := kagzi.DefineDo[string]("release")
+	kagzi.HandleDo(worker, release, func(ctx kagzi.Context, seat string) error {
+		fmt.Println("released", seat)
+		return nil
+	})
+	sell := kagzi.Define[string, string]("sell")
+	kagzi.Handle(worker, sell, func(ctx kagzi.Context, seat string) (string, error) {
+		kagzi.Compensate(ctx, "seat", release.With(seat))
+		paid, err := kagzi.Step(ctx, "charge", func(ctx context.Context) (bool, error) {
+			return false, nil // the card is declined
+		})
+		if err != nil || paid {
+			return "sold", err
+		}
+		return "declined", kagzi.Rollback(ctx)
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, sell, "12A")
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// released 12A
+	// declined <nil>
+}

@@ -249,8 +249,9 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"Compensate": func() error {
 			return panicked(func() { kagzi.Compensate(nil, "name", kit.CancelBooking.With("")) })
 		},
-		"Patched": func() error { return panicked(func() { kagzi.Patched(nil, "") }) },
-		"Migrate": kagzi.Migrate, "NewClient": kagzi.NewClient, "NewWorker": kagzi.NewWorker,
+		"Rollback": kagzi.Rollback,
+		"Patched":  func() error { return panicked(func() { kagzi.Patched(nil, "") }) },
+		"Migrate":  kagzi.Migrate, "NewClient": kagzi.NewClient, "NewWorker": kagzi.NewWorker,
 		"NewCoordinator": kagzi.NewCoordinator,
 		"Start":          kagzi.Start[int, int], "StartItem": kagzi.StartItem[int, int],
 		"ItemOf": kagzi.ItemOf[int, int], "Find": kagzi.Find[int, int],

@@ -38,7 +38,7 @@ func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), 
 }
 
 // StepTx is [Step] with a transaction of the application's database: the changes that fn makes in tx commit together
-// with the record that the step is done, or not at all, unless fn calls [Checkpoint]. To roll back, return an error.
+// with the step's record, or not at all, unless fn calls [Checkpoint]. To roll back, return an error.
 //
 // fn must not end tx: Commit and Rollback of tx do nothing and return an error. If fn calls Rollback, deferred or not,
 // and returns no error, the attempt fails for good. fn may use savepoints, by tx.Begin.

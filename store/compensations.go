@@ -300,7 +300,8 @@ func (s Ends) endCompensated(ctx context.Context, tx pgx.Tx, id uuid.UUID, o Fin
 		end.status, end.kind = Failed, "compensation"
 		why := "the run was rolled back"
 		if o.Status != Completed {
-			why = fmt.Sprintf("the run ended because: %s (%s)", shortened(strings.TrimPrefix(o.Error, "kagzi: ")), o.Kind)
+			why = fmt.Sprintf("the run ended because: %s (%s)", shortened(strings.TrimPrefix(o.Error, "kagzi: ")),
+				o.Kind)
 		}
 		end.error = fmt.Sprintf("not compensated: %s; %s", shortened(errors.Join(failed...).Error()), why)
 	}

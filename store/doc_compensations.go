@@ -1,12 +1,13 @@
 // # Compensations
 //
-//	 finish FAILED or CANCELLED, cancel, deadline        an end of a child or compensation makes it due
+//	 finish FAILED or CANCELLED, cancel, deadline,
+//	 finish COMPLETED that rolls back                    an end of a child or compensation makes it due
 //	RUNNING ────────────────────────────────────► SLEEPING ◄──────────────────────────┐
 //	PENDING    outcome = how it ends, due now     outcome │                           │
 //	SLEEPING                                              │ Compensate                │
 //	                                                      ├─ children active ─────────┤ wait for all of them
 //	                                                      ├─ one to run: start it ────┤ wait for it
-//	                                                      └─ none left ──► FAILED, CANCELLED; wakes the parent
+//	                                                      └─ none left ──► it ends, and wakes its parent
 //
 // The outcome is decided first, and the run ends last:
 //
@@ -24,6 +25,8 @@
 //     runs the failed ones again. Resume takes the slots that the run would hold to its end, or is refused while other
 //     runs have them.
 //   - The details of the failure that is compensated stay in the run's output. A cancel removes them.
+//   - A run that is rolled back completes when its compensations have run. Until then, its result is a part of the
+//     outcome: a failed compensation or a Terminate does not lose it, and a Resume leads to it.
 //   - A quarantined run keeps its children and compensates nothing.
 //   - A run that holds a slot to its end holds it while it compensates. Its compensations in the same queue begin with
 //     a slot for which no claim needs room: otherwise they would wait for their run, and it for them. The run sleeps
@@ -31,6 +34,7 @@
 //
 // Tests: TestKillWhileCompensating, TestCompensateAtTheSameTime, TestCancelWaitsForTheStep,
 // TestCompensateBesideAllElse, TestCompensationsOfAFamily, TestCompensationsInAFullQueue, TestRefusedCompensation,
-// TestLostCompensate. They hold that every registered compensation runs, from the last to the first, and that no run
-// that completes is compensated.
+// TestLostCompensate, TestRollback, TestRollbackThatStops, TestLostRollback. They hold that every registered
+// compensation runs, from the last to the first, and that no run that completes is compensated, unless it is rolled
+// back.
 package store

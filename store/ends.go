@@ -47,8 +47,8 @@ WITH endings AS MATERIALIZED (
 	FROM (
 		SELECT q.run_id, q.parent_run_id, clock_timestamp() AS now, q.outcome IS NOT NULL AS compensating,
 			u.asked AND u.status = 'CANCELLED' AS cancels, q.status = 'RUNNING' AS running, q.slot IS NOT NULL AS holds,
-			CASE u.status WHEN 'FAILED' THEN q.output
-				WHEN 'COMPLETED' THEN decode(q.outcome ->> 'output', 'base64') END AS output,
+			CASE u.status WHEN 'FAILED' THEN q.output WHEN 'COMPLETED' THEN decode(q.outcome ->> 'output', 'base64') END
+				AS output,
 			CASE WHEN q.cancelling THEN 'CANCELLED' ELSE u.status END AS status,
 			CASE WHEN q.cancelling THEN q.error_kind ELSE NULLIF(u.error_kind, '') END AS error_kind,
 			CASE WHEN q.cancelling THEN q.error ELSE NULLIF(u.error, '') END AS error,
@@ -77,15 +77,13 @@ var endColumns = columnsOf(endRuns,
 
 // The end of a statement that ends runs. It changes each run of the CTE endings by its act:
 //   - end: the run ends;
-//   - compensate: its final outcome is decided, and its compensations run first. If it completes then, its output is
-//     part of the outcome until it has;
+//   - compensate: its final outcome, which has the output if it completes then, is decided, and its compensations run;
 //   - mark: its worker has to end it;
 //   - decide: its compensations are under way, and it gets another final outcome.
 //
-// An end wakes the parent, unless endings has the parent, too: a statement cannot update a row twice. For a parent the
+// An end wakes the parent, unless endings has the parent, too: it cannot update a row twice. For a parent the
 // statement returns "due" if it became due, "step" if its compensations have to continue, else "wake". The condition on
-// parents names the statuses that it excludes: else the planner could read the claim's index whole, which it prefers
-// without statistics.
+// parents names the statuses that it excludes: else the planner may read the claim's whole index.
 const writeEndings = `parents AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + k.ended,
@@ -110,13 +108,10 @@ const writeEndings = `parents AS (
 		lease = CASE WHEN endings.act IN ('end', 'compensate') THEN endings.lease ELSE r.lease END,
 		locked_by = CASE WHEN endings.act IN ('end', 'compensate') THEN NULL ELSE r.locked_by END,
 		waiting_on = CASE WHEN endings.act IN ('end', 'compensate') THEN NULL ELSE r.waiting_on END,
-		attempts = r.attempts + CASE WHEN endings.act IN ('end', 'compensate') AND endings.status = 'FAILED'
-			AND r.outcome IS NULL THEN 1 ELSE 0 END,
-		error_kind = endings.error_kind, error = endings.error,
+		attempts = r.attempts + (endings.act <> 'mark' AND endings.status = 'FAILED' AND r.outcome IS NULL)::int,
+		error_kind = endings.error_kind, error = endings.error, quarantined = endings.quarantined, paused_at = NULL,
 		output = CASE WHEN endings.act = 'end' OR endings.status <> 'COMPLETED' THEN endings.output END,
-			quarantined = endings.quarantined, paused_at = NULL,
-		cancel_requested_at = CASE WHEN endings.act = 'mark' THEN coalesce(r.cancel_requested_at, endings.now)
-			ELSE r.cancel_requested_at END
+		cancel_requested_at = coalesce(r.cancel_requested_at, CASE endings.act WHEN 'mark' THEN endings.now END)
 	FROM endings
 	WHERE r.run_id = endings.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.publishes, r.task_queue, r.workflow_type, r.version,

@@ -30,7 +30,7 @@ func (e *Finish) head() head {
 	return head{run: e.RunID, lease: e.Lease, parent: e.Parent, outcome: &e.Outcome, forget: e.Forget}
 }
 
-// plain reports whether the end concerns no other row: the run completes, and has no parent to wake and nothing to undo.
+// plain reports whether the end concerns no other row: the run completes, with no parent to wake and nothing to undo.
 func (e *Finish) plain() bool { return e.Status == Completed && e.Parent == uuid.Nil && !e.RollsBack }
 
 // Most runs end by this statement: it costs half of finishRuns, which locks and reads the rows first. The lease stays

@@ -94,6 +94,7 @@ var (
 	email                            Email
 	last                             int64
 	pictures                         []Picture
+	lines                            []string
 	children                         []*kagzi.Child[Receipt]
 	found                            int64
 	err                              error
@@ -143,6 +144,8 @@ func pay(ctx context.Context, key string, cents int) error { panic(0) }
 func ship(kagzi.Context) error                             { panic(0) }
 func bill(kagzi.Context) error                             { panic(0) }
 func resize(kagzi.Context, Picture) (int, error)           { panic(0) }
+func bookSeat(kagzi.Context, Order) error                  { panic(0) }
+func importLine(context.Context, string) error             { panic(0) }
 func askA(kagzi.Context) (Quote, error)                    { panic(0) }
 func askB(kagzi.Context) (Quote, error)                    { panic(0) }
 func notifyCustomer(kagzi.Context) error                   { panic(0) }

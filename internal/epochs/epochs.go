@@ -46,7 +46,8 @@ func Of(b *replay.Branch, end *End) error {
 	return end
 }
 
-// Rollback returns the error by which the function of b's workflow lets the run's compensations run before it completes.
+// Rollback returns the error by which the function of b's workflow lets the compensations of the run begin, before it
+// completes.
 func Rollback(b *replay.Branch) error {
 	if err := b.AskToEnd("Rollback"); err != nil {
 		return failure.Wrap(err, "rollback")

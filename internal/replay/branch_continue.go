@@ -9,8 +9,8 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// AskToEnd notes that the function has called Continue or Rollback. It returns an error if the caller may not: it is not
-// b's goroutine, or a branch.
+// AskToEnd notes that the function has called Continue or Rollback. It returns an error if the caller may not: it is
+// not b's goroutine, or a branch.
 func (b *Branch) AskToEnd(call string) error {
 	switch {
 	case !b.owned():
@@ -36,8 +36,8 @@ type EndOfRun interface {
 // refuseEnd returns err, the error of b's function. If an EndOfRun is in its chain, the call was wrong.
 func refuseEnd(b *Branch, err error) error {
 	if endsRun(err) {
-		return b.Misuse(errors.New("a branch has returned the error of Continue or Rollback: only the workflow function " +
-			"may"))
+		return b.Misuse(errors.New("a branch has returned the error of Continue or Rollback: only the workflow " +
+			"function may"))
 	}
 	return err
 }

@@ -22,8 +22,9 @@ func kindWord(kind string) string {
 		store.KindPeek: "a look at a topic", store.KindReserve: "a reservation of events",
 		store.KindPublish: "a publishing of events", store.KindMetadata: "a change of metadata",
 		store.KindRequest: "a wait for a request", store.KindReply: "a reply to a request",
-		store.KindValue: "a change of a value", store.KindCheckpoint: "a checkpoint", store.KindEvent: "a wait for an event",
-		store.KindAsk: "a request to another run", store.KindBranch: "a branch", kindCancel: "the cancel of child",
+		store.KindValue: "a change of a value", store.KindCheckpoint: "a checkpoint",
+		store.KindEvent: "a wait for an event",
+		store.KindAsk:   "a request to another run", store.KindBranch: "a branch", kindCancel: "the cancel of child",
 	}[kind]
 }
 

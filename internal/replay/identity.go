@@ -56,8 +56,8 @@ type StepIdentity struct {
 type Reporter interface {
 	SetProgress(text string, fraction *float64) // see Branch
 	AwaitsRun(id uuid.UUID) (ended func())      // see Branch
-	// SaveCheckpoint keeps data for the attempts that follow. attempt is the number of the caller's, and ctx descends from
-	// its context.
+	// SaveCheckpoint keeps data for the attempts that follow. attempt is the number of the caller's, and ctx descends
+	// from its context.
 	SaveCheckpoint(ctx context.Context, attempt int, data []byte) error
 	// LastCheckpoint returns the last data that an attempt has kept; nil: there is none.
 	LastCheckpoint(ctx context.Context, attempt int) ([]byte, error)

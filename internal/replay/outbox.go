@@ -305,8 +305,8 @@ func (w *write) settle(o store.Outcome) {
 }
 
 // writePause is the least time between two writes of a run's progress, apart from that with its suspension or end. It
-// is also the longest time that a progress, a value, a checkpoint, or the record of a message that was read or set aside, waits for a
-// write that takes it along.
+// is also the longest time that a progress, a value, a checkpoint, or the record of a message that was read or set
+// aside, waits for a write that takes it along.
 const writePause = time.Second
 
 // replyPause is the longest time that a reply waits for a write that takes it along, because its asker waits, too.

@@ -13,7 +13,7 @@ func (o *outbox) deferLocked(d deferredRecord) {
 		return
 	}
 	if store.Replaces(d.record.Kind) { // only the last one is written
-		o.withdrawLocked(d.record.StepID)
+		o.deferred = without(o.deferred, d.record.StepID)
 	}
 	o.deferred = append(o.deferred, d)
 	switch {
@@ -28,13 +28,14 @@ func (o *outbox) deferLocked(d deferredRecord) {
 func (o *outbox) withdraw(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.withdrawLocked(id)
+	before := len(o.deferred)
+	o.deferred = without(o.deferred, id)
+	return len(o.deferred) < before
 }
 
-func (o *outbox) withdrawLocked(id string) bool {
-	before := len(o.deferred)
-	o.deferred = slices.DeleteFunc(o.deferred, func(d deferredRecord) bool { return d.record.StepID == id })
-	return len(o.deferred) < before
+// without removes the record with the ID.
+func without(records []deferredRecord, id string) []deferredRecord {
+	return slices.DeleteFunc(records, func(d deferredRecord) bool { return d.record.StepID == id })
 }
 
 // setAsideLocked keeps a message that does not decode, or has expired, from all waits. It is written with the run's

@@ -14,8 +14,8 @@ import (
 
 // Present changes rows, which are all attempts of a run's steps, to what they mean to people. The table says what a
 // replay needs: it keeps an attempt RUNNING if its branch lost a race, or its run ended, before it did, because losers
-// write nothing. r was read before the rows. before says that these are of the epoch before its own. Present returns the
-// rows without checkpoints of steps that have completed.
+// write nothing. r was read before the rows. before says that these are of the epoch before its own. Present returns
+// the rows without checkpoints of steps that have completed.
 func Present(r *store.Run, rows []*store.StepRow, before bool) []*store.StepRow {
 	if before {
 		r = r.Before()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -56,7 +57,6 @@ func step(fn func(context.Context) error, opts ...kagzi.StepOption) func(kagzi.C
 }
 
 func TestCheckpointAfterAFailure(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	var s, other seen
 	kit.Serve(k, imports, func(ctx kagzi.Context, _ int) (int, error) {
@@ -91,7 +91,6 @@ func TestCheckpointAfterAFailure(t *testing.T) {
 
 // A step that succeeds soon writes no checkpoint.
 func TestCheckpointOfAShortStep(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	kit.Serve(k, imports, step(func(ctx context.Context) error { return kagzi.Checkpoint(ctx, 1) }))
 	kit.ResultOf(k, kit.Begin(k, imports, 1))
@@ -102,7 +101,6 @@ func TestCheckpointOfAShortStep(t *testing.T) {
 
 // A drain writes the checkpoint, and uses up no attempt.
 func TestCheckpointAfterADrain(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	var s seen
 	begun := make(chan bool, 1)
@@ -119,7 +117,7 @@ func TestCheckpointAfterADrain(t *testing.T) {
 		return errors.Join(kagzi.Checkpoint(ctx, 7), ctx.Err())
 	}, kagzi.RetryPolicy{MaxAttempts: 1})
 	cfg := kit.NotifiedOnly
-	cfg.DrainTimeout = 1
+	cfg.DrainTimeout = time.Millisecond
 	_, stop := kit.ServeWith(k, cfg, imports, fn)
 	run := kit.Begin(k, imports, 1)
 	await.Receive(t, begun)
@@ -136,7 +134,6 @@ func TestCheckpointAfterADrain(t *testing.T) {
 
 // The next worker goes on from what the lost one has written, which writes no more.
 func TestCheckpointOfALostWorker(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	var s seen
 	release := make(chan bool)
@@ -188,7 +185,6 @@ func TestCheckpointOfAFailedStep(t *testing.T) {
 		return k, run, s
 	}
 	t.Run("Resume", func(t *testing.T) {
-		t.Parallel()
 		k, run, s := begin(t, nil)
 		k.Resume(run)
 		kit.FailureOf(k, run, kagzi.StatusFailed)
@@ -198,7 +194,6 @@ func TestCheckpointOfAFailedStep(t *testing.T) {
 		}
 	})
 	t.Run("Fork", func(t *testing.T) {
-		t.Parallel()
 		k, run, s := begin(t, nil)
 		fork, err := admin.New(k.Client).Runs.Fork(k.Ctx, run, "import")
 		if err != nil {
@@ -208,7 +203,6 @@ func TestCheckpointOfAFailedStep(t *testing.T) {
 		s.want(t, 0, 0)
 	})
 	t.Run("Continue", func(t *testing.T) {
-		t.Parallel()
 		_, _, s := begin(t, func(ctx kagzi.Context) error { return kagzi.Continue(ctx, 2) })
 		s.want(t, 0, 0)
 	})
@@ -216,7 +210,6 @@ func TestCheckpointOfAFailedStep(t *testing.T) {
 
 // A step in a Race writes its checkpoint before the race is decided.
 func TestCheckpointOfARacer(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	kit.Serve(k, imports, func(ctx kagzi.Context, _ int) (int, error) {
 		_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
@@ -240,7 +233,6 @@ func TestCheckpointOfARacer(t *testing.T) {
 }
 
 func TestWrongCheckpoints(t *testing.T) {
-	t.Parallel()
 	k := kit.NewWith(t, kagzi.ClientConfig{MaxPayload: 100})
 	for what, err := range map[string]error{
 		"Checkpoint":     kagzi.Checkpoint(k.Ctx, 1),
@@ -338,7 +330,7 @@ func TestCheckpointInATransaction(t *testing.T) {
 			return nil
 		}, []int{0, 3}},
 		"Commit": {func(ctx context.Context, _ *kit.Kit, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, `INSERT INTO public.lines VALUES (1)`) // refused by the commit
+			_, err := tx.Exec(ctx, `INSERT INTO public.lines VALUES (100)`) // refused by the commit
 			return err
 		}, []int{0, 3}},
 		"Rollback": {func(ctx context.Context, _ *kit.Kit, tx pgx.Tx) error {
@@ -348,9 +340,12 @@ func TestCheckpointInATransaction(t *testing.T) {
 		"Isolation": {func(context.Context, *kit.Kit, pgx.Tx) error { return errors.New("broken") }, []int{0, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			k := kit.New(t)
-			k.Exec(`CREATE TABLE public.lines (n int, UNIQUE (n) DEFERRABLE INITIALLY DEFERRED)`)
+			k.Exec(`CREATE TABLE public.lines (n int UNIQUE)`)
+			k.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql
+				AS $$ BEGIN RAISE 'not now' USING ERRCODE = '40001'; END $$`)
+			k.Exec(`CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON public.lines DEFERRABLE INITIALLY DEFERRED
+				FOR EACH ROW WHEN (NEW.n = 100) EXECUTE FUNCTION public.refuse()`)
 			var s seen
 			failed := false
 			after := func(ctx context.Context, tx pgx.Tx, line int) error {
@@ -379,9 +374,9 @@ func TestLostCheckpointInATransaction(t *testing.T) {
 		k.Exec(`CREATE TABLE public.lines (n int UNIQUE)`)
 		var s seen
 		var drop *pgproxy.Drop
-		kit.ServeWith(k, kagzi.WorkerConfig{}, imports, importTx(&s, func(_ context.Context, _ pgx.Tx, line int) error {
+		kit.Serve(k, imports, importTx(&s, func(_ context.Context, _ pgx.Tx, line int) error {
 			if line == 4 && drop == nil {
-				drop = l.Lose(pgproxy.Contains("commit"))
+				drop = l.Lose(pgproxy.After(pgproxy.Contains("kagzi_steptx.begun', true"), pgproxy.Exactly("commit")))
 			}
 			return nil
 		}, kagzi.RetryPolicy{MaxAttempts: 1}))
@@ -397,7 +392,6 @@ func TestLostCheckpointInATransaction(t *testing.T) {
 
 // A worker that has lost its run commits no line and no checkpoint.
 func TestCheckpointInATransactionOfALostWorker(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	k.Exec(`CREATE TABLE public.lines (n int UNIQUE)`)
 	var s seen

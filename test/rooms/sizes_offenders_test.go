@@ -26,9 +26,9 @@ func rootOffences() []offence {
 			keeps:  map[string]string{"long.go": "package kagzi\n" + strings.Repeat("\n", 5998), "a_test.go": "\n\n"},
 		},
 		{
-			rule: "root: exported names", where: ".", worst: 157, what: "names.go",
-			breaks: named("type A int\nvar B int\nfunc C() {}\n" + repeat(154, "const D%d = 1")),
-			keeps:  named("type A int\nvar B, n A\nfunc C() {}\nfunc (A) M() {}\n" + repeat(153, "const D%d = 1")),
+			rule: "root: exported names", where: ".", worst: 160, what: "names.go",
+			breaks: named("type A int\nvar B int\nfunc C() {}\n" + repeat(157, "const D%d = 1")),
+			keeps:  named("type A int\nvar B, n A\nfunc C() {}\nfunc (A) M() {}\n" + repeat(156, "const D%d = 1")),
 		},
 		{
 			rule: "root: methods of Client", where: ".", worst: 31, what: "names.go",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/kind"
@@ -15,7 +16,6 @@ import (
 
 // A run that is rolled back completes with its result, after its compensations.
 func TestRollback(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	j := &kit.Journal{}
 	kit.Serve(k, kit.Travel, kit.Trip(j, kagzi.Rollback))
@@ -49,7 +49,6 @@ func TestRollback(t *testing.T) {
 
 // Nothing is registered: the run completes at once.
 func TestRollbackOfNothing(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	kit.Serve(k, kit.Travel, func(ctx kagzi.Context, n int) (int, error) { return n, kagzi.Rollback(ctx) })
 	run := kit.Begin(k, kit.Travel, 7)
@@ -60,7 +59,6 @@ func TestRollbackOfNothing(t *testing.T) {
 
 // A child that is rolled back gives its parent the result, once nothing of it is left.
 func TestRollbackOfAChild(t *testing.T) {
-	t.Parallel()
 	k := kit.New(t)
 	j := &kit.Journal{}
 	parent := kagzi.Define[int, int]("parent", kit.NoRetry)
@@ -107,7 +105,6 @@ func TestRollbackThatStops(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			k := kit.New(t)
 			j := &kit.Journal{}
 			var open atomic.Bool
@@ -156,11 +153,12 @@ func TestLostRollback(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 				direct := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
-				k := &kit.Kit{T: t, Ctx: direct.Ctx, Pool: l.Db.Pool, Client: l.Client(t, 8)}
+				lossy := dbtest.OpenPool(t, l.Proxy.DSN(), dbtest.Conns(8))
+				k := &kit.Kit{T: t, Ctx: direct.Ctx, Pool: lossy, Client: kit.NewClient(t, lossy)}
 				j := &kit.Journal{}
 				drop := l.Lose(m)
 				kit.Serve(k, kit.Travel, kit.Trip(j, kagzi.Rollback))
-				kit.ServeCancellations(k, j, nil)
+				kit.ServeCancellations(k, j, nil) // ends the run
 				run := kit.Begin(direct, kit.Travel, 7)
 				<-drop.Done()
 				if got := kit.ResultOf(direct, run); got != 7 {
@@ -197,7 +195,6 @@ func TestWrongRollback(t *testing.T) {
 		}, kind.Validation, "return this error, as it is"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			k := kit.New(t)
 			kit.Serve(k, kit.Travel, func(ctx kagzi.Context, _ int) (int, error) { return tt.fn(ctx) })
 			re := kit.FailureOf(k, kit.Begin(k, kit.Travel, 1), kagzi.StatusFailed)

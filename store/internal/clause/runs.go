@@ -14,7 +14,8 @@ const RunColumns = Spec + `, r.run_id, r.external_id, r.status, NULLIF(r.availab
 	r.locked_by, r.created_at, r.started_at, r.finished_at,
 	r.epoch, r.continued_at, r.schedule_name, r.fire_at, r.origin_run_id, r.quarantined,
 	CASE WHEN r.finished_at IS NULL THEN r.paused_at END,
-	r.outcome - 'output', r.lease, r.cancel_requested_at, CASE WHEN r.finished_at IS NULL THEN r.inbox_full_at END, ` + silentSince
+	r.outcome - 'output', r.lease, r.cancel_requested_at, CASE WHEN r.finished_at IS NULL THEN r.inbox_full_at END,
+	` + silentSince
 
 // A worker that is not in the registry was pruned after its runs had been made due.
 const silentSince = `CASE WHEN r.status = 'RUNNING' AND r.locked_by IS NOT NULL THEN NULLIF(coalesce((
