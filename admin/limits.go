@@ -51,10 +51,50 @@ func (l StepLimit) validate() error {
 	return err
 }
 
-// Set creates a limit, or replaces all that was set of it. Any program may call it, at any time. A change is in
-// force when Set returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is
-// higher than before, the steps that wait begin correspondingly earlier. It takes [kagzi.Reason] and [kagzi.Actor].
+func (l StepLimit) stored() store.StepLimit {
+	return store.StepLimit{
+		Name: l.Name, Every: l.Rate.every(), Burst: max(l.Rate.Burst, 1), MaxRunning: l.MaxRunning,
+		RetryAfter: l.HonorRetryAfter,
+	}
+}
+
+func stepLimitOf(l store.StepLimit) StepLimit {
+	return StepLimit{
+		Name: l.Name, Rate: rateOf(store.Rate{Interval: l.Every, Burst: l.Burst}), MaxRunning: l.MaxRunning,
+		HonorRetryAfter: l.RetryAfter,
+	}
+}
+
+// Declare is for code: call it when a program starts. It creates a limit, or replaces what the code has declared before.
+// It does not change what an operator has [Limits.Set], until that is [Limits.Reset].
+func (l Limits) Declare(ctx context.Context, limit StepLimit) error {
+	return l.change(ctx, limit, nil, func(store.Why) error {
+		return l.core.Store.Limits.Declare(ctx, limit.stored())
+	}, "declare")
+}
+
+// Set creates a limit, or replaces all that was declared or set of it. It is for operators: no [Limits.Declare] changes
+// what they have set. A change is in force when Set returns. Attempts under way go on, even if they are more than a
+// lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier. It takes
+// [kagzi.Reason] and [kagzi.Actor].
 func (l Limits) Set(ctx context.Context, limit StepLimit, opts ...kagzi.ChangeOption) error {
+	return l.change(ctx, limit, opts, func(why store.Why) error {
+		return l.core.Store.Limits.Set(ctx, limit.stored(), why)
+	}, "set")
+}
+
+// Reset takes back what operators have set, in favour of what the code declares. It takes [kagzi.Reason] and
+// [kagzi.Actor], and returns [kagzi.ErrNotFound] if no code declares the limit.
+func (l Limits) Reset(ctx context.Context, name string, opts ...kagzi.ChangeOption) error {
+	return l.change(ctx, StepLimit{Name: name}, opts, func(why store.Why) error {
+		return l.core.Store.Limits.Reset(ctx, name, why)
+	}, "reset")
+}
+
+// change changes a limit by do, and lets steps begin that may do so now.
+func (l Limits) change(ctx context.Context, limit StepLimit, opts []kagzi.ChangeOption, do func(store.Why) error,
+	verb string,
+) error {
 	cfg, err := limitOptions(l.core, opts)
 	if err == nil {
 		err = limit.validate()
@@ -63,20 +103,20 @@ func (l Limits) Set(ctx context.Context, limit StepLimit, opts ...kagzi.ChangeOp
 		err = l.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		err = l.core.Store.Limits.Set(ctx, store.StepLimit{
-			Name: limit.Name, Every: limit.Rate.every(), Burst: max(limit.Rate.Burst, 1), MaxRunning: limit.MaxRunning,
-			RetryAfter: limit.HonorRetryAfter,
-		}, cfg.Why)
+		err = do(cfg.Why)
+	}
+	if errors.Is(err, store.ErrNotDeclared) {
+		err = core.ErrNotDeclared
 	}
 	if err != nil {
-		return failure.Wrap(l.core.Public(ctx, err), "set limit %s", text.Quote(limit.Name))
+		return failure.Wrap(l.core.Public(ctx, err), verb+" limit %s", text.Quote(limit.Name))
 	}
 	out, err := l.core.Store.Limits.Serve(ctx, limit.Name, store.LimitRequest{}) // there may be more slots
 	if pg.Locked(err) {                                                          // a worker serves it
 		err = nil
 	}
 	_ = l.core.Hints.Signalled(ctx, nil, out.Called...) // fails only in a transaction
-	return l.core.FailedIf(ctx, err, "set limit %s", text.Quote(limit.Name))
+	return l.core.FailedIf(ctx, err, verb+" limit %s", text.Quote(limit.Name))
 }
 
 // Delete deletes a limit. While steps wait for it or hold one of its slots, it returns an error and deletes
@@ -120,8 +160,13 @@ type LimitInfo struct {
 	MaxRunning      int           `json:"max_running,omitempty"`
 	HonorRetryAfter bool          `json:"honor_retry_after,omitempty"`
 	// attempts under way, without those of dead workers that were noticed; zero without MaxRunning
-	Running   int       `json:"running"`
-	Waiting   int       `json:"waiting"`             // steps that wait for a slot or a token
+	Running int `json:"running"`
+	Waiting int `json:"waiting"` // steps that wait for a slot or a token
+	// a step has named it, and it was neither declared nor set: no step begins
+	Unset    bool       `json:"unset,omitempty"`
+	Declared *StepLimit `json:"declared,omitempty"` // by the code; nil: it declares none
+	Override *Override  `json:"override,omitempty"` // nil: the values are those that the code declares, or no code does
+
 	NextAt    time.Time `json:"next_at,omitzero"`    // when the next step gets a token; past if one is there
 	LineUntil time.Time `json:"line_until,omitzero"` // when a step that comes now would get a token
 }
@@ -150,7 +195,8 @@ func (l Limits) List(ctx context.Context, after string, n int) ([]LimitInfo, err
 	for i, r := range rows {
 		infos[i] = LimitInfo{
 			Name: r.Name, Every: r.Every, MaxRunning: r.MaxRunning, HonorRetryAfter: r.RetryAfter, Running: r.Running,
-			Waiting: r.Waiting,
+			Waiting: r.Waiting, Unset: r.Origin.String() == "", Declared: declaredOf(r.Origin, stepLimitOf),
+			Override: overrideOf(r.Origin),
 		}
 		if r.Every > 0 {
 			infos[i].Burst, infos[i].NextAt, infos[i].LineUntil = r.Burst, r.NextAt, r.LineAt

@@ -54,6 +54,10 @@ func (l QueueLimits) validate() error {
 		err = errors.Join(err, errors.New("kagzi: QueueLimits.EachKey has a Weight: all keys have the same one then; "+
 			"give a key its own with admin.Keys.Set"))
 	}
+	if l.Hold && l == (QueueLimits{Queue: l.Queue, Hold: true}) {
+		err = errors.Join(err, errors.New("kagzi: QueueLimits.Hold says when a run gives its slot up, and there is no "+
+			"limit: give MaxRunning, Rate or EachKey, too"))
+	}
 	if l.MaxRunning < 0 || l.MaxRunning > mostRunning {
 		err = errors.Join(err, fmt.Errorf("kagzi: QueueLimits.MaxRunning is %d: give 1 to %d, or 0 for no limit",
 			l.MaxRunning, mostRunning))
@@ -61,11 +65,50 @@ func (l QueueLimits) validate() error {
 	return err
 }
 
-// Set sets the limits of a queue, in place of those that it had; with Queue alone it removes them. The limits of
-// [Keys.Set] stay. The queue needs no run or worker. The next claims obey them. Runs under way go on, even if they
-// are more than a lower MaxRunning; they count. Claims that are under way in that moment may not know of a new limit,
-// and their runs may not count for up to a minute. Set takes [kagzi.Reason] and [kagzi.Actor].
+func (l QueueLimits) stored() store.QueueLimits {
+	return store.QueueLimits{
+		Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(), EachKey: l.EachKey.stored(), Held: l.Hold,
+	}
+}
+
+func queueLimitsOf(l store.QueueLimits) QueueLimits {
+	return QueueLimits{
+		Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: rateOf(l.Rate), EachKey: keyLimitsOf(l.EachKey), Hold: l.Held,
+	}
+}
+
+// Declare is for code: call it when a program starts. It sets the limits of a queue as [Queues.Set] does, in place of
+// those that the code has declared before. It does not change what an operator has set, until that is [Queues.Reset].
+func (q Queues) Declare(ctx context.Context, l QueueLimits) error {
+	return q.change(ctx, l, nil, func(store.Why) error {
+		return q.core.Store.Limits.DeclareQueue(ctx, l.stored())
+	}, "declare")
+}
+
+// Set sets the limits of a queue, in place of those that it had; with Queue alone it removes them. It is for operators:
+// no [Queues.Declare] changes what they have set. It takes [kagzi.Reason] and [kagzi.Actor].
+//
+// The limits of [Keys.Set] stay. The queue needs no run or worker. The next claims obey the limits. Runs under way go
+// on, even if they are more than a lower MaxRunning; they count. Claims that are under way in that moment may not know
+// of a new limit, and their runs may not count for up to a minute.
 func (q Queues) Set(ctx context.Context, l QueueLimits, opts ...kagzi.ChangeOption) error {
+	return q.change(ctx, l, opts, func(why store.Why) error {
+		return q.core.Store.Limits.SetQueue(ctx, l.stored(), why)
+	}, "set")
+}
+
+// Reset takes back what operators have set, in favour of what the code declares. It takes [kagzi.Reason] and
+// [kagzi.Actor], and returns [kagzi.ErrNotFound] if no code declares limits of the queue.
+func (q Queues) Reset(ctx context.Context, queue string, opts ...kagzi.ChangeOption) error {
+	return q.change(ctx, QueueLimits{Queue: queue}, opts, func(why store.Why) error {
+		return q.core.Store.Limits.ResetQueue(ctx, queue, why)
+	}, "reset")
+}
+
+// change changes the limits of a queue by do.
+func (q Queues) change(ctx context.Context, l QueueLimits, opts []kagzi.ChangeOption, do func(store.Why) error,
+	verb string,
+) error {
 	cfg, err := limitOptions(q.core, opts)
 	if err == nil {
 		err = l.validate()
@@ -74,12 +117,12 @@ func (q Queues) Set(ctx context.Context, l QueueLimits, opts ...kagzi.ChangeOpti
 		err = q.core.CheckSchema(ctx, nil)
 	}
 	if err == nil {
-		err = q.core.Store.Limits.SetQueue(ctx, store.QueueLimits{
-			Queue: l.Queue, MaxRunning: l.MaxRunning, Rate: l.Rate.stored(),
-			EachKey: l.EachKey.stored(), Held: l.Hold,
-		}, cfg.Why)
+		err = do(cfg.Why)
 	}
-	return limitsSet(ctx, q.core, l.Queue, err, "set the limits of queue %s", text.Quote(l.Queue))
+	if errors.Is(err, store.ErrNotDeclared) {
+		err = core.ErrNotDeclared
+	}
+	return limitsSet(ctx, q.core, l.Queue, err, verb+" the limits of queue %s", text.Quote(l.Queue))
 }
 
 // limitsSet lets workers claim by the new limits of the queue.
@@ -99,6 +142,9 @@ type QueueInfo struct {
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 	NextStart    time.Time `json:"next_start,omitzero"` // when the Rate allows the next start, if not now
 	ChangedAt    time.Time `json:"changed_at,omitzero"` // the limits
+
+	Declared *QueueLimits `json:"declared,omitempty"` // by the code; nil: it declares none
+	Override *Override    `json:"override,omitempty"` // nil: the limits are those that the code declares, or no code does
 }
 
 // List returns the first thousand queues that have limits, by name.
@@ -117,11 +163,8 @@ func (q Queues) List(ctx context.Context) ([]QueueInfo, error) {
 	infos := make([]QueueInfo, len(rows))
 	for i, r := range rows {
 		infos[i] = QueueInfo{
-			QueueLimits{
-				Queue: r.Queue, MaxRunning: r.MaxRunning, Rate: rateOf(r.Rate), EachKey: keyLimitsOf(r.EachKey),
-				Hold: r.Held,
-			},
-			r.Running, r.Since, r.NextStart, r.ChangedAt,
+			queueLimitsOf(r.QueueLimits), r.Running, r.Since, r.NextStart, r.ChangedAt,
+			declaredOf(r.Origin, queueLimitsOf), overrideOf(r.Origin),
 		}
 	}
 	return infos, nil

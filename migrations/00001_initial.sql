@@ -614,6 +614,8 @@ CREATE TABLE kagzi.queues (
     key_interval    bigint   CHECK (key_interval > 0),
     key_burst       integer  NOT NULL DEFAULT 1 CHECK (key_burst > 0),
     held            boolean  NOT NULL DEFAULT false,  -- a run holds its slot until it ends; if not, only while it is RUNNING
+    declared        jsonb,                            -- the limits that the code declares; NULL: none
+    set_by          jsonb,                            -- who has set other limits since, when and why
     changed_at      timestamptz NOT NULL DEFAULT now(),
     settled         boolean  NOT NULL DEFAULT false,  -- a coordinator has looked again at what claims did that had not seen the change
     PRIMARY KEY (task_queue, namespace_id)
@@ -677,6 +679,8 @@ CREATE TABLE kagzi.limits (
     burst        integer           NOT NULL DEFAULT 1 CHECK (burst > 0), -- how many unused tokens are kept
     max_running  integer           CHECK (max_running > 0), -- NULL: any number
     retry_after  boolean           NOT NULL DEFAULT false, -- an error that asks for a pause stops all steps
+    declared     jsonb,                      -- what the code declares; NULL: nothing
+    set_by       jsonb,                      -- who has set other values since, when and why; NULL: it is as declared, or no step begins because it is neither
     next_at      timestamptz       NOT NULL,
     PRIMARY KEY (limit_name, namespace_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -21,15 +22,28 @@ type StepLimit struct {
 }
 
 const putLimit = `
-INSERT INTO kagzi.limits AS c (limit_name, namespace_id, every, burst, max_running, retry_after, next_at)
-VALUES ($2, $1, $3, $4, NULLIF($5::int, 0), $6, clock_timestamp())
+INSERT INTO kagzi.limits AS c (limit_name, namespace_id, every, burst, max_running, retry_after, declared, set_by,
+	next_at)
+VALUES ($2, $1, $3, $4, NULLIF($5::int, 0), $6, $7::jsonb, $8::jsonb || jsonb_build_object('at', clock_timestamp()),
+	clock_timestamp())
 ON CONFLICT (limit_name, namespace_id) DO UPDATE
 SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_running,
-	retry_after = EXCLUDED.retry_after`
+	retry_after = EXCLUDED.retry_after, declared = EXCLUDED.declared, set_by = EXCLUDED.set_by`
+
+const declareLimit = `
+UPDATE kagzi.limits c SET declared = $3::jsonb WHERE c.limit_name = $2 AND c.namespace_id = $1`
+
+// A step has named the limit. Until it is set, no step of it begins.
+const nameLimit = `
+INSERT INTO kagzi.limits AS c (limit_name, namespace_id, next_at)
+VALUES ($2, $1, clock_timestamp())
+ON CONFLICT (limit_name, namespace_id) DO NOTHING`
 
 const limitBefore = `
-SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2
-	AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.declared, c.set_by
+FROM kagzi.limits c
+WHERE c.limit_name = $2 AND c.namespace_id = $1
+FOR UPDATE`
 
 // $3 is how much more time there is between two tokens, and $4 says that no error stops the steps any more: then the
 // next token comes as soon as it may come after one that was just given. If it comes earlier than before, the steps
@@ -51,10 +65,25 @@ WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'CALLED' AND CASE 
 
 // Set creates or changes a limit. Serve then calls the steps that may begin earlier, or for which there are more slots.
 func (s Limits) Set(ctx context.Context, l StepLimit, why Why) error {
+	return s.changeLimit(ctx, l, sets, why)
+}
+
+// Declare is Set for code: it changes nothing that Set has set.
+func (s Limits) Declare(ctx context.Context, l StepLimit) error {
+	return s.changeLimit(ctx, l, declares, Why{Reason: "declared by the code"})
+}
+
+// Reset takes back what Set has set, in favour of what the code declares. It returns ErrNotDeclared.
+func (s Limits) Reset(ctx context.Context, name string, why Why) error {
+	return s.changeLimit(ctx, StepLimit{Name: name}, resets, why)
+}
+
+func (s Limits) changeLimit(ctx context.Context, limit StepLimit, c change, why Why) error {
 	id := newID()
 	return pg.Wrap("set limit", pg.Again(ctx, func(ctx context.Context) error {
 		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error {
-			old, err := s.replaceLimit(ctx, tx, l, id, why)
+			l := limit
+			old, err := s.replaceLimit(ctx, tx, &l, c, id, why)
 			lifts := old.RetryAfter && !l.RetryAfter
 			later := pg.Micros(l.Every) - pg.Micros(old.Every)
 			if old.Every == 0 { // there is no token before
@@ -68,25 +97,43 @@ func (s Limits) Set(ctx context.Context, l StepLimit, why Why) error {
 	}))
 }
 
-// replaceLimit stores the limit, and returns the one that was there.
-func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l StepLimit, id uuid.UUID,
-	why Why,
+// replaceLimit stores the limit, and returns the one that was there. It sets l to that one if an operator has set it
+// and the code declares another, and to the declared one if it is reset.
+func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l *StepLimit, c change, id uuid.UUID, why Why,
 ) (old StepLimit, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
-	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, pg.MicrosTo(&old.Every), &old.Burst,
-		&old.MaxRunning,
-		&old.RetryAfter)
-	if errors.Is(err, pgx.ErrNoRows) {
-		entry.Action = ActionCreated
-	} else if err != nil {
+	var before Origin
+	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, append([]any{
+		pg.MicrosTo(&old.Every), &old.Burst, &old.MaxRunning, &old.RetryAfter,
+	}, originTo(&before)...)...)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return old, err
+	}
+	after, applies, err := c.next(before, l, why)
+	switch {
+	case err != nil:
+		return old, err
+	case !applies:
+		old.Name, *l = l.Name, old
+		return old, pg.Ask(ctx, tx, declareLimit, []any{s.namespace, old.Name, after.Declared}, nil)
+	case c == resets:
+		if err := json.Unmarshal(after.Declared, l); err != nil {
+			return old, err
+		}
+	}
+	if before.String() == "" {
+		entry.Action = ActionCreated
 	}
 	entry.changeRate("rate", Rate{old.Every, old.Burst}, Rate{l.Every, l.Burst})
 	entry.Change("max_running", old.MaxRunning, l.MaxRunning)
 	entry.Change("honor_retry_after", old.RetryAfter, l.RetryAfter)
-	err = pg.Ask(ctx, tx, putLimit, []any{s.namespace, l.Name, pg.Micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter},
-		nil)
+	if after.Declared != nil {
+		entry.Change("origin", before.String(), after.String())
+	}
+	err = pg.Ask(ctx, tx, putLimit, append([]any{
+		s.namespace, l.Name, pg.Micros(l.Every), l.Burst, l.MaxRunning, l.RetryAfter,
+	}, after.args()...), nil)
 	if err == nil && (entry.Changes != nil || entry.Action == ActionCreated) {
 		err = s.audit(ctx, tx, entry)
 	}
@@ -119,7 +166,7 @@ func (s Limits) Delete(ctx context.Context, name string, why Why) (found, used b
 	err = pg.Again(ctx, func(ctx context.Context) error {
 		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error {
 			found, used = tried, false
-			if err := pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil); err != nil {
+			if err := pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil, nil, nil); err != nil {
 				if err == pgx.ErrNoRows {
 					return nil
 				}
@@ -167,7 +214,7 @@ CROSS JOIN LATERAL (
 	) x
 	LIMIT 1
 ) w
-WHERE c.limit_name > '' AND c.namespace_id = $1
+WHERE c.limit_name > '' AND c.namespace_id = $1 AND (c.declared IS NOT NULL OR c.set_by IS NOT NULL)
 ORDER BY c.limit_name`
 
 // Waiting returns the limits that a coordinator has to serve if no worker does: those that steps wait for while none is

@@ -44,7 +44,8 @@ type LimitResult struct {
 	Slots      int           // how many the limit has; zero: any number
 	Late       time.Duration // how late a step may begin with its token; zero: the limit has no tokens
 	RetryAfter bool          // an error of a step may pause the limit
-	Missing    bool          // there is no such limit, and nothing was answered
+	Missing    bool          // there is no such limit, and nothing was answered: no step asks
+	Unset      bool          // the limit was neither declared nor set: no step begins
 	Answers    []LimitAnswer // in the order of the Asks
 	Called     []Signalled   // runs of others that were woken, because a slot or a token is kept for one of their steps
 	More       bool          // serve again soon: other transactions have locked runs that should have been called
@@ -69,7 +70,8 @@ const (
 
 // The lock comes first, in a statement of its own: the later ones see what others have committed under it.
 const lockLimit = `
-SELECT c.retry_after FROM kagzi.limits c WHERE c.limit_name = $2 AND c.namespace_id = $1 FOR UPDATE`
+SELECT c.retry_after, c.declared IS NULL AND c.set_by IS NULL FROM kagzi.limits c WHERE c.limit_name = $2
+	AND c.namespace_id = $1 FOR UPDATE`
 
 // A step that waits has no lease: then that of its run tells whether it is still this worker's.
 const leaveLimit = `
@@ -145,7 +147,7 @@ WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $
 const headOfLimit = `
 WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	SELECT t.now, c.every, c.burst, c.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
-		LEAST(c.max_running - h.running, CASE WHEN c.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
+		LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running, CASE WHEN c.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
 			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END, $5::int) - k.called AS room
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
@@ -216,6 +218,12 @@ func (s Limits) Serve(ctx context.Context, limit string, req LimitRequest) (out 
 			return pg.Converse(ctx, s.pool, pg.Brief, v.read((n-1)*mostLooked))
 		})
 		v.out.Called = append(out.Called, v.out.Called...)
+		if err == nil && v.out.Missing && len(req.Asks) > 0 { // the steps wait until it is set
+			err = pg.Do(ctx, func(ctx context.Context) error {
+				return pg.Ask(ctx, s.pool, nameLimit, []any{s.namespace, limit}, nil)
+			})
+			v.answers = false
+		}
 		if out = v.out; err != nil || v.answers {
 			return out, pg.Wrap("serve limit", err)
 		}
@@ -269,7 +277,7 @@ func (v *service) read(beyond int) pg.Step {
 // readLock reads whether the limit is there, and locked. One that is set later in the transaction is not locked.
 func (v *service) readLock(rows pgx.Rows) error {
 	v.out.Missing = true
-	_, err := pgx.ForEachRow(rows, []any{&v.out.RetryAfter}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&v.out.RetryAfter, &v.out.Unset}, func() error {
 		v.out.Missing = false
 		return nil
 	})
@@ -309,6 +317,9 @@ func (v *service) readLine(rows pgx.Rows) error {
 	l.nextAt = latest(l.nextAt, l.now.Add(-time.Duration(burst-1)*l.every))
 	if l.free = math.MaxInt; v.out.Slots > 0 {
 		l.free = v.out.Slots - running
+	}
+	if v.out.Unset {
+		l.free = 0
 	}
 	if l.every > 0 {
 		v.out.Late = max(LimitSoon, l.every/limitLate)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,11 +60,20 @@ SET rate_at = bound.latest
 FROM bound
 WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.rate_at > bound.latest`
 
+const noteQueue = `
+WITH noted AS MATERIALIZED (SELECT $4::jsonb || jsonb_build_object('at', clock_timestamp()) AS set_by)
+UPDATE kagzi.queues x
+SET declared = $3::jsonb, set_by = noted.set_by
+FROM noted
+WHERE x.task_queue = $2 AND x.namespace_id = $1`
+
+const declareQueue = `UPDATE kagzi.queues x SET declared = $3::jsonb WHERE x.task_queue = $2 AND x.namespace_id = $1`
+
 const unsettled = `SELECT NOT c.settled FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1`
 
 const queueBefore = `
 SELECT coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c.rate_burst, coalesce(c.key_max_running, 0),
-	coalesce(c.key_interval, 0), c.key_burst, c.held
+	coalesce(c.key_interval, 0), c.key_burst, c.held, c.declared, c.set_by
 FROM kagzi.queues c
 WHERE c.task_queue = $2 AND c.namespace_id = $1
 FOR UPDATE`
@@ -71,38 +81,76 @@ FOR UPDATE`
 // SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the
 // queue's row, so it is no part of a caller's transaction.
 func (s Limits) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
+	return s.changeQueue(ctx, q, sets, why)
+}
+
+// DeclareQueue is SetQueue for code: it changes nothing that SetQueue has set.
+func (s Limits) DeclareQueue(ctx context.Context, q QueueLimits) error {
+	return s.changeQueue(ctx, q, declares, Why{Reason: "declared by the code"})
+}
+
+// ResetQueue takes back what SetQueue has set, in favour of what the code declares. It returns ErrNotDeclared.
+func (s Limits) ResetQueue(ctx context.Context, queue string, why Why) error {
+	return s.changeQueue(ctx, QueueLimits{Queue: queue}, resets, why)
+}
+
+func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, why Why) error {
 	settle := false
-	entry := NewEntry(EventUpdated, OnQueue, q.Queue, why)
+	entry := NewEntry(EventUpdated, OnQueue, limits.Queue, why)
 	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
-		var before QueueLimits
-		if err := s.auditLimits(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, &entry, []any{
+		q, before, old := limits, QueueLimits{}, Origin{}
+		settle, entry.Changes = false, nil
+		if err := pg.AskRow(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, append([]any{
 			&before.MaxRunning, pg.MicrosTo(&before.Rate.Interval), &before.Rate.Burst,
 			&before.EachKey.MaxRunning, pg.MicrosTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst,
 			&before.Held,
-		}, func() {
-			entry.Change("max_running", before.MaxRunning, q.MaxRunning)
-			entry.changeRate("rate", before.Rate, q.Rate)
-			entry.Change("key_max_running", before.EachKey.MaxRunning, q.EachKey.MaxRunning)
-			entry.changeRate("key_rate", before.EachKey.Rate, q.EachKey.Rate)
-			entry.Change("hold", before.Held, q.Held)
-		}); err != nil {
+		}, originTo(&old)...)...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
+		}
+		now, applies, err := c.next(old, q, why)
+		if err == nil && c == resets {
+			err = json.Unmarshal(now.Declared, &q)
+		}
+		if err != nil {
+			return err
+		}
+		if !applies {
+			return pg.Ask(ctx, tx, declareQueue, []any{s.namespace, q.Queue, now.Declared}, nil)
+		}
+		entry.changeQueue(before, q)
+		if now.Declared != nil {
+			entry.Change("origin", old.String(), now.String())
+		}
+		if len(entry.Changes) > 0 {
+			if err := s.audit(ctx, tx, entry); err != nil {
+				return err
+			}
 		}
 		b := &pgx.Batch{}
 		b.Queue(setQueue, s.namespace, q.Queue, q.MaxRunning, pg.Micros(q.Rate.Interval), q.Rate.Burst,
 			q.EachKey.MaxRunning,
 			pg.Micros(q.EachKey.Rate.Interval), q.EachKey.Rate.Burst, q.Held)
+		b.Queue(noteQueue, append([]any{s.namespace, q.Queue}, now.args()...)...)
 		b.Queue(capQueueRate, s.namespace, q.Queue, pg.Micros(q.Rate.Interval))
 		b.Queue(unsettled, s.namespace, q.Queue)
-		return pg.Exchange(ctx, tx, pg.Untimed, b, nil, nil, func(rows pgx.Rows) (err error) {
+		return pg.Exchange(ctx, tx, pg.Untimed, b, nil, nil, nil, func(rows pgx.Rows) (err error) {
 			settle, err = pgx.CollectOneRow(rows, pgx.RowTo[bool])
 			return err
 		})
 	})
 	if err == nil && settle {
-		err = s.Settle(ctx, q.Queue)
+		err = s.Settle(ctx, limits.Queue)
 	}
 	return pg.Wrap("set the limits of a queue", err)
+}
+
+// changeQueue adds the changes of a queue's limits.
+func (e *AuditEntry) changeQueue(from, to QueueLimits) {
+	e.Change("max_running", from.MaxRunning, to.MaxRunning)
+	e.changeRate("rate", from.Rate, to.Rate)
+	e.Change("key_max_running", from.EachKey.MaxRunning, to.EachKey.MaxRunning)
+	e.changeRate("key_rate", from.EachKey.Rate, to.EachKey.Rate)
+	e.Change("hold", from.Held, to.Held)
 }
 
 // auditLimits reads the limits that are there, calls compare, which adds the changes to the entry, and writes the entry

@@ -33,6 +33,7 @@ const (
 	Backfill     Verb = "backfill"      // schedules: start runs for ticks of the past
 	Skip         Verb = "skip"          // consumers: an event that they do not get
 	Set          Verb = "set"           // queues: their limits and those of their keys; and limits on steps
+	Reset        Verb = "reset"         // queues and limits on steps: let them be as the code declares them
 	Drain        Verb = "drain"         // workers, and queues: all workers of them
 	ForceOffline Verb = "force-offline" // workers
 )

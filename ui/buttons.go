@@ -186,11 +186,15 @@ func (s *screen) ConsumerActions(c admin.ConsumerInfo) (a actions) {
 }
 
 // QueueActions returns the buttons of a queue, which may have limits or not.
-func (s *screen) QueueActions(queue string) (a actions) {
+func (s *screen) QueueActions(q admin.QueueInfo) (a actions) {
+	queue := q.Queue
 	name := url.Values{"queue": {queue}}.Encode()
 	if s.May(Set, OnQueue, queue) {
 		a.First = append(a.First, action{Title: "Set limits…", To: "/limits/queue?" + name})
 		a.More = append(a.More, action{Title: "Set limits of a key…", To: "/limits/key?" + name})
+	}
+	if q.Override != nil && s.May(Reset, OnQueue, queue) {
+		a.More = append(a.More, action{Title: "Reset…", To: "/limits/queue/reset?" + name})
 	}
 	s.pause(&a.More, Pause, admin.Target{Queue: queue})
 	if s.May(Drain, OnQueue, queue) {
@@ -214,10 +218,14 @@ func (s *screen) KeyActions(queue, key string) (a actions) {
 }
 
 // LimitActions returns the buttons of a limit on steps.
-func (s *screen) LimitActions(name string) (a actions) {
+func (s *screen) LimitActions(l admin.LimitInfo) (a actions) {
+	name := l.Name
 	query := "?" + url.Values{"limit": {name}}.Encode()
 	if s.May(Set, OnLimit, name) {
 		a.First = append(a.First, action{Title: "Set…", To: "/limits/step" + query})
+	}
+	if l.Override != nil && s.May(Reset, OnLimit, name) {
+		a.More = append(a.More, action{Title: "Reset…", To: "/limits/step/reset" + query})
 	}
 	if s.May(Delete, OnLimit, name) {
 		a.More = append(a.More, action{Title: "Delete…", To: "/limits/step/delete" + query, Danger: true})

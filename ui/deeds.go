@@ -57,6 +57,10 @@ func placeOf(d deeds.Deed) place {
 		return named("/limits/key", "/limits", OnQueue, "queue")
 	case "set limit":
 		return named("/limits/step", "/limits", OnLimit, "limit")
+	case "reset queue":
+		return named("/limits/queue/reset", "/limits", OnQueue, "queue")
+	case "reset limit":
+		return named("/limits/step/reset", "/limits", OnLimit, "limit")
 	case "delete limit":
 		return named("/limits/step/delete", "/limits", OnLimit, "limit")
 	case "drain queue":

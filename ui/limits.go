@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
@@ -234,6 +235,11 @@ func keyLimitsText(l admin.KeyLimits) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// limitOrigin and queueOrigin say where limits come from that the code declares.
+func limitOrigin(l admin.LimitInfo) string { return deeds.LimitOrigin(l, duration) }
+
+func queueOrigin(q admin.QueueInfo) string { return deeds.QueueOrigin(q, duration) }
 
 // stepRate says how often steps with a limit may begin.
 func stepRate(l admin.LimitInfo) string {

@@ -25,6 +25,7 @@ func funcs(links web.Links) template.FuncMap {
 		"minus":    func(a, b int) int { return a - b },
 		"target":   targetText,
 		"rateText": rateText, "keyLimits": keyLimitsText, "stepRate": stepRate,
+		"limitOrigin": limitOrigin, "queueOrigin": queueOrigin,
 		"rate":   perSecond,
 		"bytes":  size,
 		"status": statusHTML, "runStatus": runStatusHTML,

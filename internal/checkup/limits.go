@@ -99,6 +99,9 @@ func (e *examination) limits(ctx context.Context) {
 		switch {
 		case i == mostLimits:
 			return
+		case l.Unset:
+			e.add("limits", health.Degraded, "Steps wait for limit %q, which is neither declared nor set: declare it "+
+				"in the code (admin.Limits.Declare), or correct the name there.", l.Name)
 		case l.Stop > overdueAfter:
 			advice := "its steps wait"
 			if l.Rated {

@@ -16,7 +16,7 @@ import (
 )
 
 // ofLimits returns what can be done to the limits of queues, of keys, and on steps.
-func ofLimits() []Deed { return []Deed{setQueue(), setKey(), setLimit(), deleteLimit()} }
+func ofLimits() []Deed { return []Deed{setQueue(), resetQueue(), setKey(), setLimit(), resetLimit(), deleteLimit()} }
 
 // limits are the values of all fields of limits. A deed has some of them.
 type limits struct {
@@ -201,7 +201,7 @@ func setLimit() Deed {
 	return setting(Deed{
 		Object: Limit, Title: "Limit", Button: "Set the limit", Short: "Set a limit on steps",
 		Says: []string{"All steps that name the limit share it, in all workers together. Without a rate and a number " +
-			"every step may begin: steps that name a limit which does not exist fail. Steps under way go on."},
+			"every step may begin: those that name a limit which nobody has set wait. Steps under way go on."},
 		Fields: []Field{
 			of("limit", "Name"), most("", "Steps at once", "How many steps may be under way at once."),
 			rate("", "Rate", "steps"), burst("", "Rate"),
@@ -249,7 +249,7 @@ func deleteLimit() Deed {
 		Verb: "delete", Object: Limit, Past: "deleted", Title: "Delete limit", Danger: true, Slow: true,
 		Short: "Delete a limit that no step uses",
 		Says: []string{
-			"Delete deletes a limit. A step that names a deleted limit fails: delete it once no code names it.",
+			"Delete deletes a limit. A step that names a deleted limit waits: delete it once no code names it.",
 			"While steps wait for the limit or are under way, it is not deleted: to lift it then, set it without a " +
 				"rate and a number.",
 		},

@@ -387,7 +387,7 @@ func (r *reasons) limit(ctx context.Context, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case ok:
+	case ok && !l.Unset:
 		r.say("Waiting for it: %s. Under way: %d. It allows %s.", plural(l.Waiting, "step"), l.Running, r.limitText(l))
 	default:
 		set := r.deed(Deed{Verb: SetLimit, Name: name})

@@ -82,7 +82,7 @@ const (
 	Waiting              // the last answer was to wait
 	served               // as Waiting, and the session asks for it, because a slot may be free
 	Granted              // the step may begin
-	Refused              // there is no such limit, or the lease is lost
+	Refused              // the server refuses its place, or the lease is lost
 	gone                 // its branch has given it up
 )
 
@@ -92,14 +92,13 @@ type Permit struct {
 	tell  func() // tells its branch that an answer has come
 
 	// The line's mutex guards these.
-	state   State
-	at      time.Time     // when granted, the time of the token; else when to ask again, zero if the run is called
-	kept    bool          // the table has the step's place
-	yields  bool          // with gone: the step keeps its place
-	missing bool          // with Refused: there is no such limit
-	failed  error         // with Refused: the server refuses the step's place
-	late    time.Duration // with Granted: how late the step may begin; zero: at any time
-	pauses  bool          // with Granted: an error of the step may pause the limit
+	state  State
+	at     time.Time     // when granted, the time of the token; else when to ask again, zero if the run is called
+	kept   bool          // the table has the step's place
+	yields bool          // with gone: the step keeps its place
+	failed error         // with Refused: the server refuses the step's place
+	late   time.Duration // with Granted: how late the step may begin; zero: at any time
+	pauses bool          // with Granted: an error of the step may pause the limit
 }
 
 // NewPermit returns a permit that was not asked for yet. tell is called when an answer has come.
@@ -114,9 +113,9 @@ func (p *Permit) IsLate(now time.Time) bool { return p.late > 0 && now.Sub(p.at)
 // Pauses reports, of a granted permit, whether an error of its step may pause the limit.
 func (p *Permit) Pauses() bool { return p.pauses }
 
-// Refusal returns why a permit was refused: there is no such limit, or the server refuses the step's place with that
-// error. If neither is so, the lease is lost.
-func (p *Permit) Refusal() (missing bool, failed error) { return p.missing, p.failed }
+// Refusal returns why a permit was refused: the error with which the server refuses the step's place. If it is nil, the
+// lease is lost.
+func (p *Permit) Refusal() error { return p.failed }
 
 // Ask asks for the permit, unless the session has: then that answer is awaited, and Ask returns false. There is one
 // question at a time.
@@ -293,7 +292,7 @@ func (l *Line) answer(p *Permit, out store.LimitResult, i int) {
 	}
 	l.mu.Lock()
 	asking := p.state == Asking
-	p.at, p.kept, p.missing, p.late = a.At, a.Kept || !a.Granted && !a.Lost, out.Missing, out.Late
+	p.at, p.kept, p.late = a.At, a.Kept || !a.Granted && !a.Lost, out.Late
 	p.pauses = out.RetryAfter
 	back := p.answered(a)
 	if p.state != Waiting || !a.At.IsZero() {

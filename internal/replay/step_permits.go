@@ -48,11 +48,8 @@ func (s *stepCall) acquire() (failed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	switch missing, refused := h.permit.Refusal(); {
+	switch refused := h.permit.Refusal(); {
 	case granted:
-	case missing:
-		return failure.Of(kind.Unavailable, fmt.Errorf("there is no limit %q: call admin.Limits.Set",
-			s.spec.Limit)), nil
 	case refused != nil:
 		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+
 			"stored: %w", s.spec.Limit, refused)), nil

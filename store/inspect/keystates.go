@@ -15,6 +15,7 @@ import (
 // A QueueState is a queue that has limits, and the use of them.
 type QueueState struct {
 	store.QueueLimits
+	Origin  store.Origin
 	Running int // runs that hold a slot; counting stops at maxSlotsCounted
 	// since when the first run or key waits that is due and has, or needs, no slot of a key; zero if none does
 	Since     time.Time
@@ -34,7 +35,8 @@ SELECT c.task_queue, coalesce(c.max_running, 0), coalesce(c.rate_interval, 0), c
 	coalesce(c.key_max_running, 0), coalesce(c.key_interval, 0), c.key_burst, c.held,
 	n.running, s.since, coalesce((extract(epoch FROM now() - s.since) * 1000000)::bigint, 0),
 		CASE WHEN c.rate_at > now() THEN c.rate_at END,
-	coalesce(c.rate_interval > 0 AND c.rate_at > now() - interval '5 seconds', false), c.changed_at
+	coalesce(c.rate_interval > 0 AND c.rate_at > now() - interval '5 seconds', false), c.changed_at, c.declared,
+	c.set_by
 FROM (
 	SELECT x.*
 	FROM kagzi.queues x
@@ -109,7 +111,8 @@ func (s *Lists) QueueStates(ctx context.Context, db pg.DB) (out []QueueState, er
 				var interval, keyInterval, waiting int64
 				err = row.Scan(&q.Queue, &q.MaxRunning, &interval, &q.Rate.Burst, &q.EachKey.MaxRunning, &keyInterval,
 					&q.EachKey.Rate.Burst, &q.Held,
-					&q.Running, pg.UTC(&q.Since), &waiting, pg.UTC(&q.NextStart), &q.RateUsed, pg.UTC(&q.ChangedAt))
+					&q.Running, pg.UTC(&q.Since), &waiting, pg.UTC(&q.NextStart), &q.RateUsed, pg.UTC(&q.ChangedAt),
+					&q.Origin.Declared, &q.Origin.Set)
 				q.Rate, q.EachKey.Rate = rateOf(interval, q.Rate.Burst), rateOf(keyInterval, q.EachKey.Rate.Burst)
 				q.Waiting = time.Duration(waiting) * time.Microsecond
 				return q, err

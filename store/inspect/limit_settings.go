@@ -15,6 +15,7 @@ import (
 // A LimitState is a limit, and its use.
 type LimitState struct {
 	store.StepLimit
+	Origin  store.Origin
 	Running int       // slots in use; without MaxRunning, zero
 	Waiting int       // steps that wait
 	NextAt  time.Time // when the next step of the line gets a token
@@ -27,7 +28,7 @@ const mostCounted = 10_000
 const limits = `
 SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
 	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, now()) + w.n * c.every * interval '1 microsecond' ELSE c.next_at END,
-	h.n, w.n
+	h.n, w.n, c.declared, c.set_by
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
@@ -50,7 +51,7 @@ func (s *Lists) Limits(ctx context.Context, after string, n int) (out []LimitSta
 				var every int64
 				err = row.Scan(&l.Name, &every, &l.Burst, &l.MaxRunning, &l.RetryAfter, pg.UTC(&l.NextAt),
 					pg.UTC(&l.LineAt),
-					&l.Running, &l.Waiting)
+					&l.Running, &l.Waiting, &l.Origin.Declared, &l.Origin.Set)
 				l.Every = time.Duration(every) * time.Microsecond
 				return l, err
 			}))
@@ -68,6 +69,7 @@ type StuckLimit struct {
 	Stop  time.Duration // for how long no step gets a token, because an error asked for that; zero: not for long
 	Until time.Time
 	Rated bool // the limit has a rate
+	Unset bool // it was neither declared nor set, and steps wait for it
 }
 
 // The first steps that were called and have not come. A run that is paused, waits for a slot of its key, or is
@@ -78,7 +80,9 @@ SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::b
 	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
 	CASE WHEN w.waits AND c.retry_after
 		THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at,
-		c.every > 0
+		c.every > 0, c.declared IS NULL AND c.set_by IS NULL AND (
+		SELECT count(*) FROM (SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1
+			AND p.state = 'WAITING' LIMIT 1) x) = 1
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) > 0 AS waits FROM (
@@ -112,7 +116,7 @@ ORDER BY c.limit_name
 LIMIT $2`
 
 // StuckLimits returns the limits, of the first thousand, of whose line no worker has taken the first step for the time
-// late, or that are stopped for longer.
+// late, that are stopped for longer, or that steps wait for although they were never set.
 func (s *Health) StuckLimits(ctx context.Context, db pg.DB, late time.Duration) (out []StuckLimit, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		out = nil
@@ -121,10 +125,10 @@ func (s *Health) StuckLimits(ctx context.Context, db pg.DB, late time.Duration) 
 			var waiting, stop int64
 			_, err := pgx.ForEachRow(rows, []any{
 				&l.Name, &waiting, pg.UUIDTo(&l.RunID), &l.Queue, &l.Type, &stop,
-				pg.UTC(&l.Until), &l.Rated,
+				pg.UTC(&l.Until), &l.Rated, &l.Unset,
 			}, func() error {
 				l.Late, l.Stop = time.Duration(waiting)*time.Microsecond, time.Duration(stop)*time.Microsecond
-				if l.Late > late || l.Stop > late {
+				if l.Late > late || l.Stop > late || l.Unset {
 					out = append(out, l)
 				}
 				return nil

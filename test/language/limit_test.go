@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,9 +14,9 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
-	"github.com/kagzi/kagzi/kind"
 )
 
 func setLimit(k *kit.Kit, l admin.StepLimit) {
@@ -191,24 +192,84 @@ func TestLimitedStepParks(t *testing.T) {
 	}
 }
 
-// TestLimitThatNobodyHasSet fails attempts, with an error that says what to do.
+// Steps that name a limit which nobody has set wait, and Health names it. Once it is declared, they begin.
 func TestLimitThatNobodyHasSet(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
-	kit.Serve(k, wf, func(ctx kagzi.Context, attempts int) (int, error) {
-		policy := kagzi.RetryPolicy{MaxAttempts: attempts, Forever: attempts == 0, Backoff: time.Millisecond, Factor: 1}
-		return kagzi.Step(ctx, "s", just1, kagzi.Limit("api"), policy)
+	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
+		return kagzi.Step(ctx, "s", just1, kagzi.Limit("api"))
 	})
-	err := kit.FailureOf(k, kit.Begin(k, wf, 2), kagzi.StatusFailed)
-	if !errors.Is(err, kind.Unavailable) {
-		t.Errorf("kind %v", kagzi.KindOf(err))
-	}
-	kit.MustContain(t, err, `"api"`, "admin.Limits.Set", "2 attempts")
 	run := kit.Begin(k, wf, 0)
-	k.WaitStatus(run.ID(), kagzi.StatusRunning)
-	setLimit(k, admin.StepLimit{Name: "api"})
+	k.WaitStatus(run.ID(), kagzi.StatusSleeping, "limit api")
+	limits := admin.New(k.Client).Limits
+	list, err := limits.List(k.Ctx, "", 0)
+	if err != nil || len(list) != 1 || !list[0].Unset || list[0].Waiting != 1 {
+		t.Errorf("the limits are %+v (%v)", list, err)
+	}
+	report, err := admin.New(k.Client).Health(k.Ctx)
+	if !slices.ContainsFunc(report.Checks, func(c health.Check) bool {
+		return c.Name == "limits" && strings.Contains(c.Detail, `limit "api", which is neither declared nor set`)
+	}) {
+		t.Errorf("Health says %+v (%v)", report.Checks, err)
+	}
+	if err := limits.Declare(k.Ctx, admin.StepLimit{Name: "api", MaxRunning: 3}); err != nil {
+		t.Fatal(err)
+	}
 	if got := kit.ResultOf(k, run); got != 1 {
 		t.Errorf("got %d", got)
+	}
+	if steps := k.Steps(run)["s"]; len(steps) != 1 {
+		t.Errorf("its attempts are %+v", steps)
+	}
+}
+
+// An operator's limits hold until they are reset, whatever the code declares meanwhile, and are shown beside it.
+func TestDeclaredLimits(t *testing.T) {
+	k := kit.New(t)
+	limits, queues := admin.New(k.Client).Limits, admin.New(k.Client).Queues
+	declare := func(starts int) {
+		t.Helper()
+		rate := admin.Rate{Starts: starts}
+		if err := errors.Join(limits.Declare(k.Ctx, admin.StepLimit{Name: "api", Rate: rate}),
+			queues.Declare(k.Ctx, admin.QueueLimits{Queue: "shop", Rate: rate})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(now, declared time.Duration, by *admin.Override) {
+		t.Helper()
+		l, err := limits.List(k.Ctx, "", 0)
+		q, qerr := queues.List(k.Ctx)
+		if err != nil || qerr != nil || len(l) != 1 || len(q) != 1 || l[0].Declared == nil || q[0].Declared == nil {
+			t.Fatalf("the limits are %+v (%v), of queues %+v (%v)", l, err, q, qerr)
+		}
+		if l[0].Every != now || q[0].Rate.Per != now || l[0].Declared.Rate.Per != declared ||
+			q[0].Declared.Rate.Per != declared {
+			t.Errorf("one in %v and %v, declared %+v and %+v; want %v, declared %v", l[0].Every, q[0].Rate.Per,
+				l[0].Declared, q[0].Declared, now, declared)
+		}
+		for _, o := range []*admin.Override{l[0].Override, q[0].Override} {
+			if (o == nil) != (by == nil) || o != nil && (o.Actor != by.Actor || o.Reason != by.Reason || o.At.IsZero()) {
+				t.Errorf("the override is %+v, want %+v", o, by)
+			}
+		}
+	}
+	declare(20)
+	want(50*time.Millisecond, 50*time.Millisecond, nil)
+	why := []kagzi.ChangeOption{kagzi.Actor("ada"), kagzi.Reason("incident 4711")}
+	if err := errors.Join(limits.Set(k.Ctx, admin.StepLimit{Name: "api", Rate: admin.Rate{Starts: 1}}, why...),
+		queues.Set(k.Ctx, admin.QueueLimits{Queue: "shop", Rate: admin.Rate{Starts: 1}}, why...)); err != nil {
+		t.Fatal(err)
+	}
+	declare(10)
+	want(time.Second, 100*time.Millisecond, &admin.Override{Actor: "ada", Reason: "incident 4711"})
+	if err := errors.Join(limits.Reset(k.Ctx, "api", why...), queues.Reset(k.Ctx, "shop", why...)); err != nil {
+		t.Fatal(err)
+	}
+	want(100*time.Millisecond, 100*time.Millisecond, nil)
+	for name, err := range map[string]error{"limit": limits.Reset(k.Ctx, "other"), "queue": queues.Reset(k.Ctx, "other")} {
+		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), "no code declares it") {
+			t.Errorf("reset of a %s that no code declares: %v", name, err)
+		}
 	}
 }
 

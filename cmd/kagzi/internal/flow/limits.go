@@ -25,7 +25,7 @@ workers together: at most ten calls a second to an API, for example.`,
 		Example: `  kagzi limits list
   kagzi limits set openai --rate 10/s --max-running 4`,
 	}
-	c.AddCommand(limitsList(p), limitsSet(p), limitsDelete(p))
+	c.AddCommand(limitsList(p), limitsSet(p), limitsReset(p), limitsDelete(p))
 	return c
 }
 
@@ -46,7 +46,7 @@ func limitsList(p *command.Program) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the limits on steps, and how far they are used",
 		Long: `List shows the limits by name. RUNNING is how many steps are under way, of how many that may. LINE UNTIL
-is when a step that comes now may begin.`,
+is when a step that comes now may begin. ORIGIN says which limits the code declares, and who has set others since.`,
 		Example: `  kagzi limits list`,
 		Args:    command.Exactly(),
 		RunE: p.WithClient(func(ctx context.Context, client *kagzi.Client, _ []string) error {
@@ -59,6 +59,7 @@ is when a step that comes now may begin.`,
 					{Title: "NEXT", Drop: 2},
 					{Title: "LINE UNTIL", Drop: 1},
 					{Title: "RETRY-AFTER", Drop: 3},
+					{Title: "ORIGIN", Drop: 4},
 				},
 				Row: func(l admin.LimitInfo) []any {
 					honored := "ignored"
@@ -68,7 +69,7 @@ is when a step that comes now may begin.`,
 					return []any{
 						l.Name, deeds.RateText(deeds.RateOf(l), screen.Short),
 						ofMost(l.Running, l.MaxRunning), l.Waiting,
-						p.Screen.Time(l.NextAt), p.Screen.Time(l.LineUntil), honored,
+						p.Screen.Time(l.NextAt), p.Screen.Time(l.LineUntil), honored, deeds.LimitOrigin(l, screen.Short),
 					}
 				},
 				None: "There are no limits on steps: kagzi limits set makes one.",
@@ -84,6 +85,13 @@ func limitsSet(p *command.Program) *cobra.Command {
 		Deed: "set limit", Args: []string{"NAME"}, Fills: "limit",
 		Example: `  kagzi limits set openai --rate 10/s --max-running 4
   kagzi limits set openai --clear`,
+	})
+}
+
+func limitsReset(p *command.Program) *cobra.Command {
+	return changes.Command(p, changes.Spec{
+		Deed: "reset limit", Args: []string{"NAME"}, Fills: "limit",
+		Example: `  kagzi limits reset openai --reason "the incident is over"`,
 	})
 }
 

@@ -28,7 +28,7 @@ may start. A queue without limits is not listed: kagzi health counts the due run
 		Example: `  kagzi queues list
   kagzi queues set shop --max-running 50 --rate 10/s`,
 	}
-	c.AddCommand(queuesList(p), queuesSet(p))
+	c.AddCommand(queuesList(p), queuesSet(p), queuesReset(p))
 	return c
 }
 
@@ -39,7 +39,7 @@ func queuesList(p *command.Program) *cobra.Command {
 		Short:   "List the queues that have limits, and how far they are used",
 		Long: `List shows the queues that have limits. SLOTS HELD is how many runs have a slot, of how many that may:
 also runs that sleep, and those that workers give back. WAITS SINCE is since when a run is due that no limit of its
-key holds up.`,
+key holds up. ORIGIN says which limits the code declares, and who has set others since.`,
 		Example: `  kagzi queues list
   kagzi queues list --json`,
 		Args: command.Exactly(),
@@ -58,13 +58,14 @@ key holds up.`,
 					{Title: "WAITS SINCE"},
 					{Title: "NEXT START", Drop: 1},
 					{Title: "CHANGED", Drop: 3},
+					{Title: "ORIGIN", Drop: 4},
 				},
 				Row: func(q admin.QueueInfo) []any {
 					return []any{
 						q.Queue, ofMost(q.Running, q.MaxRunning), deeds.RateText(q.Rate, screen.Short),
 						deeds.KeyText(q.EachKey, screen.Short),
 						deeds.YesNo(q.Hold), p.Screen.Time(q.WaitingSince),
-						p.Screen.Time(q.NextStart), p.Screen.Time(q.ChangedAt),
+						p.Screen.Time(q.NextStart), p.Screen.Time(q.ChangedAt), deeds.QueueOrigin(q, screen.Short),
 					}
 				},
 				None: "No queue has limits: kagzi queues set gives it some.",
@@ -84,6 +85,13 @@ func queuesSet(p *command.Program) *cobra.Command {
 		Example: `  kagzi queues set shop --max-running 50 --rate 10/s --burst 20
   kagzi queues set shop --key-max-running 1 --hold
   kagzi queues set shop --clear`,
+	})
+}
+
+func queuesReset(p *command.Program) *cobra.Command {
+	return changes.Command(p, changes.Spec{
+		Deed: "reset queue", Args: []string{"QUEUE"}, Fills: "queue", Warns: true,
+		Example: `  kagzi queues reset shop --reason "the incident is over"`,
 	})
 }
 
