@@ -280,6 +280,9 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"admin.ByEnded":        admin.ByEnded,
 		"topic.Consume":        func() { topic.Consume[int](worker, topic.Consumer{}, nil) },
 		"topic.DefineConsumer": topic.DefineConsumer,
+		"topic.ConsumeBatch": func() {
+			topic.ConsumeBatch(worker, topic.Consumer{}, topic.Topic[int]{}, topic.Batch{}, nil)
+		},
 		"topic.StartOn": func() {
 			topic.StartOn(worker, topic.Consumer{}, topic.Topic[int]{}, kagzi.Workflow[int, int]{})
 		},

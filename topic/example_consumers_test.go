@@ -50,6 +50,26 @@ func ExampleConsume() {
 	// map[Ada:2 Bob:1]
 }
 
+// A run for each batch of three, or of what has come within a tenth of a second.
+func ExampleConsumeBatch() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+
+	writer := topic.DefineConsumer("writer", topic.ConsumerConfig{Topics: []topic.AnyTopic{Received}})
+	written := make(chan int)
+	topic.ConsumeBatch(worker, writer, Received, topic.Batch{Most: 3, Within: 100 * time.Millisecond},
+		func(ctx kagzi.Context, mails []topic.Event[Mail]) error {
+			return kagzi.Do(ctx, "write", func(context.Context) error { written <- len(mails); return nil })
+		})
+
+	for range 5 {
+		_ = topic.New(client).Publish(ctx, Received.With(Mail{From: "Ada"}))
+	}
+	serve(ctx, worker)
+	fmt.Println(<-written, <-written)
+	// Output: 3 2
+}
+
 // A batch of three, or what has come within a tenth of a second.
 func ExampleWakeAt() {
 	ctx, _, client, worker := setup()

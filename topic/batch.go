@@ -1,0 +1,95 @@
+package topic
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/store"
+)
+
+// A Batch says which events a run of [ConsumeBatch] gets.
+type Batch struct {
+	Most int // how many at most, from 1 to 10,000
+	// Within is how long the oldest event waits for others, if there are fewer than Most. Zero means not at all.
+	Within time.Duration
+}
+
+// batchLooks is how often a run looks for more events before its batch is complete.
+const batchLooks = 8
+
+// ConsumeBatch gives the worker a function for batches of the events of t, the oldest first: one run for each batch. t is
+// the only topic of c. Call it before [kagzi.Worker.Run], as [Consume].
+//
+// The events are consumed when the run completes. If fn returns an error, the run fails, as that of every consumer, and
+// the next one gets the same events.
+//
+// A batch ends before an event that does not decode. A run that begins with one fails. See docs/consumers.md.
+func ConsumeBatch[T any](w *kagzi.Worker, c Consumer, t Topic[T], b Batch, fn func(kagzi.Context, []Event[T]) error,
+	opts ...kagzi.HandleOption,
+) {
+	var run func(kagzi.Context, struct{}) (struct{}, error)
+	if fn != nil {
+		run = func(ctx kagzi.Context, none struct{}) (struct{}, error) {
+			events, err := nextBatch(ctx, t, b)
+			if err != nil || len(events) == 0 {
+				return none, err
+			}
+			if err := fn(ctx, events); err != nil {
+				return none, err
+			}
+			return none, Reserve(ctx, "consumed", events...)
+		}
+	}
+	with := append(opts[:len(opts):len(opts)], batches{consumes{c}, t.name, b})
+	kagzi.Handle(w, kagzi.Define[struct{}, struct{}](c.name), run, with...)
+}
+
+// nextBatch waits until the batch is complete, and returns its events.
+func nextBatch[T any](ctx kagzi.Context, t Topic[T], b Batch) ([]Event[T], error) {
+	for {
+		events, err := Peek(ctx, "events", t, b.Most)
+		if err != nil && len(events) > 1 { // the last one does not decode
+			return events[:len(events)-1], nil
+		}
+		if err != nil || len(events) == 0 || len(events) == b.Most {
+			return events, err
+		}
+		late := events[0].PublishedAt.Add(b.Within)
+		left := late.Sub(ctx.Now())
+		if left <= 0 {
+			return events, nil
+		}
+		if err := kagzi.Sleep(ctx, "wait", min(left, max(b.Within/batchLooks, time.Second))); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// batches makes a handler that of a consumer of batches.
+type batches struct {
+	consumes
+	topic string
+	Batch
+}
+
+func (o batches) Handle(c *core.HandleConfig) {
+	c.Consumer = func(queues []string) (*store.Consumer, error) {
+		row, err := o.stored(queues)
+		if err == nil && !slices.Equal(row.Topics, []string{o.topic}) {
+			err = fmt.Errorf("kagzi: ConsumeBatch is for topic %s, and consumer %s has the topics %q: give it that one "+
+				"alone", text.Quote(o.topic), text.Quote(row.Name), row.Topics)
+		}
+		if o.Most < 1 || o.Most > mostPeeked {
+			err = errors.Join(err, fmt.Errorf("kagzi: Batch.Most is %d: give between 1 and 10,000", o.Most))
+		}
+		if o.Within < 0 {
+			err = errors.Join(err, fmt.Errorf("kagzi: Batch.Within is %v: give a positive time, or 0", o.Within))
+		}
+		return row, err
+	}
+}
