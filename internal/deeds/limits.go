@@ -16,7 +16,9 @@ import (
 )
 
 // ofLimits returns what can be done to the limits of queues, of keys, and on steps.
-func ofLimits() []Deed { return []Deed{setQueue(), resetQueue(), setKey(), setLimit(), resetLimit(), deleteLimit()} }
+func ofLimits() []Deed {
+	return []Deed{setQueue(), resetQueue(), setKey(), setLimit(), resetLimit(), deleteLimit()}
+}
 
 // limits are the values of all fields of limits. A deed has some of them.
 type limits struct {

@@ -19,6 +19,9 @@ var badFamilies = []bad{
 		w.plain("x", "")
 		w.undo("x", "u1", "undo x", "U x")
 	}},
+	{"NotRolledBack", "compensations", func(w *world) {
+		w.ends["retries"] = check.Ending{Output: "done", RollsBack: true, Registered: []string{"u1"}}
+	}},
 	{"UndoneThoughQuarantined", "compensations", func(w *world) {
 		w.begun()
 		w.finish("2.1", "x", "FAILED", columns{"error_kind": "crash_loop", "quarantined": true})

@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/check"
@@ -154,6 +155,12 @@ var badApplication = []bad{
 		w.begun()
 		w.execute("2.1", "x", "tx", 1, "X1", "one")
 		w.ended()
+	}},
+	{"PartTwice", "S16", func(w *world) { w.parts("retries", "parts", 1) }},
+	{"PartLost", "S16", func(w *world) { w.Effects = w.Effects[:len(w.Effects)-1] }},
+	{"PartWithoutTheOneBefore", "S16", func(w *world) {
+		w.parts("sleeps", "parts", 2)
+		w.Effects = slices.Delete(w.Effects, len(w.Effects)-2, len(w.Effects)-1)
 	}},
 	{"ItemTwice", "S16", func(w *world) {
 		w.Items = append(w.Items, evidence.Item{Item: "item of collects", Run: "retries"})

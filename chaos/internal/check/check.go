@@ -72,6 +72,10 @@ type Expectations struct {
 	Transactional func(step string) bool
 	Moves         func(step string) bool
 
+	// Parts returns how many parts a transactional step has, each with an Effect and a checkpoint: its Effects have the
+	// steps "step:0", "step:1" and so on. Zero: it is a whole.
+	Parts func(step string) int
+
 	// Once reports whether a step is called at most once for each of its attempts, and may have a result that no call
 	// has returned.
 	Once func(step string) bool
@@ -125,6 +129,7 @@ type Ending struct {
 	Failed     bool
 	Kinds      []string // of a run that fails: the kinds of the error that are right; nil: any
 	Output     string   // of a run that completes: its JSON, or the text if it is one
+	RollsBack  bool     // it completes once its compensations have run
 	Registered []string // the compensations that it registers until its end, in this order; their names without suffix
 	Messages   []string // the payloads that it reads until its end, in this order: JSON, or the text
 	Replaced   bool     // starts or ticks may cancel it

@@ -16,7 +16,7 @@ type undoing struct {
 }
 
 // compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by
-// one run; a run that completed undid nothing. The oracle knows what the run registers; if a client interfered, the
+// one run; a run that completed undid nothing, unless it was rolled back. The oracle knows what the run registers; if a client interfered, the
 // table says how far it came. What is said of the table alone, the statements of package dbtest check.
 func (c *checker) compensations() {
 	undone := map[string]*undoing{}
@@ -69,13 +69,20 @@ func (c *checker) resumed(run string) bool {
 
 func (c *checker) undone(r evidence.Run, order []string) {
 	at := c.h.clock.machine(r.Finished)
+	ending, known := c.ending(r)
+	known = known && !c.h.interfered(r.ID) && r.Origin == ""
+	completed := r.Status == "COMPLETED" && !r.Compensated
 	switch {
 	case !over(r.Status):
 		return
-	case r.Status == "COMPLETED" && len(order) > 0:
+	case r.Status == "COMPLETED" && known && r.Compensated != (ending.RollsBack && len(ending.Registered) > 0):
+		c.violation("compensations", r.ID, at, "that it was rolled back is %v, and it rolls back %v", r.Compensated,
+			ending.RollsBack)
+		return
+	case completed && len(order) > 0:
 		c.violation("compensations", r.ID, at, "it completed, and %s was undone", strings.Join(order, ", "))
 		return
-	case r.Status == "COMPLETED" || r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) ||
+	case completed || r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) ||
 		r.Origin != "":
 		return
 	case r.Quarantined:
@@ -85,7 +92,7 @@ func (c *checker) undone(r evidence.Run, order []string) {
 		return
 	}
 	want, what := c.registered(r.ID), "had registered"
-	if ending, ok := c.ending(r); ok && !c.h.interfered(r.ID) && r.Status == "FAILED" {
+	if known && r.Status != "CANCELLED" {
 		want, what = ending.Registered, "registers"
 	}
 	want = slices.Clone(want)

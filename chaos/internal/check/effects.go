@@ -1,19 +1,27 @@
 package check
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// effects: a transactional step has exactly one effect if it is recorded, and else none (S16). The steps that a fork
-// copied have theirs in the other run.
+// effects: a transactional step has exactly one effect if it is recorded, and else none (S16). One in parts, with a
+// checkpoint after each, has the effects of the first parts, each once, and of all if it is recorded. The steps that a
+// fork copied have theirs in the other run.
 func (c steps) effects() {
 	count := map[stepKey]int{}
 	for _, effect := range c.e.Effects {
 		count[stepKey{effect.Run, effect.Step}]++
 	}
 	for _, key := range sortedSteps(count) {
+		if step, part, ok := partOf(key); ok {
+			c.part(key, step, part, count)
+			continue
+		}
 		switch record := c.h.result[key]; {
 		case record == nil:
 			c.violation("S16", key.run, 0, "transactional step %s had its effect, and is not recorded", key.step)
@@ -29,7 +37,43 @@ func (c steps) effects() {
 			c.violation("S16", key.run, c.at(record), "transactional step %s is recorded (change %d), and had "+
 				"no effect", key.step, record.ChangeID)
 		}
+		for part := range c.parts(key.step) {
+			if record.new.RunAttempt > 0 && count[partKey(key, part)] == 0 {
+				c.violation("S16", key.run, c.at(record), "step %s is recorded (change %d), and part %d had no effect",
+					key.step, record.ChangeID, part)
+			}
+		}
 	}
+}
+
+// part checks the effects of one part of a step.
+func (c steps) part(key, step stepKey, part int, count map[stepKey]int) {
+	switch {
+	case count[key] > 1:
+		c.violation("S16", key.run, 0, "part %d of step %s had its effect %d times", part, step.step, count[key])
+	case part > 0 && count[partKey(step, part-1)] == 0:
+		c.violation("S16", key.run, 0, "part %d of step %s had its effect, and the one before had none", part, step.step)
+	}
+}
+
+// parts returns how many parts a step has; zero: it is a whole.
+func (c steps) parts(step string) int {
+	if c.x.Parts == nil {
+		return 0
+	}
+	return c.x.Parts(step)
+}
+
+// partKey names the effect of a part of a step.
+func partKey(step stepKey, part int) stepKey {
+	return stepKey{step.run, fmt.Sprintf("%s:%d", step.step, part)}
+}
+
+// partOf is the inverse of partKey.
+func partOf(key stepKey) (step stepKey, part int, ok bool) {
+	name, number, ok := strings.Cut(key.step, ":")
+	part, err := strconv.Atoi(number)
+	return stepKey{key.run, name}, part, ok && err == nil
 }
 
 // items: each item of a batch is dealt with at most once, and in the run that the acknowledgement named (S16). If that

@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -55,8 +56,21 @@ func (w *world) retries(run string) {
 	w.execute("2.1", run, "tx", 1, "R", "two")
 	w.Effects = append(w.Effects, evidence.Effect{Run: run, Step: "tx", From: "a", To: "b", Amount: 3})
 	w.Accounts["a"], w.Accounts["b"] = w.Accounts["a"]-3, w.Accounts["b"]+3
+	w.line("2.1", evidence.Begin, run, "parts", 1, "R", "") // its second part fails once
+	w.line("2.1", evidence.Fail, run, "parts", 1, "R", "no")
+	w.execute("2.1", run, "parts", 1, "R", "three")
+	w.parts(run, "parts", 2)
 	w.finish("2.1", run, "COMPLETED", columns{"text": `"done"`, "output": "hash of done"})
 	w.Calls = append(w.Calls, evidence.Call{Client: 1, Verb: "result", Run: run, Outcome: evidence.OK, Output: "done"})
+}
+
+// parts has the effects of the first parts of a step.
+func (w *world) parts(run, step string, n int) {
+	for part := range n {
+		w.Effects = append(w.Effects, evidence.Effect{
+			Run: run, Step: fmt.Sprintf("%s:%d", step, part), From: "a", To: "a", Amount: 1,
+		})
+	}
 }
 
 // takenOver is a run whose worker dies in a step.

@@ -35,12 +35,18 @@ func newWorld() *world {
 			end, ok := w.ends[r.ID]
 			return end, ok
 		},
-		Transactional: func(step string) bool { return step == "tx" },
+		Transactional: func(step string) bool { return step == "tx" || step == "parts" },
 		Moves:         func(step string) bool { return step == "tx" },
-		Once:          func(step string) bool { return step == "once" },
-		Ended:         func(c evidence.Call) bool { return c.ExternalID == "once" },
-		Item:          func(c evidence.Call) (string, bool) { return "item of " + c.Run, c.Verb == "batch" },
-		Accounts:      map[string]int64{"a": 10, "b": 10},
+		Parts: func(step string) int {
+			if step == "parts" {
+				return 2
+			}
+			return 0
+		},
+		Once:     func(step string) bool { return step == "once" },
+		Ended:    func(c evidence.Call) bool { return c.ExternalID == "once" },
+		Item:     func(c evidence.Call) (string, bool) { return "item of " + c.Run, c.Verb == "batch" },
+		Accounts: map[string]int64{"a": 10, "b": 10},
 		Bounds: check.Bounds{
 			Settle: 10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
 		},

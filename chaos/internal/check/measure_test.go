@@ -69,7 +69,7 @@ func TestMeasure(t *testing.T) {
 	w := good()
 	w.line("1.1", evidence.Refused, "", "", 0, "", "record")
 	f := check.Measure(w.end())
-	if f.TakenOver != 1 || f.Refused != 1 || f.Repeated != 2 || len(f.KillToClaim) != 1 {
+	if f.TakenOver != 1 || f.Refused != 1 || f.Repeated != 3 || len(f.KillToClaim) != 1 {
 		t.Errorf("figures: %+v", f)
 	}
 	if took := f.KillToClaim[0]; took != 20*time.Millisecond {

@@ -21,8 +21,10 @@ func (p Plan) expectations() check.Expectations {
 	}
 	return check.Expectations{
 		Ending: ending, Program: program, Sleep: sleeps, Accounts: accounts,
-		Transactional: func(step string) bool { return moves(step) || step == "collect" },
-		Moves:         moves, Once: once,
+		Transactional: func(step string) bool {
+			return moves(step) || load.Parts(step) > 0 || step == "collect"
+		},
+		Moves: moves, Parts: load.Parts, Once: once,
 		Ended: func(c evidence.Call) bool { return !strings.HasPrefix(c.ExternalID, "job ") },
 		Item: func(c evidence.Call) (string, bool) {
 			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
@@ -87,7 +89,7 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 	want := load.Expect(job, max(r.Version, 1))
 	end = check.Ending{
 		Failed: want.Failed, Output: want.Output, Registered: want.Registered,
-		Messages: want.Read,
+		Messages: want.Read, RollsBack: want.RollsBack,
 	}
 	if want.Poison {
 		end.Kinds = []string{"crash_loop"}

@@ -134,9 +134,12 @@ func (h *Handler) run(ctx kagzi.Context, job Job, version int) (string, error) {
 		return "", kagzi.Continue(ctx, job)
 	}
 	if version >= 2 && job.Generation == 0 {
-		return x.step(ctx, Op{Kind: opStep, Name: "v2"}, v)
+		v, err = x.step(ctx, Op{Kind: opStep, Name: "v2"}, v)
 	}
-	return v, nil
+	if err == nil && rollsBack(ops) {
+		err = kagzi.Rollback(ctx)
+	}
+	return v, err
 }
 
 func (x execution) ops(ctx kagzi.Context, ops []Op, v string) (_ string, err error) {
@@ -152,6 +155,8 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 	switch op.Kind {
 	case opTx:
 		return x.transfer(ctx, op, v)
+	case opParts:
+		return x.parts(ctx, op, v)
 	case opBig:
 		big, err := x.big(ctx, op, v)
 		return Link(v, Link("", big)), err
@@ -178,6 +183,8 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		if ctx.Attempt() == 1 {
 			return "", errors.New("the first attempt fails")
 		}
+		return v, nil
+	case opRollback: // see run
 		return v, nil
 	case opExit: // the step does not return, and the run fails
 		return x.step(ctx, op, v)
@@ -335,19 +342,7 @@ func (x execution) transfer(ctx kagzi.Context, op Op, v string) (string, error) 
 	lease := ctx.(testhook.Branch).Lease()
 	return kagzi.StepTx(ctx, op.Name, func(ctx context.Context, tx pgx.Tx) (result string, err error) {
 		end := x.begin(ctx, lease)
-		r := x.job.random(op.Name)
-		a, b := r.IntN(Accounts), r.IntN(Accounts)
-		from, to, amount := fmt.Sprint("account ", a), fmt.Sprint("account ", b), 1+r.IntN(10)
-		s := kagzi.CurrentStep(ctx)
-		_, err = tx.Exec(ctx, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount)
-			VALUES ($1, $2, $3, $4, $5)`, string(s.Run), s.Step, from, to, amount)
-		for _, by := range ordered(a, b, amount) {
-			if err == nil {
-				_, err = tx.Exec(ctx, `UPDATE chaos.accounts SET balance = balance + $2 WHERE name = $1`,
-					fmt.Sprint("account ", by.account), by.amount)
-			}
-		}
-		if err != nil {
+		if err := x.move(ctx, tx, ""); err != nil {
 			end(evidence.Fail, err.Error())
 			return "", err
 		}
@@ -356,6 +351,45 @@ func (x execution) transfer(ctx kagzi.Context, op Op, v string) (string, error) 
 		end(evidence.End, result)
 		return result, nil
 	}, again)
+}
+
+// parts makes a transfer for each part, and goes on behind the last one that was committed.
+func (x execution) parts(ctx kagzi.Context, op Op, v string) (string, error) {
+	lease := ctx.(testhook.Branch).Lease()
+	return kagzi.StepTx(ctx, op.Name, func(ctx context.Context, tx pgx.Tx) (result string, err error) {
+		end := x.begin(ctx, lease)
+		part, err := kagzi.LastCheckpoint[int](ctx)
+		for ; err == nil && part < op.N; part++ {
+			if err = x.move(ctx, tx, fmt.Sprint(":", part)); err == nil {
+				x.Reach("during tx")
+				err = kagzi.Checkpoint(ctx, part+1)
+			}
+		}
+		if err != nil {
+			end(evidence.Fail, err.Error())
+			return "", err
+		}
+		result = Link(v, op.Name)
+		end(evidence.End, result)
+		return result, nil
+	}, again)
+}
+
+// move moves money from an account to another, in the transaction of the step or of a part of it.
+func (x execution) move(ctx context.Context, tx pgx.Tx, part string) error {
+	s := kagzi.CurrentStep(ctx)
+	r := x.job.random(s.Step + part)
+	a, b := r.IntN(Accounts), r.IntN(Accounts)
+	from, to, amount := fmt.Sprint("account ", a), fmt.Sprint("account ", b), 1+r.IntN(10)
+	_, err := tx.Exec(ctx, `INSERT INTO chaos.effects (run_id, step_id, from_account, to_account, amount)
+		VALUES ($1, $2, $3, $4, $5)`, string(s.Run), s.Step+part, from, to, amount)
+	for _, by := range ordered(a, b, amount) {
+		if err == nil {
+			_, err = tx.Exec(ctx, `UPDATE chaos.accounts SET balance = balance + $2 WHERE name = $1`,
+				fmt.Sprint("account ", by.account), by.amount)
+		}
+	}
+	return err
 }
 
 type posting struct{ account, amount int }

@@ -163,7 +163,7 @@ func checkUndone(t *testing.T, ledger string, jobs []load.Job, k *kit.Kit) {
 			t.Fatal(err)
 		}
 		var want []string
-		if end := load.Expect(job, 2); end.Failed {
+		if end := load.Expect(job, 2); end.Failed || end.RollsBack {
 			want = slices.Clone(end.Registered)
 			slices.Reverse(want)
 		}

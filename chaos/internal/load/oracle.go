@@ -9,8 +9,10 @@ import (
 // An Ending is how a run must end if no client interferes with it.
 type Ending struct {
 	Failed bool
-	Poison bool   // it kills its workers, so it ends as quarantined
-	Output string // of a run that completes
+	// it completes, once it has undone what it has registered
+	RollsBack bool
+	Poison    bool   // it kills its workers, so it ends as quarantined
+	Output    string // of a run that completes
 	// the compensations, in the order in which it registers them; one that fails runs them from the last to the first
 	Registered []string
 	Read       []string // the payloads of the messages and requests that it reads until its end, in this order
@@ -25,7 +27,7 @@ func Expect(job Job, version int) Ending {
 	}
 	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered, Read: e.got}
 	if !end.Failed {
-		end.Output = v
+		end.Output, end.RollsBack = v, rollsBack(Of(job).Ops)
 	}
 	return end
 }
@@ -107,7 +109,7 @@ func (i *inbox) reopen() {
 
 func (e *evaluation) op(op Op, v string) string {
 	switch op.Kind {
-	case opSleep, opPublish, opMetadata:
+	case opSleep, opPublish, opMetadata, opRollback:
 		return v
 	case opUndo:
 		e.registered = append(e.registered, op.Name)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A Job is the input of a run: it determines the program.
@@ -41,6 +42,7 @@ type Op struct {
 const (
 	opStep     = "step"     // a step
 	opTx       = "tx"       // a transactional step that moves money from an account to another
+	opParts    = "parts"    // as tx, N times, with a checkpoint after each
 	opFlaky    = "flaky"    // a step whose first N attempts fail
 	opSlow     = "slow"     // a step that takes N ms
 	opDeaf     = "deaf"     // a step that takes N ms and ignores its context
@@ -64,6 +66,7 @@ const (
 	opDie      = "die"      // a step that ends the process when it is executed for the first time
 	opPoison   = "poison"   // a step that ends the process each time
 	opAgain    = "again"    // the first attempt of the run fails here
+	opRollback = "rollback" // the run ends here: its compensations run, and it completes with the value
 	opExit     = "exit"     // a step that ends its goroutine; so the run fails
 	opFail     = "fail"     // the run fails here, for good
 )
@@ -99,6 +102,8 @@ func Of(job Job) Program {
 		ops = append(ops, Op{Kind: opExit, Name: "exit"})
 	case n < 20:
 		ops = append(ops, Op{Kind: opFail, Name: "fail"})
+	case n < 28:
+		ops = append(ops, Op{Kind: opRollback, Name: "rollback"})
 	}
 	return Program{job, ops}
 }
@@ -130,7 +135,8 @@ var weights = []struct {
 	{opStep, 27, true},
 	{opLimited, 3, true},
 	{opOnce, 4, true},
-	{opTx, 12, true},
+	{opTx, 9, true},
+	{opParts, 3, true},
 	{opFlaky, 8, true},
 	{opSlow, 6, true},
 	{opDeaf, 2, true},
@@ -191,6 +197,9 @@ func (g *generator) op(depth int) Op {
 		op.N = 1 + g.r.IntN(3)
 	case opOnce:
 		op.N = g.r.IntN(3)
+	case opParts:
+		op.N = 1 + g.r.IntN(4)
+		op.Name += partsSeparator + strconv.Itoa(op.N)
 	case opSlow:
 		op.N = 5 + g.r.IntN(200)
 	case opDeaf:
@@ -212,6 +221,23 @@ func (g *generator) op(depth int) Op {
 		}
 	}
 	return op
+}
+
+// rollsBack reports whether the program ends with a rollback.
+func rollsBack(ops []Op) bool { return len(ops) > 0 && ops[len(ops)-1].Kind == opRollback }
+
+// partsSeparator is before the number of parts in the name of a step.
+const partsSeparator = "x"
+
+// Parts returns how many parts a transactional step has; zero: it is a whole.
+func Parts(step string) int {
+	name, ok := strings.CutPrefix(step[strings.LastIndex(step, "/")+1:], opParts)
+	if !ok {
+		return 0
+	}
+	_, n, _ := strings.Cut(name, partsSeparator)
+	parts, _ := strconv.Atoi(n)
+	return parts
 }
 
 // continued lets the run continue at one to three places. Such a run cannot register compensations.
