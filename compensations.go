@@ -36,16 +36,16 @@ func Compensate(ctx Context, name string, call Call) {
 	})
 }
 
-// Rollback lets the run complete once its compensations have run: return its error, as it is, from the workflow
+// Rollback ends the run as COMPLETED. Its compensations run first. Return Rollback's error, as it is, from the workflow
 // function, together with the result.
 //
 //	return Receipt{Declined: true}, kagzi.Rollback(ctx)
 //
-// It is for an end that is no failure, but business: a declined card, a withdrawn order. Who waits for the run gets the
-// result. If a compensation fails for good, the run fails with [kind.Compensation]. Without compensations the run
-// completes at once.
+// It is for an end that is no failure, but business: a declined card, a withdrawn order. Those who wait for the run get
+// the result. If a compensation fails for good, the run fails with [kind.Compensation]. Then admin.Runs.Resume runs the
+// rest, and the result is kept.
 //
-// ctx is the function's, not a branch's. A run of a consumer fails instead.
+// ctx is the function's, not a branch's. A consumer's run cannot be rolled back: it fails.
 func Rollback(ctx Context) error {
 	b, _, err := branchOf(ctx)
 	if err != nil {

@@ -39,13 +39,12 @@ func (g Group) start(c *startConfig) {
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 
-// Limit makes a step subject to the limit of that name, which admin.Limits.Set has set: all steps of the namespace
+// Limit makes a step subject to the limit of that name, which admin.Limits.Declare creates: all steps of the namespace
 // that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
-// begin. A wait of more than 200 ms holds no more than a [Sleep] does, and the step keeps its place in the line. The
+// begin. A wait of more than 200 ms holds no slot and no connection, and the step keeps its place in the line. The
 // step's [Timeout] does not count it.
 //
-// If no program has set the limit, the attempt fails with [kind.Unavailable], and is repeated according to the step's
-// [RetryPolicy].
+// If the limit was neither declared nor set, the step waits, and admin.Client.Health names it.
 type Limit string
 
 func (l Limit) step(c *stepConfig) {

@@ -424,7 +424,15 @@ func TestEndedContext(t *testing.T) {
 		"Schedules.Get": func(ctx context.Context) error { return kit.Second(admin.New(c).Schedules.Get(ctx, "s")) },
 		"Health":        func(ctx context.Context) error { return kit.Second(admin.New(c).Health(ctx)) },
 		"Limits.Delete": func(ctx context.Context) error { return admin.New(c).Limits.Delete(ctx, "l") },
-		"Limits.List":   func(ctx context.Context) error { return kit.Second(admin.New(c).Limits.List(ctx, "", 1)) },
+		"Limits.Declare": func(ctx context.Context) error {
+			return admin.New(c).Limits.Declare(ctx, admin.StepLimit{Name: "l"})
+		},
+		"Limits.Reset": func(ctx context.Context) error { return admin.New(c).Limits.Reset(ctx, "l") },
+		"Queues.Declare": func(ctx context.Context) error {
+			return admin.New(c).Queues.Declare(ctx, admin.QueueLimits{Queue: "q"})
+		},
+		"Queues.Reset": func(ctx context.Context) error { return admin.New(c).Queues.Reset(ctx, "q") },
+		"Limits.List":  func(ctx context.Context) error { return kit.Second(admin.New(c).Limits.List(ctx, "", 1)) },
 		"Keys.List": func(ctx context.Context) error {
 			return kit.Second(admin.New(c).Keys.List(ctx, admin.KeyFilter{Queue: "q"}))
 		},

@@ -209,9 +209,9 @@ type StepAttempt struct {
 	// Type is FUNCTION for [Step], [StepTx], [Do] and [DoTx], SLEEP for [Sleep] and [SleepUntil], SIGNAL for
 	// [WaitSignal], CHILD_WORKFLOW for [StartChild] and [RunChild], BRANCH for the failure of a branch, MARKER for the
 	// record of a [Map], [Parallel] or [Race], of [Child.Cancel] ("ship/#cancel") and of [Patched] ("#patched:…"),
-	// PUBLISH for topic.Publish, METADATA for [SetMetadata], VALUE for value.Set ("#value:state"), REQUEST, REPLY and
-	// ASK for package request, and COMPENSATION for [Compensate] and [UndoneBy] ("flight#compensation"). A
-	// compensation has one attempt for each registration under its name.
+	// PUBLISH for topic.Publish, METADATA for [SetMetadata], VALUE for value.Set ("#value:state"), CHECKPOINT for
+	// [Checkpoint] ("#checkpoint:pay"), REQUEST, REPLY and ASK for package request, and COMPENSATION for [Compensate]
+	// and [UndoneBy] ("flight#compensation"). A compensation has one attempt for each registration under its name.
 	Type    string `json:"type"`
 	Attempt int    `json:"attempt"` // from 1, as in [StepInfo]
 	// Status is

@@ -1,22 +1,24 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/store"
 )
 
-// An Override says who has set limits in place of those that the code declares.
+// An Override says who has set limits. What the code declares changes nothing until they are reset.
 type Override struct {
 	Actor  string    `json:"actor,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at,omitzero"`
 }
 
-// overrideOf returns the override of limits that the code declares; nil if there is none.
+// overrideOf returns who has set limits; nil if they are as declared, or were never set.
 func overrideOf(o store.Origin) *Override {
-	if o.Declared == nil || o.Set == nil {
+	if o.Set == nil {
 		return nil
 	}
 	return &Override{Actor: o.Set.Actor, Reason: o.Set.Reason, At: o.Set.At.UTC()}
@@ -30,4 +32,12 @@ func declaredOf[T, Out any](o store.Origin, out func(T) Out) *Out {
 	}
 	v := out(declared)
 	return &v
+}
+
+// warnOfOverride logs that what the code declares is not in force; by is nil if it is.
+func warnOfOverride(ctx context.Context, c *core.Client, by *store.SetBy, kind, name string) {
+	if by != nil {
+		c.Log.WarnContext(ctx, "kagzi: limits are not as the code declares them, because they were set: reset them",
+			kind, name, "actor", by.Actor, "reason", by.Reason, "at", by.At)
+	}
 }

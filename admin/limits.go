@@ -65,17 +65,20 @@ func stepLimitOf(l store.StepLimit) StepLimit {
 	}
 }
 
-// Declare is for code: call it when a program starts. It creates a limit, or replaces what the code has declared before.
-// It does not change what an operator has [Limits.Set], until that is [Limits.Reset].
+// Declare is for code: call it when a program starts. It creates a limit, or replaces what the code has declared
+// before. It does not change what [Limits.Set] has set: that stays until [Limits.Reset], and Declare logs so.
 func (l Limits) Declare(ctx context.Context, limit StepLimit) error {
 	return l.change(ctx, limit, nil, func(store.Why) error {
-		return l.core.Store.Limits.Declare(ctx, limit.stored())
+		by, err := l.core.Store.Limits.Declare(ctx, limit.stored())
+		warnOfOverride(ctx, l.core, by, "limit", limit.Name)
+		return err
 	}, "declare")
 }
 
-// Set creates a limit, or replaces all that was declared or set of it. It is for operators: no [Limits.Declare] changes
-// what they have set. A change is in force when Set returns. Attempts under way go on, even if they are more than a
-// lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier. It takes
+// Set creates a limit, or replaces all of its values. The declared ones are kept for [Limits.Reset]. It is for
+// operators: no [Limits.Declare] changes what they have set.
+//
+// A change is in force when Set returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the Rate is higher than before, the steps that wait begin correspondingly earlier. It takes
 // [kagzi.Reason] and [kagzi.Actor].
 func (l Limits) Set(ctx context.Context, limit StepLimit, opts ...kagzi.ChangeOption) error {
 	return l.change(ctx, limit, opts, func(why store.Why) error {
@@ -165,7 +168,7 @@ type LimitInfo struct {
 	// a step has named it, and it was neither declared nor set: no step begins
 	Unset    bool       `json:"unset,omitempty"`
 	Declared *StepLimit `json:"declared,omitempty"` // by the code; nil: it declares none
-	Override *Override  `json:"override,omitempty"` // nil: the values are those that the code declares, or no code does
+	Override *Override  `json:"override,omitempty"` // who has set it; nil: it is as declared
 
 	NextAt    time.Time `json:"next_at,omitzero"`    // when the next step gets a token; past if one is there
 	LineUntil time.Time `json:"line_until,omitzero"` // when a step that comes now would get a token

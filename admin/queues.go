@@ -78,10 +78,13 @@ func queueLimitsOf(l store.QueueLimits) QueueLimits {
 }
 
 // Declare is for code: call it when a program starts. It sets the limits of a queue as [Queues.Set] does, in place of
-// those that the code has declared before. It does not change what an operator has set, until that is [Queues.Reset].
+// those that the code has declared before. It does not change what [Queues.Set] has set: that stays until
+// [Queues.Reset], and Declare logs so.
 func (q Queues) Declare(ctx context.Context, l QueueLimits) error {
 	return q.change(ctx, l, nil, func(store.Why) error {
-		return q.core.Store.Limits.DeclareQueue(ctx, l.stored())
+		by, err := q.core.Store.Limits.DeclareQueue(ctx, l.stored())
+		warnOfOverride(ctx, q.core, by, "queue", l.Queue)
+		return err
 	}, "declare")
 }
 
@@ -144,7 +147,7 @@ type QueueInfo struct {
 	ChangedAt    time.Time `json:"changed_at,omitzero"` // the limits
 
 	Declared *QueueLimits `json:"declared,omitempty"` // by the code; nil: it declares none
-	Override *Override    `json:"override,omitempty"` // nil: the limits are those that the code declares, or no code does
+	Override *Override    `json:"override,omitempty"` // who has set them; nil: they are as declared
 }
 
 // List returns the first thousand queues that have limits, by name.

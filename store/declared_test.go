@@ -42,7 +42,8 @@ func TestDeclaredLimits(t *testing.T) {
 	}{
 		"Limit": {
 			func(ctx context.Context, s *Store, most int) error {
-				return s.Limits.Declare(ctx, StepLimit{Name: "x", Burst: 1, MaxRunning: most})
+				_, err := s.Limits.Declare(ctx, StepLimit{Name: "x", Burst: 1, MaxRunning: most})
+				return err
 			},
 			func(ctx context.Context, s *Store, most int) error {
 				return s.Limits.Set(ctx, StepLimit{Name: "x", Burst: 1, MaxRunning: most}, Why{"incident", "ada"})
@@ -52,7 +53,8 @@ func TestDeclaredLimits(t *testing.T) {
 		},
 		"Queue": {
 			func(ctx context.Context, s *Store, most int) error {
-				return s.Limits.DeclareQueue(ctx, QueueLimits{Queue: "x", MaxRunning: most})
+				_, err := s.Limits.DeclareQueue(ctx, QueueLimits{Queue: "x", MaxRunning: most})
+				return err
 			},
 			func(ctx context.Context, s *Store, most int) error {
 				return s.Limits.SetQueue(ctx, QueueLimits{Queue: "x", MaxRunning: most}, Why{"incident", "ada"})
@@ -101,8 +103,9 @@ func TestSetBeforeItIsDeclared(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	setLimit(t, s, StepLimit{Name: "x", MaxRunning: 1, Every: time.Second, Burst: 3})
-	if err := s.Limits.Declare(t.Context(), StepLimit{Name: "x", MaxRunning: 5, Burst: 1, RetryAfter: true}); err != nil {
-		t.Fatal(err)
+	by, err := s.Limits.Declare(t.Context(), StepLimit{Name: "x", MaxRunning: 5, Burst: 1, RetryAfter: true})
+	if err != nil || by == nil || by.At.IsZero() {
+		t.Fatalf("set by %+v, %v", by, err)
 	}
 	if err := s.Limits.Reset(t.Context(), "x", Why{}); err != nil {
 		t.Fatal(err)

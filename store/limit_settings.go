@@ -65,25 +65,29 @@ WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'CALLED' AND CASE 
 
 // Set creates or changes a limit. Serve then calls the steps that may begin earlier, or for which there are more slots.
 func (s Limits) Set(ctx context.Context, l StepLimit, why Why) error {
-	return s.changeLimit(ctx, l, sets, why)
+	_, err := s.changeLimit(ctx, l, sets, why)
+	return err
 }
 
-// Declare is Set for code: it changes nothing that Set has set.
-func (s Limits) Declare(ctx context.Context, l StepLimit) error {
+// Declare is Set for code: it changes nothing that Set has set, and returns who has set that; nil: it has changed it.
+func (s Limits) Declare(ctx context.Context, l StepLimit) (by *SetBy, err error) {
 	return s.changeLimit(ctx, l, declares, Why{Reason: "declared by the code"})
 }
 
 // Reset takes back what Set has set, in favour of what the code declares. It returns ErrNotDeclared.
 func (s Limits) Reset(ctx context.Context, name string, why Why) error {
-	return s.changeLimit(ctx, StepLimit{Name: name}, resets, why)
+	_, err := s.changeLimit(ctx, StepLimit{Name: name}, resets, why)
+	return err
 }
 
-func (s Limits) changeLimit(ctx context.Context, limit StepLimit, c change, why Why) error {
+// changeLimit changes a limit, and returns who had set it.
+func (s Limits) changeLimit(ctx context.Context, limit StepLimit, c change, why Why) (by *SetBy, err error) {
 	id := newID()
-	return pg.Wrap("set limit", pg.Again(ctx, func(ctx context.Context) error {
+	err = pg.Again(ctx, func(ctx context.Context) error {
 		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error {
 			l := limit
-			old, err := s.replaceLimit(ctx, tx, &l, c, id, why)
+			old, before, err := s.replaceLimit(ctx, tx, &l, c, id, why)
+			by = before.Set
 			lifts := old.RetryAfter && !l.RetryAfter
 			later := pg.Micros(l.Every) - pg.Micros(old.Every)
 			if old.Every == 0 { // there is no token before
@@ -94,32 +98,32 @@ func (s Limits) changeLimit(ctx context.Context, limit StepLimit, c change, why 
 			}
 			return pg.Ask(ctx, tx, moveTokens, []any{s.namespace, l.Name, later, lifts, pg.Micros(LimitSoon)}, nil)
 		})
-	}))
+	})
+	return by, pg.Wrap("set limit", err)
 }
 
-// replaceLimit stores the limit, and returns the one that was there. It sets l to that one if an operator has set it
-// and the code declares another, and to the declared one if it is reset.
+// replaceLimit stores the limit, and returns the one that was there, and its origin. It sets l to that one if an
+// operator has set it and the code declares another, and to the declared one if it is reset.
 func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l *StepLimit, c change, id uuid.UUID, why Why,
-) (old StepLimit, err error) {
+) (old StepLimit, before Origin, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
-	var before Origin
 	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, append([]any{
 		pg.MicrosTo(&old.Every), &old.Burst, &old.MaxRunning, &old.RetryAfter,
 	}, originTo(&before)...)...)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return old, err
+		return old, before, err
 	}
 	after, applies, err := c.next(before, l, why)
 	switch {
 	case err != nil:
-		return old, err
+		return old, before, err
 	case !applies:
 		old.Name, *l = l.Name, old
-		return old, pg.Ask(ctx, tx, declareLimit, []any{s.namespace, old.Name, after.Declared}, nil)
+		return old, before, pg.Ask(ctx, tx, declareLimit, []any{s.namespace, old.Name, after.Declared}, nil)
 	case c == resets:
 		if err := json.Unmarshal(after.Declared, l); err != nil {
-			return old, err
+			return old, before, err
 		}
 	}
 	if before.String() == "" {
@@ -137,7 +141,7 @@ func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l *StepLimit, c cha
 	if err == nil && (entry.Changes != nil || entry.Action == ActionCreated) {
 		err = s.audit(ctx, tx, entry)
 	}
-	return old, err
+	return old, before, err
 }
 
 // Places of runs that are over do not keep a limit.
@@ -166,7 +170,8 @@ func (s Limits) Delete(ctx context.Context, name string, why Why) (found, used b
 	err = pg.Again(ctx, func(ctx context.Context) error {
 		return pg.Transact(ctx, s.pool, pg.Untimed, func(tx pgx.Tx) error {
 			found, used = tried, false
-			if err := pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil, nil, nil); err != nil {
+			err := pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, name}, nil, nil, nil, nil, nil, nil)
+			if err != nil {
 				if err == pgx.ErrNoRows {
 					return nil
 				}

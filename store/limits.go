@@ -147,7 +147,8 @@ WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $
 const headOfLimit = `
 WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	SELECT t.now, c.every, c.burst, c.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
-		LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running, CASE WHEN c.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
+		LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running,
+			CASE WHEN c.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
 			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END, $5::int) - k.called AS room
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c

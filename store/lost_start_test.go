@@ -22,7 +22,7 @@ func TestLostStartWithAPolicy(t *testing.T) {
 			"ReplaceElseReject": func(r *NewRun) { r.IfActive, r.IfEnded = ReplaceActive, RejectEnded },
 		} {
 			for _, part := range []string{
-				"INSERT INTO kagzi.workflow_runs", "coalesce(r.cancel_requested_at, endings.now)",
+				"INSERT INTO kagzi.workflow_runs", "coalesce(r.cancel_requested_at, CASE endings.act",
 				"commit",
 			} {
 				match := pgproxy.Contains(part)

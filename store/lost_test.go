@@ -250,7 +250,7 @@ func TestLostCancelAndResume(t *testing.T) {
 		s, direct, proxy := losing(t)
 		parent := running(t, direct, 1)[0]
 		ids := start(t, direct, newRun(withID("id"), withParent(parent.RunID)))
-		for _, part := range []string{"coalesce(r.cancel_requested_at, endings.now)", "commit"} {
+		for _, part := range []string{"coalesce(r.cancel_requested_at, CASE endings.act", "commit"} {
 			drop := lose(proxy, part)
 			mustCancel(t, s, ids[0], "")
 			happened(t, drop)

@@ -81,23 +81,27 @@ FOR UPDATE`
 // SetQueue sets the limits of a queue: see Settle for what claims have done before. Claims wait for its lock on the
 // queue's row, so it is no part of a caller's transaction.
 func (s Limits) SetQueue(ctx context.Context, q QueueLimits, why Why) error {
-	return s.changeQueue(ctx, q, sets, why)
+	_, err := s.changeQueue(ctx, q, sets, why)
+	return err
 }
 
-// DeclareQueue is SetQueue for code: it changes nothing that SetQueue has set.
-func (s Limits) DeclareQueue(ctx context.Context, q QueueLimits) error {
+// DeclareQueue is SetQueue for code: it changes nothing that SetQueue has set, and returns who has set that; nil: it
+// has changed it.
+func (s Limits) DeclareQueue(ctx context.Context, q QueueLimits) (by *SetBy, err error) {
 	return s.changeQueue(ctx, q, declares, Why{Reason: "declared by the code"})
 }
 
 // ResetQueue takes back what SetQueue has set, in favour of what the code declares. It returns ErrNotDeclared.
 func (s Limits) ResetQueue(ctx context.Context, queue string, why Why) error {
-	return s.changeQueue(ctx, QueueLimits{Queue: queue}, resets, why)
+	_, err := s.changeQueue(ctx, QueueLimits{Queue: queue}, resets, why)
+	return err
 }
 
-func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, why Why) error {
+// changeQueue changes the limits of a queue, and returns who had set them.
+func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, why Why) (by *SetBy, err error) {
 	settle := false
 	entry := NewEntry(EventUpdated, OnQueue, limits.Queue, why)
-	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		q, before, old := limits, QueueLimits{}, Origin{}
 		settle, entry.Changes = false, nil
 		if err := pg.AskRow(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, append([]any{
@@ -107,6 +111,7 @@ func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, w
 		}, originTo(&old)...)...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
+		by = old.Set
 		now, applies, err := c.next(old, q, why)
 		if err == nil && c == resets {
 			err = json.Unmarshal(now.Declared, &q)
@@ -141,7 +146,7 @@ func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, w
 	if err == nil && settle {
 		err = s.Settle(ctx, limits.Queue)
 	}
-	return pg.Wrap("set the limits of a queue", err)
+	return by, pg.Wrap("set the limits of a queue", err)
 }
 
 // changeQueue adds the changes of a queue's limits.

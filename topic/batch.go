@@ -12,21 +12,21 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// A Batch says which events a run of [ConsumeBatch] gets.
+// A Batch says when a batch of [ConsumeBatch] is complete.
 type Batch struct {
-	Most int // how many at most, from 1 to 10,000
-	// Within is how long the oldest event waits for others, if there are fewer than Most. Zero means not at all.
+	Most int // how many events it has at most, from 1 to 10,000
+	// Within is how long its oldest event waits for others, if there are fewer than Most. Zero means not at all.
 	Within time.Duration
 }
 
 // batchLooks is how often a run looks for more events before its batch is complete.
 const batchLooks = 8
 
-// ConsumeBatch gives the worker a function for batches of the events of t, the oldest first: one run for each batch. t is
-// the only topic of c. Call it before [kagzi.Worker.Run], as [Consume].
+// ConsumeBatch gives the worker a function for batches of the events of t, the oldest first: one run for each batch.
+// Call it before the worker starts, as [Consume]. t is the only topic of c.
 //
-// The events are consumed when the run completes. If fn returns an error, the run fails, as that of every consumer, and
-// the next one gets the same events.
+// The events are consumed when the run completes. If fn returns an error, the run fails, and the consumer is paused, as
+// every consumer. The next run gets the same events.
 //
 // A batch ends before an event that does not decode. A run that begins with one fails. See docs/consumers.md.
 func ConsumeBatch[T any](w *kagzi.Worker, c Consumer, t Topic[T], b Batch, fn func(kagzi.Context, []Event[T]) error,
@@ -81,8 +81,8 @@ func (o batches) Handle(c *core.HandleConfig) {
 	c.Consumer = func(queues []string) (*store.Consumer, error) {
 		row, err := o.stored(queues)
 		if err == nil && !slices.Equal(row.Topics, []string{o.topic}) {
-			err = fmt.Errorf("kagzi: ConsumeBatch is for topic %s, and consumer %s has the topics %q: give it that one "+
-				"alone", text.Quote(o.topic), text.Quote(row.Name), row.Topics)
+			err = fmt.Errorf("kagzi: ConsumeBatch is for topic %s, and consumer %s has the topics %q: give it that "+
+				"one alone", text.Quote(o.topic), text.Quote(row.Name), row.Topics)
 		}
 		if o.Most < 1 || o.Most > mostPeeked {
 			err = errors.Join(err, fmt.Errorf("kagzi: Batch.Most is %d: give between 1 and 10,000", o.Most))

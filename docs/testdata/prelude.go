@@ -65,6 +65,7 @@ type OrderState struct{ Paid bool }
 
 func toSheet(kagzi.Context, Cursor) (Cursor, error)              { panic(0) }
 func writeRows(context.Context, int, []topic.Event[Email]) error { panic(0) }
+func insertEmails(context.Context, []topic.Event[Email]) error   { panic(0) }
 func load(context.Context, string) error                         { panic(0) }
 
 const Declined kind.Kind = "card_declined"

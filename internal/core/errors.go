@@ -43,7 +43,7 @@ var (
 		ErrNotFound)
 	ErrScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
 	ErrLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
-	ErrNotDeclared      = failure.Explain("no code declares it, so there is nothing to reset it to: set it", ErrNotFound)
+	ErrNotDeclared      = failure.Explain("no code declares them, so set other ones instead", ErrNotFound)
 	ErrWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 	ErrConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
 	ErrMessageNotFound  = failure.Explain("the run has no message with that ID: admin.Messages.List lists those "+

@@ -97,6 +97,7 @@ func (r *reasons) ended() {
 	case kagzi.StatusCompleted:
 		r.say("It completed %s after it was started.", r.Took(run.EndedAt.Sub(run.CreatedAt)))
 		if run.Compensated && !deleting {
+			r.say("It was rolled back.")
 			r.compensated()
 		}
 	case kagzi.StatusFailed: // the callers show its kind and error

@@ -390,11 +390,8 @@ func (r *reasons) limit(ctx context.Context, name string) error {
 	case ok && !l.Unset:
 		r.say("Waiting for it: %s. Under way: %d. It allows %s.", plural(l.Waiting, "step"), l.Running, r.limitText(l))
 	default:
-		set := r.deed(Deed{Verb: SetLimit, Name: name})
-		if set != "" {
-			set = ": " + set + " sets it"
-		}
-		r.say("Nobody has set that limit%s.", set)
+		r.say("That limit was neither declared nor set, so no step of it begins: declare it in the code " +
+			"(admin.Limits.Declare), or correct the name there.")
 	}
 	return nil
 }

@@ -110,11 +110,24 @@ func forgetting(s *stepCall) []*store.Record {
 	return nil
 }
 
+// A checkpoint in the middle of something would commit a part of it.
+var (
+	errSavepointOpen = failure.BadRequest(errors.New("kagzi: checkpoint: a savepoint of the transaction is open: " +
+		"call Checkpoint when it has ended"))
+	errRowsOpen = failure.BadRequest(errors.New("kagzi: checkpoint: the transaction has a query whose rows are " +
+		"not all read: read them, or close them, before Checkpoint"))
+)
+
 // saveInTx commits what the function has written so far, together with data, and begins another transaction.
 func (c *checkpoint) saveInTx(ctx context.Context, s *stepCall, data []byte) error {
 	t := c.tx
-	if t.failed != nil {
+	switch {
+	case t.failed != nil:
 		return t.failed
+	case t.savepoints.Load() > 0:
+		return errSavepointOpen
+	case t.Conn().PgConn().IsBusy():
+		return errRowsOpen
 	}
 	err := uncommittable(t.Tx)
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -303,6 +304,7 @@ type stepTx struct {
 	end        func(err error) // rolls it back unless it is committed: see Env.beginTx
 	builds     []store.Premise // its premises
 	sent       int64           // the number of the last premise when it began
+	savepoints atomic.Int64    // of the function that are open
 	failed     error           // why a checkpoint has left no transaction; nil: none has. Set by saveInTx, for good.
 	rolledBack atomic.Bool     // the function called Rollback. Set by Rollback, for good.
 }
@@ -331,6 +333,32 @@ var (
 )
 
 func (*stepTx) Commit(context.Context) error { return errStepTx }
+
+// Begin begins a savepoint.
+func (t *stepTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := t.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.savepoints.Add(1)
+	return &savepoint{Tx: tx, ends: sync.OnceFunc(func() { t.savepoints.Add(-1) })}, nil
+}
+
+// A savepoint is one of the step's function.
+type savepoint struct {
+	pgx.Tx
+	ends func()
+}
+
+func (s *savepoint) Commit(ctx context.Context) error {
+	defer s.ends()
+	return s.Tx.Commit(ctx)
+}
+
+func (s *savepoint) Rollback(ctx context.Context) error {
+	defer s.ends()
+	return s.Tx.Rollback(ctx)
+}
 
 func (t *stepTx) Rollback(context.Context) error {
 	t.rolledBack.Store(true)

@@ -198,7 +198,7 @@ func TestLostAnswerToClient(t *testing.T) {
 		}
 		for _, m := range []pgproxy.Match{
 			pgproxy.Exactly("commit"),
-			pgproxy.Contains("coalesce(r.cancel_requested_at, endings.now)"),
+			pgproxy.Contains("coalesce(r.cancel_requested_at, CASE endings.act"),
 		} {
 			drop = l.Lose(m)
 			if err := c.Cancel(ctx, many[2].ID); err != nil {

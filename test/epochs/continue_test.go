@@ -264,7 +264,7 @@ func TestWrongContinue(t *testing.T) {
 	kit.StartWorker(t, w)
 	for n, says := range map[int][]string{
 		1: {`the input of workflow "wf" is int`, "called with a string"},
-		2: {"a branch cannot continue the run"},
+		2: {"a branch cannot end the run"},
 		3: {"UndoneBy", "Compensate", "cannot continue"},
 		4: {"Version", "nil option", "timeout"},
 		5: {"return Continue's error"},

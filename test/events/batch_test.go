@@ -75,7 +75,9 @@ func TestBatchThatWaits(t *testing.T) {
 		t.Helper()
 		var run kagzi.RunInfo
 		await.True(t, "the run waits", func() bool {
-			runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{Workflow: "writer", Status: []kagzi.Status{kagzi.StatusSleeping}})
+			runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{
+				Workflow: "writer", Status: []kagzi.Status{kagzi.StatusSleeping},
+			})
 			if err != nil || len(runs) != 1 || runs[0].WaitingOn.String() != "timer wait" {
 				return false
 			}
@@ -133,31 +135,31 @@ func TestBatchBeforeAnEventThatDoesNotDecode(t *testing.T) {
 	publishMany(k, 4, 4)
 	writes(k, j, topic.Batch{Most: 10}, succeeds)
 	await.True(t, "a run has failed", func() bool {
-		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'writer' AND status = 'FAILED'`) == 1
+		return k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE workflow_type = 'writer'
+			AND status = 'FAILED'`) == 1
 	})
 	j.Want(t, "1-2")
 }
 
 func TestWrongBatches(t *testing.T) {
 	refunded := topic.Define[int]("refunded")
-	for want, with := range map[string]func(w *kagzi.Worker, fn func(kagzi.Context, []topic.Event[int]) error){
-		"Batch.Most is 0": func(w *kagzi.Worker, fn func(kagzi.Context, []topic.Event[int]) error) {
-			topic.ConsumeBatch(w, writer, paid, topic.Batch{}, fn)
-		},
-		"Batch.Most is 10001": func(w *kagzi.Worker, fn func(kagzi.Context, []topic.Event[int]) error) {
+	type write = func(kagzi.Context, []topic.Event[int]) error
+	k := kit.New(t)
+	for want, with := range map[string]func(w *kagzi.Worker, fn write){
+		"Batch.Most is 0": func(w *kagzi.Worker, fn write) { topic.ConsumeBatch(w, writer, paid, topic.Batch{}, fn) },
+		"Batch.Most is 10001": func(w *kagzi.Worker, fn write) {
 			topic.ConsumeBatch(w, writer, paid, topic.Batch{Most: 10_001}, fn)
 		},
-		"Batch.Within is -1s": func(w *kagzi.Worker, fn func(kagzi.Context, []topic.Event[int]) error) {
+		"Batch.Within is -1s": func(w *kagzi.Worker, fn write) {
 			topic.ConsumeBatch(w, writer, paid, topic.Batch{Most: 1, Within: -time.Second}, fn)
 		},
-		`ConsumeBatch is for topic "refunded"`: func(w *kagzi.Worker, fn func(kagzi.Context, []topic.Event[int]) error) {
+		`ConsumeBatch is for topic "refunded"`: func(w *kagzi.Worker, fn write) {
 			topic.ConsumeBatch(w, writer, refunded, topic.Batch{Most: 1}, fn)
 		},
-		"the function is nil": func(w *kagzi.Worker, _ func(kagzi.Context, []topic.Event[int]) error) {
+		"the function is nil": func(w *kagzi.Worker, _ write) {
 			topic.ConsumeBatch[int](w, writer, paid, topic.Batch{Most: 1}, nil)
 		},
 	} {
-		k := kit.New(t)
 		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 		with(w, func(kagzi.Context, []topic.Event[int]) error { return nil })
 		kit.MustContain(t, w.Run(k.Ctx), want)

@@ -417,3 +417,46 @@ func TestCheckpointInATransactionOfALostWorker(t *testing.T) {
 	s.want(t, 0, 3)
 	wantLines(k)
 }
+
+// A checkpoint in a savepoint, or between the rows of a query, would commit a part of that: it is refused, and nothing
+// has happened.
+func TestCheckpointInTheMiddle(t *testing.T) {
+	k := kit.New(t)
+	k.Exec(`CREATE TABLE public.lines (n int UNIQUE)`)
+	kit.Serve(k, imports, func(ctx kagzi.Context, _ int) (int, error) {
+		return 0, kagzi.DoTx(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
+			insert := func(tx pgx.Tx, n int) error {
+				_, err := tx.Exec(ctx, `INSERT INTO public.lines VALUES ($1)`, n)
+				return err
+			}
+			refused := func(says string) {
+				err := kagzi.Checkpoint(ctx, 1)
+				if kagzi.KindOf(err) != kind.BadRequest || !strings.Contains(err.Error(), says) {
+					t.Errorf("got %v, want one with %q", err, says)
+				}
+			}
+			undone := errors.New("undone")
+			if err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+				refused("a savepoint of the transaction is open")
+				return errors.Join(undone, insert(inner, 100))
+			}); !errors.Is(err, undone) {
+				return err
+			}
+			rows, err := tx.Query(ctx, `SELECT generate_series(1, 1000)`)
+			if err != nil {
+				return err
+			}
+			refused("not all read")
+			rows.Close()
+			for n := 1; n <= 6 && err == nil; n++ {
+				err = pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error { return insert(inner, n) })
+				if err == nil {
+					err = kagzi.Checkpoint(ctx, n)
+				}
+			}
+			return err
+		})
+	})
+	kit.ResultOf(k, kit.Begin(k, imports, 1))
+	wantLines(k)
+}

@@ -192,8 +192,8 @@ func TestLimitedStepParks(t *testing.T) {
 	}
 }
 
-// Steps that name a limit which nobody has set wait, and Health names it. Once it is declared, they begin.
-func TestLimitThatNobodyHasSet(t *testing.T) {
+// Steps that name a limit which was not set wait, and Health names it. Once it is declared, they begin.
+func TestLimitThatWasNotSet(t *testing.T) {
 	k := kit.New(t)
 	wf := kagzi.Define[int, int]("wf")
 	kit.Serve(k, wf, func(ctx kagzi.Context, _ int) (int, error) {
@@ -248,7 +248,8 @@ func TestDeclaredLimits(t *testing.T) {
 				l[0].Declared, q[0].Declared, now, declared)
 		}
 		for _, o := range []*admin.Override{l[0].Override, q[0].Override} {
-			if (o == nil) != (by == nil) || o != nil && (o.Actor != by.Actor || o.Reason != by.Reason || o.At.IsZero()) {
+			if (o == nil) != (by == nil) || o != nil &&
+				(o.Actor != by.Actor || o.Reason != by.Reason || o.At.IsZero()) {
 				t.Errorf("the override is %+v, want %+v", o, by)
 			}
 		}
@@ -266,8 +267,10 @@ func TestDeclaredLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(100*time.Millisecond, 100*time.Millisecond, nil)
-	for name, err := range map[string]error{"limit": limits.Reset(k.Ctx, "other"), "queue": queues.Reset(k.Ctx, "other")} {
-		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), "no code declares it") {
+	for name, err := range map[string]error{
+		"limit": limits.Reset(k.Ctx, "other"), "queue": queues.Reset(k.Ctx, "other"),
+	} {
+		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), "no code declares them") {
 			t.Errorf("reset of a %s that no code declares: %v", name, err)
 		}
 	}

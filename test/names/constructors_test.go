@@ -87,7 +87,7 @@ var nameless = []string{
 	"inheritMetadata", "dryRun", "park", "inheritCompensations",
 	"newInput", "atMostOnce", "reconcile", "repeatable", "stepInput", "undoneBy", "Concurrency", "collectErrors",
 	"defaultVersion",
-	"allowAdditions", "consumes", "startsOn",
+	"allowAdditions", "consumes", "startsOn", "batches",
 }
 
 // The table of options has each that takes a name.

@@ -171,6 +171,10 @@ func (c *cast) changing(by *kagzi.Client, done, failed kagzi.RunID, worker strin
 		{"Keys.Set", func() error {
 			return admin.New(by).Keys.Set(ctx, "default", "k", admin.KeyLimits{MaxRunning: 1})
 		}},
+		{"Queues.Declare", func() error { return admin.New(by).Queues.Declare(ctx, admin.QueueLimits{Queue: "q9"}) }},
+		{"Queues.Reset", func() error { return admin.New(by).Queues.Reset(ctx, "q9") }},
+		{"Limits.Declare", func() error { return admin.New(by).Limits.Declare(ctx, admin.StepLimit{Name: "asks"}) }},
+		{"Limits.Reset", func() error { return admin.New(by).Limits.Reset(ctx, "asks") }},
 		{"Limits.Set", func() error {
 			return admin.New(by).Limits.Set(ctx, admin.StepLimit{Name: "asks", MaxRunning: 7})
 		}},

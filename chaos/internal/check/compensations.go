@@ -16,7 +16,8 @@ type undoing struct {
 }
 
 // compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by
-// one run; a run that completed undid nothing, unless it was rolled back. The oracle knows what the run registers; if a client interfered, the
+// one run; a run that completed undid nothing, unless it was rolled back. The oracle knows what the run registers; if a client
+// interfered, the
 // table says how far it came. What is said of the table alone, the statements of package dbtest check.
 func (c *checker) compensations() {
 	undone := map[string]*undoing{}

@@ -52,7 +52,8 @@ func (c steps) part(key, step stepKey, part int, count map[stepKey]int) {
 	case count[key] > 1:
 		c.violation("S16", key.run, 0, "part %d of step %s had its effect %d times", part, step.step, count[key])
 	case part > 0 && count[partKey(step, part-1)] == 0:
-		c.violation("S16", key.run, 0, "part %d of step %s had its effect, and the one before had none", part, step.step)
+		c.violation("S16", key.run, 0, "part %d of step %s had its effect, and the one before had none", part,
+			step.step)
 	}
 }
 

@@ -69,7 +69,8 @@ is when a step that comes now may begin. ORIGIN says which limits the code decla
 					return []any{
 						l.Name, deeds.RateText(deeds.RateOf(l), screen.Short),
 						ofMost(l.Running, l.MaxRunning), l.Waiting,
-						p.Screen.Time(l.NextAt), p.Screen.Time(l.LineUntil), honored, deeds.LimitOrigin(l, screen.Short),
+						p.Screen.Time(l.NextAt), p.Screen.Time(l.LineUntil), honored,
+						deeds.LimitOrigin(l, screen.Short),
 					}
 				},
 				None: "There are no limits on steps: kagzi limits set makes one.",
