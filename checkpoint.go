@@ -9,16 +9,16 @@ import (
 	"github.com/kagzi/kagzi/kind"
 )
 
-// Checkpoint keeps v for the next attempts of the step, which get it from [LastCheckpoint]. They may come after a
-// failure, a crash, a drain or a Resume. It is deleted when the step succeeds. See docs/steps.md.
+// Checkpoint keeps v for the next attempt of the step, which gets it from [LastCheckpoint]. It is deleted when the step
+// succeeds. See docs/steps.md.
 //
-// Call it in a step's function, as often as you like. It waits for nothing, and the last v is written within a second.
+// Call it in a step's function, as often as you like. It waits for nothing, and is written within a second.
 //
 // In [StepTx] and [DoTx], Checkpoint commits what the function has written so far, together with v, and tx goes on as a
 // new transaction. If that fails, tx has ended, and the attempt fails.
 //
-// It returns an error of [kind.BadRequest] if ctx belongs to no step that is under way, or a savepoint or a query of tx
-// is open; [ErrPayloadTooLarge]; and errors of the client's Codec and Sealer.
+// It returns an error of [kind.BadRequest] if ctx is of no step under way, or a savepoint or a query of tx is open;
+// [ErrPayloadTooLarge]; and errors of the client's Codec and Sealer.
 func Checkpoint(ctx context.Context, v any) error {
 	scope := scopeOf(ctx)
 	if scope == nil {

@@ -35,11 +35,14 @@ func ConsumeBatch[T any](w *kagzi.Worker, c Consumer, t Topic[T], b Batch, fn fu
 	var run func(kagzi.Context, struct{}) (struct{}, error)
 	if fn != nil {
 		run = func(ctx kagzi.Context, none struct{}) (struct{}, error) {
-			events, err := nextBatch(ctx, t, b)
-			if err != nil || len(events) == 0 {
-				return none, err
+			events, short, err := nextBatch(ctx, t, b)
+			if err == nil && len(events) > 0 {
+				err = fn(ctx, events)
 			}
-			if err := fn(ctx, events); err != nil {
+			if err == nil && short {
+				err = WakeAt(ctx, ctx.Now()) // no event announces the one that does not decode
+			}
+			if err != nil || len(events) == 0 {
 				return none, err
 			}
 			return none, Reserve(ctx, "consumed", events...)
@@ -49,23 +52,24 @@ func ConsumeBatch[T any](w *kagzi.Worker, c Consumer, t Topic[T], b Batch, fn fu
 	kagzi.Handle(w, kagzi.Define[struct{}, struct{}](c.name), run, with...)
 }
 
-// nextBatch waits until the batch is complete, and returns its events.
-func nextBatch[T any](ctx kagzi.Context, t Topic[T], b Batch) ([]Event[T], error) {
+// nextBatch waits until the batch is complete, and returns its events. short says that it ends before an event that does
+// not decode.
+func nextBatch[T any](ctx kagzi.Context, t Topic[T], b Batch) (events []Event[T], short bool, err error) {
 	for {
-		events, err := Peek(ctx, "events", t, b.Most)
-		if err != nil && len(events) > 1 { // the last one does not decode
-			return events[:len(events)-1], nil
+		events, err = Peek(ctx, "events", t, b.Most)
+		if err != nil && len(events) > 1 {
+			return events[:len(events)-1], true, nil
 		}
 		if err != nil || len(events) == 0 || len(events) == b.Most {
-			return events, err
+			return events, false, err
 		}
 		late := events[0].PublishedAt.Add(b.Within)
 		left := late.Sub(ctx.Now())
 		if left <= 0 {
-			return events, nil
+			return events, false, nil
 		}
 		if err := kagzi.Sleep(ctx, "wait", min(left, max(b.Within/batchLooks, time.Second))); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 }

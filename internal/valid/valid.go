@@ -70,7 +70,8 @@ func Queue(s string) error {
 // LimitName is Name for a limit on steps.
 func LimitName(s string) error {
 	if s == "" {
-		return errors.New("kagzi: the limit's name is empty: give the name of a limit that admin.Limits.Declare creates")
+		return errors.New("kagzi: the limit's name is empty: give the name of a limit that admin.Limits.Declare " +
+			"creates")
 	}
 	return Name("limit", s)
 }

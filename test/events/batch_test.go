@@ -14,7 +14,9 @@ import (
 	"github.com/kagzi/kagzi/topic"
 )
 
-var writer = topic.DefineConsumer("writer", topic.ConsumerConfig{Topics: []topic.AnyTopic{paid}})
+var writer = topic.DefineConsumer("writer", topic.ConsumerConfig{
+	Topics: []topic.AnyTopic{paid}, LeastWake: 10 * time.Millisecond,
+})
 
 // publishMany publishes the payloads from first to last.
 func publishMany(k *kit.Kit, first, last int) {

@@ -16,9 +16,9 @@ type undoing struct {
 }
 
 // compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by
-// one run; a run that completed undid nothing, unless it was rolled back. The oracle knows what the run registers; if a client
-// interfered, the
-// table says how far it came. What is said of the table alone, the statements of package dbtest check.
+// one run, and so did a run that was rolled back. Another run that completed undid nothing. The oracle knows what the
+// run registers; if a client interfered, the table says how far it came. What is said of the table alone, the statements
+// of package dbtest check.
 func (c *checker) compensations() {
 	undone := map[string]*undoing{}
 	for _, line := range c.e.Ledger {
@@ -68,17 +68,24 @@ func (c *checker) resumed(run string) bool {
 	return c.h.had(run, "RESUMED") || slices.ContainsFunc(c.h.below[run], c.resumed)
 }
 
+// wasRolledBack checks whether a run that completed was rolled back, as its program says.
+func (c *checker) wasRolledBack(r evidence.Run, rollsBack bool) {
+	if r.Compensated != rollsBack {
+		c.violation("compensations", r.ID, c.h.clock.machine(r.Finished), "that it was rolled back is %v, and its "+
+			"program says %v", r.Compensated, rollsBack)
+	}
+}
+
 func (c *checker) undone(r evidence.Run, order []string) {
 	at := c.h.clock.machine(r.Finished)
 	ending, known := c.ending(r)
 	known = known && !c.h.interfered(r.ID) && r.Origin == ""
 	completed := r.Status == "COMPLETED" && !r.Compensated
+	if r.Status == "COMPLETED" && known {
+		c.wasRolledBack(r, ending.RollsBack && len(ending.Registered) > 0)
+	}
 	switch {
 	case !over(r.Status):
-		return
-	case r.Status == "COMPLETED" && known && r.Compensated != (ending.RollsBack && len(ending.Registered) > 0):
-		c.violation("compensations", r.ID, at, "that it was rolled back is %v, and it rolls back %v", r.Compensated,
-			ending.RollsBack)
 		return
 	case completed && len(order) > 0:
 		c.violation("compensations", r.ID, at, "it completed, and %s was undone", strings.Join(order, ", "))

@@ -124,6 +124,7 @@ type execution struct {
 func (h *Handler) run(ctx kagzi.Context, job Job, version int) (string, error) {
 	x := execution{h, job}
 	ops, continues := Of(job).epoch(job.Epoch)
+	ops, rollsBack := beforeRollback(ops)
 	v, err := x.ops(ctx, ops, cmp.Or(job.Value, start(job)))
 	if err != nil {
 		return "", err
@@ -136,7 +137,7 @@ func (h *Handler) run(ctx kagzi.Context, job Job, version int) (string, error) {
 	if version >= 2 && job.Generation == 0 {
 		v, err = x.step(ctx, Op{Kind: opStep, Name: "v2"}, v)
 	}
-	if err == nil && rollsBack(ops) {
+	if err == nil && rollsBack {
 		err = kagzi.Rollback(ctx)
 	}
 	return v, err
@@ -153,10 +154,8 @@ func (x execution) ops(ctx kagzi.Context, ops []Op, v string) (_ string, err err
 
 func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 	switch op.Kind {
-	case opTx:
+	case opTx, opParts:
 		return x.transfer(ctx, op, v)
-	case opParts:
-		return x.parts(ctx, op, v)
 	case opBig:
 		big, err := x.big(ctx, op, v)
 		return Link(v, Link("", big)), err
@@ -183,8 +182,6 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		if ctx.Attempt() == 1 {
 			return "", errors.New("the first attempt fails")
 		}
-		return v, nil
-	case opRollback: // see run
 		return v, nil
 	case opExit: // the step does not return, and the run fails
 		return x.step(ctx, op, v)
@@ -338,32 +335,16 @@ func panicIn(way int) {
 	}
 }
 
+// transfer makes one transfer in a transaction, or one for each part of the operation. Then it goes on behind the last
+// part that was committed.
 func (x execution) transfer(ctx kagzi.Context, op Op, v string) (string, error) {
 	lease := ctx.(testhook.Branch).Lease()
 	return kagzi.StepTx(ctx, op.Name, func(ctx context.Context, tx pgx.Tx) (result string, err error) {
 		end := x.begin(ctx, lease)
-		if err := x.move(ctx, tx, ""); err != nil {
-			end(evidence.Fail, err.Error())
-			return "", err
-		}
-		x.Reach("during tx")
-		result = Link(v, op.Name)
-		end(evidence.End, result)
-		return result, nil
-	}, again)
-}
-
-// parts makes a transfer for each part, and goes on behind the last one that was committed.
-func (x execution) parts(ctx kagzi.Context, op Op, v string) (string, error) {
-	lease := ctx.(testhook.Branch).Lease()
-	return kagzi.StepTx(ctx, op.Name, func(ctx context.Context, tx pgx.Tx) (result string, err error) {
-		end := x.begin(ctx, lease)
-		part, err := kagzi.LastCheckpoint[int](ctx)
-		for ; err == nil && part < op.N; part++ {
-			if err = x.move(ctx, tx, fmt.Sprint(":", part)); err == nil {
-				x.Reach("during tx")
-				err = kagzi.Checkpoint(ctx, part+1)
-			}
+		if op.Kind == opParts {
+			err = x.parts(ctx, tx, op.N)
+		} else if err = x.move(ctx, tx, ""); err == nil {
+			x.Reach("during tx")
 		}
 		if err != nil {
 			end(evidence.Fail, err.Error())
@@ -373,6 +354,18 @@ func (x execution) parts(ctx kagzi.Context, op Op, v string) (string, error) {
 		end(evidence.End, result)
 		return result, nil
 	}, again)
+}
+
+// parts makes n transfers, each with a checkpoint.
+func (x execution) parts(ctx context.Context, tx pgx.Tx, n int) error {
+	part, err := kagzi.LastCheckpoint[int](ctx)
+	for ; err == nil && part < n; part++ {
+		if err = x.move(ctx, tx, fmt.Sprint(":", part)); err == nil {
+			x.Reach("during tx")
+			err = kagzi.Checkpoint(ctx, part+1)
+		}
+	}
+	return err
 }
 
 // move moves money from an account to another, in the transaction of the step or of a part of it.

@@ -27,7 +27,8 @@ func Expect(job Job, version int) Ending {
 	}
 	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered, Read: e.got}
 	if !end.Failed {
-		end.Output, end.RollsBack = v, rollsBack(Of(job).Ops)
+		_, end.RollsBack = beforeRollback(Of(job).Ops)
+		end.Output = v
 	}
 	return end
 }

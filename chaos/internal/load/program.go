@@ -197,9 +197,6 @@ func (g *generator) op(depth int) Op {
 		op.N = 1 + g.r.IntN(3)
 	case opOnce:
 		op.N = g.r.IntN(3)
-	case opParts:
-		op.N = 1 + g.r.IntN(4)
-		op.Name += partsSeparator + strconv.Itoa(op.N)
 	case opSlow:
 		op.N = 5 + g.r.IntN(200)
 	case opDeaf:
@@ -208,7 +205,7 @@ func (g *generator) op(depth int) Op {
 		op.N = []int{1, 20, 200, 500, 1500}[g.r.IntN(5)]
 	case opBig:
 		op.N = []int{2_000, 9_000, 100_000, 1_000_000, 3_900_000}[g.r.IntN(5)]
-	case opWait, opAsked:
+	case opWait, opAsked, opParts:
 		op.N = 1 + g.r.IntN(4)
 	case opPanic:
 		op.N = g.r.IntN(panics)
@@ -220,11 +217,25 @@ func (g *generator) op(depth int) Op {
 			op.Branches = append(op.Branches, inner.ops(1+g.r.IntN(3), depth-1))
 		}
 	}
+	return op.named()
+}
+
+// named returns the operation with the number of its parts in its name, so that a check knows it.
+func (op Op) named() Op {
+	if op.Kind == opParts {
+		op.Name += partsSeparator + strconv.Itoa(op.N)
+	}
 	return op
 }
 
-// rollsBack reports whether the program ends with a rollback.
-func rollsBack(ops []Op) bool { return len(ops) > 0 && ops[len(ops)-1].Kind == opRollback }
+// beforeRollback returns the operations without the rollback at their end, and whether there is one.
+func beforeRollback(ops []Op) (_ []Op, rollsBack bool) {
+	last := len(ops) - 1
+	if last < 0 || ops[last].Kind != opRollback {
+		return ops, false
+	}
+	return ops[:last], true
+}
 
 // partsSeparator is before the number of parts in the name of a step.
 const partsSeparator = "x"
