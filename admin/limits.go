@@ -78,8 +78,8 @@ func (l Limits) Declare(ctx context.Context, limit StepLimit) error {
 // Set creates a limit, or replaces all of its values. The declared ones are kept for [Limits.Reset]. It is for
 // operators: no [Limits.Declare] changes what they have set.
 //
-// A change is in force when Set returns. Attempts under way go on, even if they are more than a lower MaxRunning. If the
-// Rate is higher than before, the steps that wait begin correspondingly earlier. It takes [kagzi.Reason] and
+// A change is in force when Set returns. Attempts under way go on, even if they are more than a lower MaxRunning. If
+// the Rate is higher than before, the steps that wait begin correspondingly earlier. It takes [kagzi.Reason] and
 // [kagzi.Actor].
 func (l Limits) Set(ctx context.Context, limit StepLimit, opts ...kagzi.ChangeOption) error {
 	return l.change(ctx, limit, opts, func(why store.Why) error {

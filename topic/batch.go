@@ -52,8 +52,8 @@ func ConsumeBatch[T any](w *kagzi.Worker, c Consumer, t Topic[T], b Batch, fn fu
 	kagzi.Handle(w, kagzi.Define[struct{}, struct{}](c.name), run, with...)
 }
 
-// nextBatch waits until the batch is complete, and returns its events. short says that it ends before an event that does
-// not decode.
+// nextBatch waits until the batch is complete, and returns its events. short says that it ends before an event that
+// does not decode.
 func nextBatch[T any](ctx kagzi.Context, t Topic[T], b Batch) (events []Event[T], short bool, err error) {
 	for {
 		events, err = Peek(ctx, "events", t, b.Most)

@@ -287,7 +287,7 @@ func TestLostValue(t *testing.T) {
 			_, err := kagzi.WaitSignal(ctx, goOn)
 			return 0, err
 		})
-		drop := l.Lose(pgproxy.Nth(2, pgproxy.Contains("s.step_kind = 'VALUE'")))
+		drop := l.Lose(pgproxy.Nth(2, pgproxy.Contains("s.step_kind IN ('VALUE', 'CHECKPOINT')")))
 		run := kit.Begin(k, wf, 0)
 		kit.StartLocal(t, w)
 		await.Receive(t, drop.Done())

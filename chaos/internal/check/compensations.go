@@ -17,8 +17,8 @@ type undoing struct {
 
 // compensations: a run that ended badly undid everything that it had registered, from the last to the first, each by
 // one run, and so did a run that was rolled back. Another run that completed undid nothing. The oracle knows what the
-// run registers; if a client interfered, the table says how far it came. What is said of the table alone, the statements
-// of package dbtest check.
+// run registers; if a client interfered, the table says how far it came. What is said of the table alone, the
+// statements of package dbtest check.
 func (c *checker) compensations() {
 	undone := map[string]*undoing{}
 	for _, line := range c.e.Ledger {
@@ -69,11 +69,16 @@ func (c *checker) resumed(run string) bool {
 }
 
 // wasRolledBack checks whether a run that completed was rolled back, as its program says.
-func (c *checker) wasRolledBack(r evidence.Run, rollsBack bool) {
+func wasRolledBack(c *checker, r evidence.Run, rollsBack bool) {
 	if r.Compensated != rollsBack {
 		c.violation("compensations", r.ID, c.h.clock.machine(r.Finished), "that it was rolled back is %v, and its "+
 			"program says %v", r.Compensated, rollsBack)
 	}
+}
+
+// isUnknown reports whether it is not known what a run that did not complete had to undo.
+func isUnknown(c *checker, r evidence.Run) bool {
+	return r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) || r.Origin != ""
 }
 
 func (c *checker) undone(r evidence.Run, order []string) {
@@ -82,7 +87,7 @@ func (c *checker) undone(r evidence.Run, order []string) {
 	known = known && !c.h.interfered(r.ID) && r.Origin == ""
 	completed := r.Status == "COMPLETED" && !r.Compensated
 	if r.Status == "COMPLETED" && known {
-		c.wasRolledBack(r, ending.RollsBack && len(ending.Registered) > 0)
+		wasRolledBack(c, r, ending.RollsBack && len(ending.Registered) > 0)
 	}
 	switch {
 	case !over(r.Status):
@@ -90,8 +95,7 @@ func (c *checker) undone(r evidence.Run, order []string) {
 	case completed && len(order) > 0:
 		c.violation("compensations", r.ID, at, "it completed, and %s was undone", strings.Join(order, ", "))
 		return
-	case completed || r.ErrorKind == "compensation" || c.terminated(r.ID) || c.resumed(r.ID) ||
-		r.Origin != "":
+	case completed || isUnknown(c, r):
 		return
 	case r.Quarantined:
 		if len(order) > 0 {
