@@ -28,7 +28,7 @@ func Checkpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return payloads.Unstorable(err)
 	}
-	return scope.step.By.SaveCheckpoint(ctx, scope.step.Attempt, data)
+	return scope.step.By.SaveCheckpoint(ctx, scope.step.Try, data)
 }
 
 // LastCheckpoint returns what the last [Checkpoint] of the step has kept. It returns the zero value if there is none.
@@ -41,7 +41,7 @@ func LastCheckpoint[T any](ctx context.Context) (T, error) {
 	if scope == nil {
 		return none, errNoCheckpoint
 	}
-	data, err := scope.step.By.LastCheckpoint(ctx, scope.step.Attempt)
+	data, err := scope.step.By.LastCheckpoint(ctx, scope.step.Try)
 	if err != nil || data == nil {
 		return none, err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // FirstPosition returns the position before those of an epoch's records. Positions grow from epoch to epoch.
-func FirstPosition(epoch int) int64 { return int64(epoch) << 24 }
+func FirstPosition(epoch int) int64 { return int64(epoch) << 32 }
 
 // Leaves of u the runs whose continuations this transaction, or an earlier flush of the same, has written.
 const ofContinued = `CROSS JOIN LATERAL (

@@ -116,3 +116,59 @@ func TestSetBeforeItIsDeclared(t *testing.T) {
 		t.Errorf("after a reset it is %q (%v)", all, err)
 	}
 }
+
+// An operator sets limits at the moment when code first declares them.
+func TestDeclareAtTheTimeOfSet(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		set, read string
+		declare   func(ctx context.Context, s *Store) (*SetBy, error)
+	}{
+		"Limit": {
+			`INSERT INTO kagzi.limits (limit_name, namespace_id, max_running, set_by, next_at)
+			VALUES ('x', $1, 1, '{"actor": "ada"}', now())`,
+			`SELECT max_running FROM kagzi.limits WHERE limit_name = 'x'`,
+			func(ctx context.Context, s *Store) (*SetBy, error) {
+				return s.Limits.Declare(ctx, StepLimit{Name: "x", Burst: 1, MaxRunning: 20})
+			},
+		},
+		"Queue": {
+			`INSERT INTO kagzi.queues (task_queue, namespace_id, max_running, set_by)
+			VALUES ('x', $1, 1, '{"actor": "ada"}')`,
+			`SELECT max_running FROM kagzi.queues WHERE task_queue = 'x'`,
+			func(ctx context.Context, s *Store) (*SetBy, error) {
+				return s.Limits.DeclareQueue(ctx, QueueLimits{Queue: "x", MaxRunning: 20})
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			tx := begin(t, s)
+			exec(t, tx, tt.set, s.namespace)
+			meetsLock(t, s, func(ctx context.Context) {
+				if by, err := tt.declare(ctx, s); err != nil || by == nil || by.Actor != "ada" {
+					t.Errorf("set by %+v, %v", by, err)
+				}
+			}, func() { commit(t, tx) })
+			var most int
+			if err := s.pool.QueryRow(t.Context(), tt.read).Scan(&most); err != nil || most != 1 {
+				t.Errorf("ada has allowed 1, and it is %d (%v)", most, err)
+			}
+		})
+	}
+}
+
+// Nothing is left of limits that an operator takes away, and that no code declares.
+func TestQueueThatIsSetToNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for _, most := range []int{1, 0} {
+		if err := s.Limits.SetQueue(t.Context(), QueueLimits{Queue: "x", MaxRunning: most}, Why{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if by, err := s.Limits.DeclareQueue(t.Context(), QueueLimits{Queue: "x", MaxRunning: 2}); by != nil || err != nil {
+		t.Errorf("set by %+v, %v", by, err)
+	}
+}

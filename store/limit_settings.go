@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,10 +107,14 @@ func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l *StepLimit, c cha
 ) (old StepLimit, before Origin, err error) {
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
+	// the row exists, so that its lock keeps another change out
+	if err := pg.Ask(ctx, tx, nameLimit, []any{s.namespace, l.Name}, nil); err != nil {
+		return old, before, err
+	}
 	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, append([]any{
 		pg.MicrosTo(&old.Every), &old.Burst, &old.MaxRunning, &old.RetryAfter,
 	}, originTo(&before)...)...)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if err != nil {
 		return old, before, err
 	}
 	after, applies, err := c.next(before, l, why)

@@ -385,7 +385,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 				"signals_signal_id": {"signal_id", "run_id", "namespace_id"},
 			},
 		),
-		plans.Of("findCheckpoint", findCheckpoint, []any{s.namespace, runs[0], "#checkpoint:step"}, byAttempt),
+		plans.Of("findCheckpoint", findCheckpoint, []any{s.namespace, ids[0], "#checkpoint:step"}, byAttempt),
 		plans.Of(
 			"findValues", findValues,
 			[]any{s.namespace, runs, []string{"#value:state"}, []int64{0}},

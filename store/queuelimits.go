@@ -36,6 +36,9 @@ type QueueLimits struct {
 	Held       bool      // a run holds its slot until it ends
 }
 
+// limits reports whether there is any limit.
+func (q *QueueLimits) limits() bool { return *q != QueueLimits{Queue: q.Queue} }
+
 const setQueue = `
 INSERT INTO kagzi.queues AS x (task_queue, namespace_id, max_running, rate_interval, rate_burst, key_max_running,
 	key_interval, key_burst, held)
@@ -66,6 +69,10 @@ UPDATE kagzi.queues x
 SET declared = $3::jsonb, set_by = noted.set_by
 FROM noted
 WHERE x.task_queue = $2 AND x.namespace_id = $1`
+
+// The row exists, so that its lock keeps another change out.
+const nameQueue = `
+INSERT INTO kagzi.queues (task_queue, namespace_id) VALUES ($2, $1) ON CONFLICT (task_queue, namespace_id) DO NOTHING`
 
 const declareQueue = `UPDATE kagzi.queues x SET declared = $3::jsonb WHERE x.task_queue = $2 AND x.namespace_id = $1`
 
@@ -104,11 +111,14 @@ func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, w
 	err = s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
 		q, before, old := limits, QueueLimits{}, Origin{}
 		settle, entry.Changes = false, nil
+		if err := pg.Ask(ctx, tx, nameQueue, []any{s.namespace, q.Queue}, nil); err != nil {
+			return err
+		}
 		if err := pg.AskRow(ctx, tx, queueBefore, []any{s.namespace, q.Queue}, append([]any{
 			&before.MaxRunning, pg.MicrosTo(&before.Rate.Interval), &before.Rate.Burst,
 			&before.EachKey.MaxRunning, pg.MicrosTo(&before.EachKey.Rate.Interval), &before.EachKey.Rate.Burst,
 			&before.Held,
-		}, originTo(&old)...)...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		}, originTo(&old)...)...); err != nil {
 			return err
 		}
 		by = old.Set
@@ -118,6 +128,9 @@ func (s Limits) changeQueue(ctx context.Context, limits QueueLimits, c change, w
 		}
 		if err != nil {
 			return err
+		}
+		if now.Declared == nil && !q.limits() { // nothing is left of it
+			now.Set = nil
 		}
 		if !applies {
 			return pg.Ask(ctx, tx, declareQueue, []any{s.namespace, q.Queue, now.Declared}, nil)

@@ -56,11 +56,12 @@ func ConsumeBatch[T any](w *kagzi.Worker, c Consumer, t Topic[T], b Batch, fn fu
 // does not decode.
 func nextBatch[T any](ctx kagzi.Context, t Topic[T], b Batch) (events []Event[T], short bool, err error) {
 	for {
-		events, err = Peek(ctx, "events", t, b.Most)
+		var more bool
+		events, more, err = peek(ctx, "events", t, b.Most)
 		if err != nil && len(events) > 1 {
 			return events[:len(events)-1], true, nil
 		}
-		if err != nil || len(events) == 0 || len(events) == b.Most {
+		if err != nil || len(events) == 0 || len(events) == b.Most || more {
 			return events, false, err
 		}
 		late := events[0].PublishedAt.Add(b.Within)

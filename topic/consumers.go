@@ -187,9 +187,15 @@ const mostPeeked = 10_000
 // Peek returns another error if the call is wrong or the branch was cancelled. Only functions of consumers may call it,
 // with one of their topics.
 func Peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) ([]Event[T], error) {
+	events, _, err := peek(ctx, name, t, n)
+	return events, err
+}
+
+// peek is Peek, and reports whether there are, or may be, more events.
+func peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) (events []Event[T], more bool, err error) {
 	b, c, run, err := consumptionOf(ctx, "Peek")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var invalid error
 	switch {
@@ -210,24 +216,24 @@ func Peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) ([]Event[T],
 		},
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var p peeked
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, failure.Wrap(err, "the record of Peek %q", name)
+		return nil, false, failure.Wrap(err, "the record of Peek %q", name)
 	}
 	if p.Topic != t.name {
-		return nil, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: give the "+
-			"new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
+		return nil, false, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: give "+
+			"the new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
 	}
 	run.See(t.name, &p.Peek)
-	events := make([]Event[T], len(p.Events))
+	events = make([]Event[T], len(p.Events))
 	for i, row := range p.Events {
 		if events[i], err = readEvent(c, t, row.Event); err != nil {
-			return events[:i+1], err
+			return events[:i+1], p.More, err
 		}
 	}
-	return events, nil
+	return events, p.More, nil
 }
 
 // A peeked is the record of a Peek.

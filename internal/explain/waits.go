@@ -74,7 +74,8 @@ func (r *reasons) waitsFor(w waits.Wait) {
 	case waits.Compensation:
 		r.compensation(w)
 	case waits.Children:
-		r.say("It has failed or was cancelled, and waits for its children to end before its compensations run.")
+		r.say("It has failed, was cancelled or rolls back, and waits for its children to end before its " +
+			"compensations run.")
 	case waits.Retry:
 		r.retry(w.Name)
 	case waits.Doubt:
@@ -113,7 +114,7 @@ func (r *reasons) compensation(w waits.Wait) {
 		if w.Refused != "" {
 			state = "does not go on"
 		}
-		r.say("It has failed or was cancelled, and its compensation %s %s.", r.Text(w.Name), state)
+		r.say("It has failed, was cancelled or rolls back, and its compensation %s %s.", r.Text(w.Name), state)
 	}
 	if w.Refused == "" {
 		return

@@ -48,6 +48,7 @@ type StepIdentity struct {
 	Step     string
 	Key      string // that no other step of the run has, in any epoch
 	Attempt  int
+	Try      int               // counts the calls of the function, also those of one attempt
 	Headers  map[string]string // of the run: not to be changed
 	By       Reporter          // the step that it is an attempt of
 }
@@ -56,9 +57,9 @@ type StepIdentity struct {
 type Reporter interface {
 	SetProgress(text string, fraction *float64) // see Branch
 	AwaitsRun(id uuid.UUID) (ended func())      // see Branch
-	// SaveCheckpoint keeps data for the attempts that follow. attempt is the number of the caller's, and ctx descends
+	// SaveCheckpoint keeps data for the attempts that follow. try is that of the caller's identity, and ctx descends
 	// from its context.
-	SaveCheckpoint(ctx context.Context, attempt int, data []byte) error
+	SaveCheckpoint(ctx context.Context, try int, data []byte) error
 	// LastCheckpoint returns the last data that an attempt has kept; nil: there is none.
-	LastCheckpoint(ctx context.Context, attempt int) ([]byte, error)
+	LastCheckpoint(ctx context.Context, try int) ([]byte, error)
 }

@@ -76,6 +76,16 @@ func (j *journal) hasRecorded(id string) bool {
 // hasCheckpoints reports whether the history has a checkpoint of any step.
 func (j *journal) hasCheckpoints() bool { return j.checkpoints }
 
+// hasRegistered reports whether the history has a compensation with a call.
+func (j *journal) hasRegistered() bool {
+	for _, row := range j.history {
+		if row.Kind == store.KindCompensation && row.Output != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // directlyUnder returns how many steps and branches the history has directly under the branch with the prefix.
 func (j *journal) directlyUnder(prefix string) int { return j.own[prefix] }
 

@@ -24,13 +24,17 @@ func (o *outbox) deferLocked(d deferredRecord) {
 	}
 }
 
-// withdraw removes the deferred record with the ID. It reports whether there was one.
-func (o *outbox) withdraw(id string) bool {
+// withdraw removes the deferred record with the ID, and returns it; nil if there is none.
+func (o *outbox) withdraw(id string) (withdrawn *store.Record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := len(o.deferred)
+	for _, d := range o.deferred {
+		if d.record.StepID == id {
+			withdrawn = d.record
+		}
+	}
 	o.deferred = without(o.deferred, id)
-	return len(o.deferred) < before
+	return withdrawn
 }
 
 // without removes the record with the ID.

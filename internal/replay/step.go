@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -222,6 +221,7 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 		cancel()
 		ctx, cancel = context.WithTimeoutCause(s.b.context(), s.spec.Timeout, s.timedOut())
 	}
+	s.checkpoint.next()
 	ctx = e.stepContext(ctx, s.identity())
 	e.Failpoint("before step", e.RunID)
 	return ctx, cancel
@@ -229,7 +229,8 @@ func (s *stepCall) begin() (context.Context, context.CancelFunc) {
 
 func (s *stepCall) identity() StepIdentity {
 	return StepIdentity{
-		Run: s.b.RunID(), Workflow: s.e.Type, Step: s.id, Key: s.b.keyOf(s.id), Attempt: s.attempt,
+		Run: s.b.RunID(), Workflow: s.e.Type, Step: s.id, Key: s.b.keyOf(s.id),
+		Attempt: s.attempt, Try: s.checkpoint.try,
 		Headers: s.b.Headers(), By: reporter{s},
 	}
 }
@@ -263,12 +264,15 @@ func (s *stepCall) recordOutcome(ctx context.Context, begun time.Time, data []by
 		s.fail(ctx, r, err)
 	} else {
 		r.Output = data
+		for _, c := range forgetting(s) {
+			b.deferRecord(c) // written with the step's record, as a registration is
+		}
 		if row := s.speculate(r); row != nil {
 			e.exitIfStopped()
 			return row, nil
 		}
-		for _, c := range slices.Concat(s.registration(), forgetting(s)) {
-			b.deferRecord(c) // written with the step's record
+		for _, c := range s.registration() {
+			b.deferRecord(c)
 		}
 	}
 	row := b.record(r)
@@ -312,7 +316,7 @@ func (s *stepCall) callUser(ctx context.Context, tx pgx.Tx) (data []byte, err er
 	}
 	returned := false
 	s.b.beginFunction()
-	s.checkpoint.begin(s.attempt, tx)
+	s.checkpoint.begin(tx)
 	defer func() {
 		s.checkpoint.end()
 		s.b.endFunction()

@@ -14,20 +14,21 @@ import (
 
 // A checkpoint is what the attempts of a step keep for those that follow. See doc_checkpoints.go.
 type checkpoint struct {
-	mu      sync.Mutex // held while it is written in a transaction of the step
-	attempt int        // whose function is under way; zero: none. Set by begin, reset by end.
-	tx      *stepTx    // of the attempt; nil: it has none. Set by begin.
-	data    []byte     // the last that was kept in this execution, or with tx in this attempt; nil: none
-	waits   bool       // data was given to the outbox, and has perhaps not left it
+	mu    sync.Mutex // held while it is written in a transaction of the step
+	try   int        // counts the calls of the function, also those of one attempt. Set by next.
+	open  bool       // the function is under way. Set by begin, reset by end.
+	tx    *stepTx    // of the attempt; nil: it has none. Set by begin.
+	data  []byte     // the last that was kept in this execution, or with tx in this attempt; nil: none
+	waits bool       // data was given to the outbox, and has perhaps not left it
 	// the table may have one that this execution has written
 	written bool
 }
 
 // begin is called when the function of an attempt is about to be called. tx is nil or a *stepTx.
-func (c *checkpoint) begin(attempt int, tx pgx.Tx) {
+func (c *checkpoint) begin(tx pgx.Tx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.attempt = attempt
+	c.open = true
 	if c.tx, _ = tx.(*stepTx); c.tx != nil {
 		c.data = nil
 	}
@@ -37,7 +38,14 @@ func (c *checkpoint) begin(attempt int, tx pgx.Tx) {
 func (c *checkpoint) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.attempt = 0
+	c.open = false
+}
+
+// next is called when the context of the next call is about to be made.
+func (c *checkpoint) next() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.try++
 }
 
 // errAttemptOver is returned to a goroutine that the function of a step has left behind.
@@ -50,29 +58,34 @@ func (r reporter) SetProgress(text string, fraction *float64) { r.s.b.SetProgres
 
 func (r reporter) AwaitsRun(id uuid.UUID) (ended func()) { return r.s.b.AwaitsRun(id) }
 
-func (r reporter) SaveCheckpoint(ctx context.Context, attempt int, data []byte) error {
+func (r reporter) SaveCheckpoint(ctx context.Context, try int, data []byte) error {
 	s, c := r.s, &r.s.checkpoint
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.attempt != attempt:
+	case !c.open || c.try != try:
 		return errAttemptOver
 	case c.tx != nil:
 		return c.saveInTx(ctx, s, data)
 	}
-	waited := s.e.withdraw(store.CheckpointID(s.id))
-	c.written = c.written || c.waits && !waited
+	waiting := s.e.withdraw(store.CheckpointID(s.id))
+	if waiting != nil { // it keeps its position: a loop of many checkpoints uses up few
+		waiting.Output = data
+	} else {
+		c.written = c.written || c.waits
+		waiting = newCheckpoint(s, data)
+	}
 	c.data, c.waits = data, true
-	s.b.deferRecord(newCheckpoint(s, data))
+	s.b.deferRecord(waiting)
 	return nil
 }
 
-func (r reporter) LastCheckpoint(ctx context.Context, attempt int) ([]byte, error) {
+func (r reporter) LastCheckpoint(ctx context.Context, try int) ([]byte, error) {
 	s, c := r.s, &r.s.checkpoint
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.attempt != attempt:
+	case !c.open || c.try != try:
 		return nil, errAttemptOver
 	case c.data != nil:
 		return c.data, nil
@@ -102,7 +115,7 @@ func forgetting(s *stepCall) []*store.Record {
 		return nil
 	}
 	id := store.CheckpointID(s.id)
-	waited := s.e.withdraw(id)
+	waited := s.e.withdraw(id) != nil
 	row := s.b.recordOf(id)
 	if c.written || c.waits && !waited || row != nil && row.Output != nil {
 		return []*store.Record{newCheckpoint(s, nil)}
@@ -124,6 +137,8 @@ func (c *checkpoint) saveInTx(ctx context.Context, s *stepCall, data []byte) err
 	switch {
 	case t.failed != nil:
 		return t.failed
+	case s.b.hasLost():
+		return errBranchCancelled
 	case t.savepoints.Load() > 0:
 		return errSavepointOpen
 	case t.Conn().PgConn().IsBusy():
@@ -137,7 +152,7 @@ func (c *checkpoint) saveInTx(ctx context.Context, s *stepCall, data []byte) err
 	if err == nil {
 		c.data = data
 		t.end(nil)
-		err = t.open(ctx, s)
+		err = t.open(s.b.context(), s) // ctx may be one of the function's own
 	}
 	if err != nil {
 		t.failed = err

@@ -85,6 +85,8 @@ type recordedEnd struct {
 	text        string
 	output      []byte
 	fromOutside bool // the run was ended from outside, so the history may stop anywhere
+	rollsBack   bool // its compensations have run, or are to run, before it completes
+	unknown     bool // its output is not known: an outcome keeps it
 }
 
 // endOf returns how a run's code ended, without regard to its compensations.
@@ -92,6 +94,8 @@ func endOf(run *store.Run) recordedEnd {
 	end := recordedEnd{status: run.Status, kind: kind.Kind(run.ErrorKind), text: run.Error, output: run.Output}
 	if o := run.Outcome; o != nil {
 		end.status, end.kind, end.text = o.Status, kind.Kind(o.Kind), o.Error
+		end.rollsBack = o.Status == store.Completed
+		end.unknown = end.rollsBack && run.Status != store.Completed
 	}
 	end.fromOutside = end.status == store.Cancelled || run.Quarantined || end.kind == kind.Deadline ||
 		end.kind == kind.Database
@@ -131,10 +135,14 @@ func (v *verification) diverged(e *Run, want recordedEnd) (step, message string)
 	if err == nil && e.nextLocked() != nil {
 		return "", fmt.Sprintf("the code now continues the run with another input; the run %s", want)
 	}
-	got := recordedEnd{status: store.Completed, output: e.shown(output)}
+	got := recordedEnd{
+		status: store.Completed, output: e.shown(output), rollsBack: e.rollsBackLocked() && e.hasRegistered(),
+	}
 	if err != nil {
 		class := e.errors().Classify(err)
-		got = recordedEnd{store.Failed, class.Kind, class.Text(err), e.shown(class.Details), false}
+		got = recordedEnd{
+			status: store.Failed, kind: class.Kind, text: class.Text(err), output: e.shown(class.Details),
+		}
 	}
 	if got.same(want) {
 		return "", ""
@@ -143,13 +151,17 @@ func (v *verification) diverged(e *Run, want recordedEnd) (step, message string)
 }
 
 func (r recordedEnd) same(other recordedEnd) bool {
-	same := r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text)
+	same := r.status == other.status && r.kind == other.kind && withoutStack(r.text) == withoutStack(other.text) &&
+		r.rollsBack == other.rollsBack
 	lost := r.text != failure.WithoutNote(r.text) || other.text != failure.WithoutNote(other.text)
-	return same && (lost || bytes.Equal(r.output, other.output))
+	return same && (lost || other.unknown || bytes.Equal(r.output, other.output))
 }
 
 func (r recordedEnd) String() string {
-	if r.status == store.Completed {
+	switch {
+	case r.rollsBack:
+		return fmt.Sprintf("rolled back, and completed with %s", shortened(r.output))
+	case r.status == store.Completed:
 		return fmt.Sprintf("completed with %s", shortened(r.output))
 	}
 	end := fmt.Sprintf("failed (%s): %s", cmp.Or(r.kind, kind.Unknown), shortened([]byte(text.OneLine(r.text))))

@@ -81,8 +81,15 @@ SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::b
 	CASE WHEN w.waits AND c.retry_after
 		THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at,
 		c.every > 0, c.declared IS NULL AND c.set_by IS NULL AND (
-		SELECT count(*) FROM (SELECT FROM kagzi.limit_places p WHERE p.limit_name = c.limit_name AND p.namespace_id = $1
-			AND p.state = 'WAITING' LIMIT 1) x) = 1
+		SELECT count(*) FROM (
+			SELECT FROM kagzi.limit_places p
+			CROSS JOIN LATERAL (
+				SELECT q.finished_at FROM kagzi.workflow_runs q WHERE q.run_id = p.run_id AND q.namespace_id = $1
+				OFFSET 0
+			) q
+			WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.state = 'WAITING' AND q.finished_at IS NULL
+			LIMIT 1
+		) x) = 1
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
 	SELECT count(*) > 0 AS waits FROM (

@@ -3,6 +3,7 @@ package events_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -165,5 +166,28 @@ func TestWrongBatches(t *testing.T) {
 		w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
 		with(w, func(kagzi.Context, []topic.Event[int]) error { return nil })
 		kit.MustContain(t, w.Run(k.Ctx), want)
+	}
+}
+
+// A batch is complete, too, if its events are as many bytes as a run reads.
+func TestBatchOfLargeEvents(t *testing.T) {
+	k := kit.New(t)
+	large := topic.Define[string]("large")
+	for range 12 {
+		if err := topic.New(k.Client).Publish(k.Ctx, large.With(strings.Repeat("x", 1_000_000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sizes := make(chan int, 10)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	c := topic.DefineConsumer("writer", topic.ConsumerConfig{Topics: []topic.AnyTopic{large}})
+	topic.ConsumeBatch(w, c, large, topic.Batch{Most: 20, Within: 8 * time.Hour},
+		func(_ kagzi.Context, events []topic.Event[string]) error {
+			sizes <- len(events)
+			return nil
+		})
+	kit.StartWorker(t, w)
+	if n := await.Receive(t, sizes); n < 2 || n > 11 {
+		t.Errorf("a batch of %d", n)
 	}
 }

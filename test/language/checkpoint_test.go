@@ -460,3 +460,107 @@ func TestCheckpointInTheMiddle(t *testing.T) {
 	kit.ResultOf(k, kit.Begin(k, imports, 1))
 	wantLines(k)
 }
+
+// A repeatable step that succeeds soon writes no checkpoint, and a later success forgets the one that was written.
+func TestCheckpointOfARepeatableStep(t *testing.T) {
+	k := kit.New(t)
+	var s seen
+	kit.Serve(k, imports, step(func(ctx context.Context) error {
+		at, err := s.begin(ctx)
+		if at == 0 && err == nil {
+			return errors.Join(kagzi.Checkpoint(ctx, 1), errors.New("broken"))
+		}
+		return err
+	}, kagzi.Repeatable(), kit.Soon))
+	kit.ResultOf(k, kit.Begin(k, imports, 1))
+	s.want(t, 0, 1)
+	if got := kept(k, "#checkpoint:import"); got != 0 {
+		t.Errorf("the success of the step has left %d", got)
+	}
+	short := kagzi.Define[int, int]("short")
+	kit.Serve(k, short, step(func(ctx context.Context) error { return kagzi.Checkpoint(ctx, 1) }, kagzi.Repeatable()))
+	run := kit.Begin(k, short, 1)
+	kit.ResultOf(k, run)
+	if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1`, string(run.ID())); n != 1 {
+		t.Errorf("there are %d records, want 1", n)
+	}
+}
+
+// A call of the function that was made again under the same number is over, too.
+func TestCheckpointOfACallThatIsOver(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, admin.StepLimit{Name: "api", HonorRetryAfter: true})
+	var left context.Context
+	kit.Serve(k, imports, step(func(ctx context.Context) error {
+		if left == nil {
+			left = ctx
+			return kagzi.RetryAfter(errors.New("slow"), time.Millisecond)
+		}
+		if err := kagzi.Checkpoint(left, 77); kagzi.KindOf(err) != kind.BadRequest {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	}, kagzi.Limit("api")))
+	kit.ResultOf(k, kit.Begin(k, imports, 1))
+}
+
+// A ctx of the function's own that has ended, and a race that is lost.
+func TestCheckpointInATransactionThatEnds(t *testing.T) {
+	t.Run("Context", func(t *testing.T) {
+		k := kit.New(t)
+		k.Exec(`CREATE TABLE public.lines (n int UNIQUE)`)
+		kit.Serve(k, imports, func(ctx kagzi.Context, _ int) (int, error) {
+			return 0, kagzi.DoTx(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
+				for n := 1; n <= 6; n++ {
+					if _, err := tx.Exec(ctx, `INSERT INTO public.lines VALUES ($1)`, n); err != nil {
+						return err
+					}
+					late, cancel := context.WithTimeout(ctx, -time.Second)
+					defer cancel()
+					if err := kagzi.Checkpoint(late, n); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		kit.ResultOf(k, kit.Begin(k, imports, 1))
+		wantLines(k)
+	})
+	t.Run("Race", func(t *testing.T) {
+		k := kit.New(t)
+		k.Exec(`CREATE TABLE public.lines (n int)`)
+		begun, ended := make(chan bool, 1), make(chan error, 1)
+		kit.Serve(k, imports, func(ctx kagzi.Context, _ int) (int, error) {
+			_, _, err := kagzi.Race(ctx, "race", map[string]func(kagzi.Context) (int, error){
+				"a": func(ctx kagzi.Context) (int, error) {
+					return 0, kagzi.DoTx(ctx, "import", func(ctx context.Context, tx pgx.Tx) error {
+						begun <- true
+						<-ctx.Done()
+						own := context.WithoutCancel(ctx)
+						_, err := tx.Exec(own, `INSERT INTO public.lines VALUES (1)`)
+						if err == nil {
+							err = kagzi.Checkpoint(own, 1)
+						}
+						ended <- err
+						return err
+					})
+				},
+				"b": func(ctx kagzi.Context) (int, error) {
+					return 0, kit.Second(kagzi.WaitSignal(ctx, kit.Approved))
+				},
+			})
+			return 0, err
+		})
+		run := kit.Begin(k, imports, 1)
+		await.Receive(t, begun)
+		k.Signal(run, kit.Approved.With("b"))
+		kit.ResultOf(k, run)
+		if err := await.Receive(t, ended); err == nil {
+			t.Error("a loser has kept a checkpoint")
+		}
+		if n := k.Count(`SELECT count(*) FROM public.lines`); n != 0 {
+			t.Errorf("a loser has written %d lines", n)
+		}
+	})
+}

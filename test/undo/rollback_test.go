@@ -205,3 +205,40 @@ func TestWrongRollback(t *testing.T) {
 		})
 	}
 }
+
+// A replay compares the result although the compensations have not all run, and sees whether the code rolls back.
+func TestReplayOfARollback(t *testing.T) {
+	completes := func(kagzi.Context) error { return nil }
+	for name, tt := range map[string]struct {
+		was, is func(kagzi.Context) error
+		fails   bool // a compensation
+		says    string
+	}{
+		"Same":          {kagzi.Rollback, kagzi.Rollback, false, ""},
+		"Failed":        {kagzi.Rollback, kagzi.Rollback, true, ""},
+		"NoMore":        {kagzi.Rollback, completes, false, "the run rolled back, and completed with 7"},
+		"NoMore/Failed": {kagzi.Rollback, completes, true, "the run rolled back"},
+		"Now":           {completes, kagzi.Rollback, false, "it rolled back, and completed with 7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			kit.Serve(k, kit.Travel, kit.Trip(&kit.Journal{}, tt.was))
+			kit.ServeCancellations(k, &kit.Journal{}, func(string) error {
+				if tt.fails {
+					return errors.New("closed")
+				}
+				return nil
+			})
+			run := kit.Begin(k, kit.Travel, 7)
+			_, _ = run.Result(k.Ctx)
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+			kagzi.Handle(w, kit.Travel, kit.Trip(&kit.Journal{}, tt.is))
+			switch err := w.Replay(k.Ctx, run); {
+			case tt.says == "" && err != nil:
+				t.Error(err)
+			case tt.says != "":
+				kit.MustContain(t, err, tt.says)
+			}
+		})
+	}
+}
