@@ -223,8 +223,8 @@ func peek[T any](ctx kagzi.Context, name string, t Topic[T], n int) (events []Ev
 		return nil, false, failure.Wrap(err, "the record of Peek %q", name)
 	}
 	if p.Topic != t.name {
-		return nil, false, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: give "+
-			"the new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
+		return nil, false, b.Misuse(fmt.Errorf("kagzi: Peek %q was recorded for topic %s, and is of topic %s now: "+
+			"give the new one another name", name, text.Quote(p.Topic), text.Quote(t.name)))
 	}
 	run.See(t.name, &p.Peek)
 	events = make([]Event[T], len(p.Events))
