@@ -29,7 +29,7 @@ var longMutants = []Mutant{
 	{
 		Name: "each epoch counts its records from one", Breaks: "positions grow from epoch to epoch",
 		Edits: []Edit{{
-			"store/continue.go", "return int64(epoch) << 24", "return int64(epoch) * 0",
+			"store/continue.go", "return int64(epoch) << 32", "return int64(epoch) * 0",
 		}},
 		Shown: calm("messages|position|epoch", 1, 2, 3),
 	},

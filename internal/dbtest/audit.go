@@ -82,6 +82,8 @@ var auditChecks = []check{
 				('RUNNING', 'PENDING'), ('RUNNING', 'SLEEPING'), ('RUNNING', 'COMPLETED'), ('RUNNING', 'FAILED'),
 					('RUNNING', 'CANCELLED'),
 				('FAILED', 'PENDING'), ('FAILED', 'SLEEPING'), ('CANCELLED', 'PENDING'), ('CANCELLED', 'SLEEPING'))
+			AND NOT (old_status = 'SLEEPING' AND new_status = 'COMPLETED'
+				AND coalesce(old->'outcome'->>'status' = 'COMPLETED', false)) -- it was rolled back
 		ORDER BY change_id`},
 
 	{"a run that nobody executes fails only at its deadline, or once its compensations have run", `

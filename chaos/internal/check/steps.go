@@ -13,11 +13,11 @@ const function = "FUNCTION" // the kind of a step that calls a function of the a
 type steps struct{ *checker }
 
 // results: the recorded result of a step is one, also if rows were deleted and inserted again (S5). A group is decided
-// anew if a failure in it is forgotten, and a compensation is run again.
+// anew if a failure in it is forgotten, a compensation is run again, and a checkpoint is replaced.
 func (c steps) results() {
 	for _, change := range c.h.changes {
 		if change.ofRun() || change.new == nil || change.new.Status != "COMPLETED" || change.new.Kind == "MARKER" ||
-			change.new.Kind == "COMPENSATION" {
+			change.new.Kind == "COMPENSATION" || change.new.Kind == "CHECKPOINT" {
 			continue
 		}
 		first := c.h.result[stepKey{change.Run, change.Step}]
