@@ -46,7 +46,7 @@ func (p *runPage) deed(deed explain.Deed) string {
 		return p.anchor(p.links.To("/runs/"+string(deed.Run.ID)+"/resolve?", "step", deed.Name), "Resolve")
 	case explain.UnpauseRun:
 		return "<b>Unpause</b>"
-	case explain.Unpause, explain.SetLimit:
+	case explain.Unpause:
 		return "the page " + p.anchor(p.links.To("/limits"), "Limits")
 	case explain.Limits:
 		return "The tables of the page " + p.anchor(p.links.To("/limits"), "Limits")

@@ -90,8 +90,8 @@ func TestWaits(t *testing.T) {
 			sleeping("timeout ship"),
 			`The timeout of its branches "ship" comes 2026-10-01T10:00:00Z, unless they end before.`,
 		},
-		"compensation": {sleeping("compensation flight"), "It has failed or was cancelled, and its compensation " +
-			"flight is under way."},
+		"compensation": {sleeping("compensation flight"), "It has failed, was cancelled or rolls back, and its " +
+			"compensation flight is under way."},
 		"refused start": {
 			sleepingOn(waits.List{{Kind: waits.Compensation, Name: "flight", Refused: "start"}}, kagzi.StepAttempt{
 				Step: "flight#compensation", Type: "COMPENSATION",
@@ -139,8 +139,8 @@ func TestWaits(t *testing.T) {
 			sleepingOn(waits.List{{Kind: waits.Child, Name: "ship", Count: 3}}),
 			`It waits for its child "ship": <children> lists the children.`,
 		},
-		"limit unset": {sleeping("limit openai"), "A step of it waits for the limit \"openai\".\nNobody has set that " +
-			"limit: <set-limit openai> sets it."},
+		"limit unset": {sleeping("limit openai"), "A step of it waits for the limit \"openai\".\nThat limit " +
+			"was neither declared nor set, so no step of it begins: declare it"},
 		"stranded": {sleeping("timer nap"), "until 2026-10-01T10:00:00Z.\nNo worker of queue default is live: start " +
 			"one. It does not go on without."},
 		"delay": {sleepingOn(nil), "It is due 2026-10-01T10:00:00Z."},

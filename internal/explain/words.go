@@ -29,8 +29,7 @@ type Words struct {
 type Deed struct {
 	Verb Verb
 	Run  kagzi.RunInfo // the run that the sentences are about
-	// of the worker for Drain, the queue for Workers, the schedule for Previous, the limit for SetLimit, the signal for
-	// Signal
+	// of the worker for Drain, the queue for Workers, the schedule for Previous, the signal for Signal
 	Name   string
 	Other  kagzi.RunID  // for Child
 	Ref    kagzi.Ref    // for Log
@@ -48,7 +47,6 @@ const (
 	UnpauseRun Verb = "unpause-run"
 	Unpause    Verb = "unpause"
 	Drain      Verb = "drain"
-	SetLimit   Verb = "set-limit"
 	Limits     Verb = "limits"   // in the plural: "kagzi queues list and kagzi keys list"
 	Workers    Verb = "workers"  // those of the queue, with their workflows
 	Previous   Verb = "previous" // the active runs of the schedule

@@ -53,8 +53,6 @@ func deed(d explain.Deed) string {
 		return "kagzi unpause " + targetFlags(d.Target)
 	case explain.Drain:
 		return "kagzi workers drain " + d.Name
-	case explain.SetLimit:
-		return "kagzi limits set " + Shell(d.Name)
 	case explain.Limits:
 		return "kagzi queues list and kagzi keys list"
 	case explain.Workers:
