@@ -146,9 +146,11 @@ func TestRollbackThatStops(t *testing.T) {
 // Each statement about a rollback, or its answer, is lost.
 func TestLostRollback(t *testing.T) {
 	t.Parallel()
-	for name, m := range map[string]pgproxy.Match{
-		"Finish": pgproxy.Contains("u.rolls_back"),
-		"End":    pgproxy.After(pgproxy.Contains("decode(q.outcome"), pgproxy.Exactly("commit")),
+	for name, m := range map[string]func() pgproxy.Match{
+		"Finish": func() pgproxy.Match { return pgproxy.Contains("u.rolls_back") },
+		"End": func() pgproxy.Match {
+			return pgproxy.After(pgproxy.Contains("decode(q.outcome"), pgproxy.Exactly("commit"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
@@ -156,7 +158,7 @@ func TestLostRollback(t *testing.T) {
 				lossy := dbtest.OpenPool(t, l.Proxy.DSN(), dbtest.Conns(8))
 				k := &kit.Kit{T: t, Ctx: direct.Ctx, Pool: lossy, Client: kit.NewClient(t, lossy)}
 				j := &kit.Journal{}
-				drop := l.Lose(m)
+				drop := l.Lose(m())
 				kit.Serve(k, kit.Travel, kit.Trip(j, kagzi.Rollback))
 				kit.ServeCancellations(k, j, nil) // ends the run
 				run := kit.Begin(direct, kit.Travel, 7)
