@@ -70,37 +70,38 @@ func TestConsumeBatch(t *testing.T) {
 
 // An incomplete batch waits in its run. It ends with the event that completes it, or with its time.
 func TestBatchThatWaits(t *testing.T) {
-	k := kit.New(t)
-	j := &kit.Journal{}
-	publishMany(k, 1, 2)
-	writes(k, j, topic.Batch{Most: 3, Within: 8 * time.Hour}, succeeds)
-	looks := func(ends bool) {
-		t.Helper()
-		var run kagzi.RunInfo
-		await.True(t, "the run waits", func() bool {
-			runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{
-				Workflow: "writer", Status: []kagzi.Status{kagzi.StatusSleeping},
-			})
-			if err != nil || len(runs) != 1 || runs[0].WaitingOn.String() != "timer wait" {
-				return false
-			}
-			run = runs[0]
-			return true
-		})
-		if ends {
+	for name, tt := range map[string]struct {
+		then func(k *kit.Kit)
+		want string
+	}{
+		"ForAnEvent": {func(k *kit.Kit) { publishMany(k, 3, 3) }, "1-3"},
+		"ForItsTime": {func(k *kit.Kit) {
 			k.Exec(`UPDATE kagzi.events SET published_at = published_at - interval '9 hours'`)
-		}
-		k.Forward(run.ID)
+		}, "1-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			j := &kit.Journal{}
+			publishMany(k, 1, 2)
+			writes(k, j, topic.Batch{Most: 3, Within: 8 * time.Hour}, succeeds)
+			var run kagzi.RunInfo
+			await.True(t, "the run waits", func() bool {
+				runs, err := k.Client.List(k.Ctx, kagzi.RunFilter{
+					Workflow: "writer", Status: []kagzi.Status{kagzi.StatusSleeping},
+				})
+				if err == nil && len(runs) == 1 {
+					run = runs[0]
+				}
+				return run.WaitingOn.String() == "timer wait"
+			})
+			tt.then(k)
+			k.Forward(run.ID)
+			if runs := consumed(k); runs != 1 {
+				t.Errorf("%d runs for a batch", runs)
+			}
+			j.Want(t, tt.want)
+		})
 	}
-	looks(false) // two events: it waits again
-	publishMany(k, 3, 4)
-	looks(false) // three: complete
-	await.True(t, "a batch is written", func() bool { return j.String() == "1-3" })
-	looks(true) // the fourth has waited long enough
-	if runs := consumed(k); runs != 2 {
-		t.Errorf("%d runs for two batches", runs)
-	}
-	j.Want(t, "1-3 4-4")
 }
 
 // A batch that fails consumes nothing. The next run gets the same events.
