@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
+	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/store"
 )
@@ -32,6 +35,23 @@ func declaredOf[T, Out any](o store.Origin, out func(T) Out) *Out {
 	}
 	v := out(declared)
 	return &v
+}
+
+// changeLimits changes limits by do, unless the client, the options, the limits or the schema are wrong.
+func changeLimits(ctx context.Context, c *core.Client, opts []kagzi.ChangeOption, wrong error,
+	do func(store.Why) error,
+) error {
+	cfg, err := limitOptions(c, opts)
+	if err = cmp.Or(err, wrong); err == nil {
+		err = c.CheckSchema(ctx, nil)
+	}
+	if err == nil {
+		err = do(cfg.Why)
+	}
+	if errors.Is(err, store.ErrNotDeclared) {
+		err = core.ErrNotDeclared
+	}
+	return err
 }
 
 // warnOfOverride logs that what the code declares is not in force; by is nil if it is.

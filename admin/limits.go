@@ -99,19 +99,7 @@ func (l Limits) Reset(ctx context.Context, name string, opts ...kagzi.ChangeOpti
 func (l Limits) change(ctx context.Context, limit StepLimit, opts []kagzi.ChangeOption, do func(store.Why) error,
 	verb string,
 ) error {
-	cfg, err := limitOptions(l.core, opts)
-	if err == nil {
-		err = limit.validate()
-	}
-	if err == nil {
-		err = l.core.CheckSchema(ctx, nil)
-	}
-	if err == nil {
-		err = do(cfg.Why)
-	}
-	if errors.Is(err, store.ErrNotDeclared) {
-		err = core.ErrNotDeclared
-	}
+	err := changeLimits(ctx, l.core, opts, limit.validate(), do)
 	if err != nil {
 		return failure.Wrap(l.core.Public(ctx, err), verb+" limit %s", text.Quote(limit.Name))
 	}

@@ -112,19 +112,7 @@ func (q Queues) Reset(ctx context.Context, queue string, opts ...kagzi.ChangeOpt
 func (q Queues) change(ctx context.Context, l QueueLimits, opts []kagzi.ChangeOption, do func(store.Why) error,
 	verb string,
 ) error {
-	cfg, err := limitOptions(q.core, opts)
-	if err == nil {
-		err = l.validate()
-	}
-	if err == nil {
-		err = q.core.CheckSchema(ctx, nil)
-	}
-	if err == nil {
-		err = do(cfg.Why)
-	}
-	if errors.Is(err, store.ErrNotDeclared) {
-		err = core.ErrNotDeclared
-	}
+	err := changeLimits(ctx, q.core, opts, l.validate(), do)
 	return limitsSet(ctx, q.core, l.Queue, err, verb+" the limits of queue %s", text.Quote(l.Queue))
 }
 

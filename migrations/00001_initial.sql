@@ -60,7 +60,7 @@ CREATE TABLE kagzi.workflow_runs (
     error_kind          text,
     error               text,
     quarantined         boolean                  NOT NULL DEFAULT false, -- FAILED for a reason that only people can remove
-    outcome             jsonb,                             -- the final outcome, decided before the compensations run; once it is set, nobody claims the run. If that is COMPLETED, it has the output, too, in base64, until the run has ended
+    outcome             jsonb,                             -- the final outcome, decided before the compensations run; once it is set, no worker claims the run. If that is COMPLETED, it has the output, too, in base64, until the run has ended
     cancel_requested_at timestamptz,                       -- when somebody cancelled the run: its worker has to end it as CANCELLED
     run_key             text        COLLATE "C",           -- the run's key, for limits and turns
     key_scope           text        COLLATE "C",           -- set with run_key: the queue that the key belongs to; empty for a group, which spans queues

@@ -15,7 +15,7 @@ func TestLimitThatIsNotSet(t *testing.T) {
 	for _, r := range runs {
 		out := serve(t, s, "api", LimitRequest{Asks: placesOf(r)})
 		if a := out.Answers[0]; !out.Unset || a.Granted || a.Lost || !a.At.IsZero() {
-			t.Errorf("a limit that nobody has set answers %+v", out)
+			t.Errorf("a limit that was not set answers %+v", out)
 		}
 	}
 	if names, err := s.Limits.Waiting(t.Context()); err != nil || len(names) > 0 {

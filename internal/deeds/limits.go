@@ -203,7 +203,7 @@ func setLimit() Deed {
 	return setting(Deed{
 		Object: Limit, Title: "Limit", Button: "Set the limit", Short: "Set a limit on steps",
 		Says: []string{"All steps that name the limit share it, in all workers together. Without a rate and a number " +
-			"every step may begin: those that name a limit which nobody has set wait. Steps under way go on."},
+			"every step may begin: those that name a limit which was not set wait. Steps under way go on."},
 		Fields: []Field{
 			of("limit", "Name"), most("", "Steps at once", "How many steps may be under way at once."),
 			rate("", "Rate", "steps"), burst("", "Rate"),

@@ -286,10 +286,7 @@ func (l *Line) first() (first []task) {
 
 // answer passes the i-th answer on to its permit.
 func (l *Line) answer(p *Permit, out store.LimitResult, i int) {
-	a := store.LimitAnswer{Lost: true}
-	if !out.Missing {
-		a = out.Answers[i]
-	}
+	a := out.Answers[i]
 	l.mu.Lock()
 	asking := p.state == Asking
 	p.at, p.kept, p.late = a.At, a.Kept || !a.Granted && !a.Lost, out.Late
