@@ -12,8 +12,8 @@
 // The next attempt may be on another worker:
 //
 //   - It is written under the lease, in the order of the outbox. A worker that has lost the run changes nothing.
-//   - A goroutine that an earlier call of the function has left behind keeps nothing. Neither does the StepTx of a branch
-//     that has lost a Race.
+//   - A goroutine that an earlier call of the function has left behind keeps nothing. Neither does the StepTx of a
+//     branch that has lost a Race.
 //   - It goes with any write of the run, also before a Race is decided: a loser's is never read.
 //   - The record of the step's success empties it. A success that comes before the checkpoint was written withdraws
 //     it.
