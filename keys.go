@@ -2,7 +2,11 @@ package kagzi
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
+	"github.com/kagzi/kagzi/internal/replay"
+	"github.com/kagzi/kagzi/internal/text"
 	"github.com/kagzi/kagzi/internal/valid"
 	"github.com/kagzi/kagzi/store"
 )
@@ -44,10 +48,38 @@ var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be 
 // begin. A wait of more than 200 ms holds no slot and no connection, and the step keeps its place in the line. The
 // step's [Timeout] does not count it.
 //
+// An attempt takes one slot and one token, or as many as units says: at most 1,000,000. A step that wants more slots
+// than the limit has begins alone.
+//
+// A step may have up to eight limits. It begins when all of them let it. Give the one that it waits for longest first.
+//
 // If the limit was neither declared nor set, the step waits, and admin.Client.Health names it.
-type Limit string
+func Limit(name string, units ...int) StepOption { return limitOption{name, units} }
 
-func (l Limit) step(c *stepConfig) {
-	c.limit = string(l)
-	c.Check(valid.LimitName(string(l)))
+type limitOption struct {
+	name  string
+	units []int
+}
+
+// maxLimits bounds the limits of a step, and maxUnits what it takes of each.
+const maxLimits, maxUnits = 8, 1_000_000
+
+func (l limitOption) step(c *stepConfig) {
+	use := replay.LimitUse{Name: l.name, Units: 1}
+	switch {
+	case len(l.units) > 1:
+		c.Check(fmt.Errorf("kagzi: Limit %s has %d numbers of units: give one", text.Quote(l.name), len(l.units)))
+	case len(l.units) == 1:
+		use.Units = l.units[0]
+	}
+	if use.Units < 1 || use.Units > maxUnits {
+		c.Check(fmt.Errorf("kagzi: Limit %s has %d units: give 1 to %d", text.Quote(l.name), use.Units, maxUnits))
+	}
+	if slices.ContainsFunc(c.limits, func(other replay.LimitUse) bool { return other.Name == l.name }) {
+		c.Check(fmt.Errorf("kagzi: Limit %s is given twice: name it once, with its units", text.Quote(l.name)))
+	}
+	if c.limits = append(c.limits, use); len(c.limits) > maxLimits {
+		c.Check(fmt.Errorf("kagzi: there are %d Limits: a step has at most %d", len(c.limits), maxLimits))
+	}
+	c.Check(valid.LimitName(l.name))
 }

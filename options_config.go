@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/core"
+	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/store"
 )
 
@@ -68,7 +69,7 @@ type stepConfig struct {
 	repeatable bool
 	once       bool       // AtMostOnce
 	reconcile  *reconcile // nil: not given
-	limit      string     // empty: not given
+	limits     []replay.LimitUse
 }
 
 // branchConfig is the configuration that a group's options give.

@@ -682,6 +682,8 @@ CREATE TABLE kagzi.limits (
     declared     jsonb,                      -- what the code declares; NULL: nothing
     set_by       jsonb,                      -- who has set other values since, when and why; NULL: it is as declared, or no step begins because it is neither
     next_at      timestamptz       NOT NULL,
+    last_units   integer           NOT NULL DEFAULT 1, -- of the last step that was given tokens: next_at is so many behind its own
+    paused_until timestamptz,                -- until when an error has stopped all steps; NULL: none has
     PRIMARY KEY (limit_name, namespace_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 
@@ -692,12 +694,13 @@ CREATE TABLE kagzi.limits (
 -- may not have returned yet. No process counts slots up or down.
 CREATE TABLE kagzi.limit_places (
     run_id         uuid              NOT NULL,
-    step_id        text  COLLATE "C" NOT NULL, -- with the number of the attempt: "pay#1"
+    step_id        text  COLLATE "C" NOT NULL, -- with the number of the attempt: "pay#1"; of its second limit "pay#1+2"
     namespace_id   text  COLLATE "C" NOT NULL,
     limit_name     text  COLLATE "C" NOT NULL,
     state          text  COLLATE "C" NOT NULL CHECK (state IN ('WAITING', 'CALLED', 'RUNNING')),
     asked_at       timestamptz       NOT NULL, -- the order of the line
     due_at         timestamptz       NOT NULL, -- asked_at, or of a CALLED place until when it counts, or of a RUNNING one the time of its token
+    units          integer           NOT NULL DEFAULT 1 CHECK (units > 0), -- slots and tokens that the step takes
     lease          uuid,                       -- of a RUNNING place, that of its run; of a CALLED one, if its run was deleted
     PRIMARY KEY (run_id, step_id, namespace_id)
 ) WITH (

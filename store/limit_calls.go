@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,14 +10,15 @@ import (
 )
 
 const writePlaces = `
-INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, state, asked_at, due_at, lease)
-SELECT u.run_id, u.step_id, $1, $8, u.state, timestamptz 'epoch' + u.asked_at * interval '1 microsecond',
-	timestamptz 'epoch' + u.due_at * interval '1 microsecond', CASE WHEN u.state = 'RUNNING' THEN u.lease END
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::uuid[])
-	AS u (run_id, step_id, state, asked_at, due_at, lease)
+INSERT INTO kagzi.limit_places AS p (run_id, step_id, namespace_id, limit_name, state, asked_at, due_at, lease, units)
+SELECT u.run_id, u.step_id, $1, $9, u.state, timestamptz 'epoch' + u.asked_at * interval '1 microsecond',
+	timestamptz 'epoch' + u.due_at * interval '1 microsecond', CASE WHEN u.state = 'RUNNING' THEN u.lease END,
+	u.units
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::uuid[], $8::int[])
+	AS u (run_id, step_id, state, asked_at, due_at, lease, units)
 ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
 SET limit_name = EXCLUDED.limit_name, state = EXCLUDED.state, asked_at = EXCLUDED.asked_at, due_at = EXCLUDED.due_at,
-	lease = EXCLUDED.lease`
+	lease = EXCLUDED.lease, units = EXCLUDED.units`
 
 var placeWrites = columnsOf(writePlaces,
 	uuids("run_id", func(s *limitStep) uuid.UUID { return s.RunID }),
@@ -27,6 +27,7 @@ var placeWrites = columnsOf(writePlaces,
 	bigints("asked_at", func(s *limitStep) int64 { return pg.Epoch(s.askedAt) }),
 	bigints("due_at", func(s *limitStep) int64 { return pg.Epoch(s.dueAt) }),
 	uuids("lease", func(s *limitStep) uuid.UUID { return s.Lease }),
+	ints("units", func(s *limitStep) int { return s.Units }),
 )
 
 const dropPlaces = `
@@ -34,7 +35,7 @@ DELETE FROM kagzi.limit_places p WHERE p.run_id = ANY ($2::uuid[]) AND p.namespa
 	AND CASE WHEN p.limit_name = $3 THEN p.state = 'WAITING' ELSE false END`
 
 const takeTokens = `
-UPDATE kagzi.limits c SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'
+UPDATE kagzi.limits c SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond', last_units = $4
 WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
@@ -146,7 +147,7 @@ func (v *service) answer(r *roundTrip) {
 		r.queue(nil, writePlaces, placeWrites.args(v.namespace, written, v.limit)...)
 	}
 	if l.given > 0 && l.every > 0 {
-		r.queue(nil, takeTokens, v.namespace, v.limit, pg.Epoch(l.nextAt.Add(time.Duration(l.given)*l.every)))
+		r.queue(nil, takeTokens, v.namespace, v.limit, pg.Epoch(l.token(l.given)), l.last)
 	}
 }
 

@@ -16,15 +16,17 @@ const (
 
 // A limitLine is a limit under its lock, with the steps that ask and the head of its line.
 type limitLine struct {
-	now    time.Time
-	nextAt time.Time     // of the next token
-	every  time.Duration // between two tokens; zero: a step needs none
-	free   int           // slots that no step has
-	called int           // calls that are not answered yet, and for which a slot or a token is kept
-	asks   []*limitStep  // the steps that ask
-	head   []*limitStep  // the first steps that wait, in the order of the line
-	more   bool          // the line goes on behind the head
-	given  int           // tokens that serve has given
+	now     time.Time
+	nextAt  time.Time     // of the next token
+	every   time.Duration // between two tokens; zero: a step needs none
+	running int           // slots that steps have
+	free    int           // slots that no step has
+	called  int           // units that are kept for calls that are not answered yet
+	asks    []*limitStep  // the steps that ask
+	head    []*limitStep  // the first steps that wait, in the order of the line
+	more    bool          // the line goes on behind the head
+	given   int           // tokens that serve has given
+	last    int           // of these, to the last step
 }
 
 // A limitStep is a step that asks, or that waits at the head of the line.
@@ -34,11 +36,15 @@ type limitStep struct {
 	comes   bool      // its run could begin it now
 	over    bool      // its run is over
 	had     string    // the state of its place; empty: it has none
+	keeps   int       // the units of its place
 	askedAt time.Time // its place in the line
 	state   string    // serve sets this and what follows; empty: the step stays as it is
 	dueAt   time.Time // see kagzi.limit_places
 	callAt  time.Time // of a call, when the run is to come
 }
+
+// id returns what tells the step from others.
+func (s *limitStep) id() Place { return Place{RunID: s.RunID, StepID: s.StepID} }
 
 // came reports whether the step was called and is here.
 func (s *limitStep) came() bool { return s.ord > 0 && s.had == placeCalled }
@@ -54,13 +60,28 @@ func (s *limitStep) rank() int {
 // call calls the step for a time. A slot or a token is kept for it until then.
 func (s *limitStep) call(at, until time.Time) { s.state, s.callAt, s.dueAt = placeCalled, at, until }
 
-// room is for how many steps there are slots and tokens. The tokens are those whose time comes while one would be kept.
-// If all of these are given at once, the next one is called for, too.
+// room is the number of tokens whose time comes while one would be kept. If all of these are given at once, the next one
+// is called for, too.
 func (l *limitLine) room() int {
 	if l.every == 0 && !l.nextAt.After(l.now.Add(limitKept)) {
-		return l.free
+		return math.MaxInt
 	}
-	return min(l.free, max(l.tokens(limitKept), l.tokens(LimitSoon)+1))
+	return max(l.tokens(limitKept), l.tokens(LimitSoon)+1)
+}
+
+// fits reports whether a step may begin behind others that have so many units, as far as tokens and slots go. The next
+// step has the time of the token behind its units: so a step needs only one whose time comes. A step that wants more
+// slots than there are begins alone.
+func (l *limitLine) fits(s *limitStep, behind, room int) bool {
+	return behind < room && (behind < l.free && s.Units <= l.free-behind || behind == 0 && l.running == 0 && l.free > 0)
+}
+
+// longestDebt bounds the time for which a step holds up the next one. Of much more there is no time.Duration.
+const longestDebt = 100 * 365 * 24 * time.Hour
+
+// token returns the time of the nth token from now.
+func (l *limitLine) token(nth int) time.Time {
+	return l.nextAt.Add(time.Duration(min(int64(nth), int64(longestDebt/max(l.every, 1)))) * l.every)
 }
 
 // tokens returns how many tokens come within a time from now.
@@ -75,7 +96,8 @@ func (l *limitLine) tokens(within time.Duration) int {
 // serve decides the fate of each step. First come the steps that were called and are here. Behind them stand the
 // calls that are not answered yet, and then all others in the order in which they asked. While there is room, a step
 // that is here begins if its token comes soon, and any other is called for the time of its token. Steps at the head
-// that could not come are called, too, so that others have their turn, and nothing is kept for them.
+// that could not come are called, too, so that others have their turn, and nothing is kept for them. Behind a step that
+// does not fit all others wait.
 //
 // It reports whether it has looked at too few steps: then those that ask must not begin before the others behind the
 // head.
@@ -88,28 +110,30 @@ func (l *limitLine) serve() (short bool) {
 	for _, s := range absent {
 		s.call(l.now, l.now)
 	}
-	for i, s := range line {
-		nth := i
+	full, taken := false, 0
+	for _, s := range line {
+		nth := taken
 		if !s.came() {
 			nth += l.called
 		}
 		if s.came() || l.more && !s.askedAt.After(l.head[len(l.head)-1].askedAt) {
-			known++
+			known += s.Units
 		}
-		if nth >= room {
+		if full = full || !l.fits(s, nth, room); full {
 			s.state, s.dueAt = placeWaiting, s.askedAt
 			continue
 		}
-		at := l.nextAt.Add(time.Duration(nth) * l.every)
+		taken += s.Units
+		at := l.token(nth)
 		if s.ord > 0 && !at.After(l.now.Add(LimitSoon)) {
-			s.state, s.dueAt = placeRunning, latest(l.now, l.nextAt.Add(time.Duration(l.given)*l.every))
-			l.given++
+			s.state, s.dueAt = placeRunning, latest(l.now, l.token(l.given))
+			l.given, l.last = l.given+s.Units, s.Units
 		} else {
 			at = latest(at, l.now.Add(LimitSoon))
 			s.call(at.Add(-LimitSoon), at.Add(limitKept))
 		}
 	}
-	return l.more && known < room
+	return l.more && known < min(room, l.free)
 }
 
 // order returns the steps that could begin, in their order, and those at the head that could not.
@@ -120,16 +144,16 @@ func (l *limitLine) order() (line, absent []*limitStep) {
 		case s.had == placeRunning:
 			continue
 		case s.had == placeCalled && s.dueAt.After(l.now):
-			l.called--
+			l.called -= s.keeps
 		case s.had == "":
 			s.askedAt = l.now.Add(time.Duration(i) * time.Microsecond)
 		}
-		asking[Place{RunID: s.RunID, StepID: s.StepID}] = true
+		asking[s.id()] = true
 		line = append(line, s)
 	}
 	for _, s := range l.head {
 		switch {
-		case asking[s.Place] || s.over:
+		case asking[s.id()] || s.over:
 		case s.comes:
 			line = append(line, s)
 		default:

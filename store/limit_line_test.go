@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,19 +11,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// A lineCase is a limit, and the steps that ask and wait, each described by words: had what, and when it asked, in
-// milliseconds before now.
+// A lineCase is a limit, and the steps that ask and wait, each described by words: had what, of how many units if not
+// one, and when it asked, in milliseconds before now.
 type lineCase struct {
-	name   string
-	slots  int // free ones; zero: the limit has none
-	every  time.Duration
-	nextAt time.Duration // from now
-	called int
-	more   bool
-	asks   string // "new", "waiting 500", "called 500", "running"
-	head   string // "comes 500", "paused 500", "over 500"
-	want   string // of the asks, "|", and of the head
-	short  bool
+	name    string
+	slots   int // free ones; zero: the limit has none
+	running int // those that steps have
+	every   time.Duration
+	nextAt  time.Duration // from now
+	called  int
+	more    bool
+	asks    string // "new", "new*3", "waiting 500", "called 500", "running"
+	head    string // "comes 500", "paused 500", "over 500"
+	want    string // of the asks, "|", and of the head
+	short   bool
 }
 
 // Steps begin at the times of their tokens, are called for a time, or wait.
@@ -78,12 +81,36 @@ func TestTurnsOfALimit(t *testing.T) {
 			name: "HereAtTheHead", slots: 1, more: true, asks: "waiting 9", head: "comes 9",
 			want: "begins 0 | stays",
 		},
+		{name: "UnitsAreSlots", slots: 5, asks: "new*2, new*3, new", want: "begins 0, begins 0, waits"},
+		{name: "NoneOvertakesALargeStep", slots: 2, running: 1, asks: "new*3, new", want: "waits, waits"},
+		{name: "LargeStepAtTheHead", slots: 2, running: 1, asks: "new", head: "comes*3 5", want: "waits | stays"},
+		{name: "LargerThanTheLimitAlone", slots: 2, asks: "new*3, new", want: "begins 0, waits"},
+		{name: "LargerThanTheLimitBesideOthers", slots: 2, running: 1, asks: "new*3", want: "waits"},
+		{name: "LargerThanTheLimitBesideACall", slots: 2, called: 1, asks: "new*3", want: "waits"},
+		{name: "LargeCallComes", slots: 3, called: 3, asks: "new, called*3 9", want: "waits, begins 0"},
+		{name: "LargeCallIsKept", slots: 3, called: 3, asks: "new", want: "waits"},
+		{
+			name: "UnitsAreTokens", every: 10 * time.Millisecond, asks: "new*10, new*20, new",
+			want: "begins 0, begins 100, called 100",
+		},
+		{
+			name: "LargeStepNeedsOneTokenToBegin", every: time.Hour, asks: "new*3, new", want: "begins 0, waits",
+		},
+		{
+			name: "UnitsOfABurst", every: time.Hour, nextAt: -4 * time.Hour, asks: "new*3, new, new*9",
+			want: "begins 0, begins 0, begins 0",
+		},
+		{
+			name: "LargeHeadIsLongEnough", slots: 4, more: true, asks: "new", head: "comes*4 9",
+			want: "waits | called 0",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			l := limitLine{
-				now: now, nextAt: now.Add(c.nextAt), every: c.every, free: c.slots, called: c.called, more: c.more,
+				now: now, nextAt: now.Add(c.nextAt), every: c.every, free: c.slots, running: c.running,
+				called: c.called, more: c.more,
 			}
 			if c.slots == 0 {
 				l.free = 1 << 40
@@ -93,10 +120,13 @@ func TestTurnsOfALimit(t *testing.T) {
 				var ago int
 				fmt.Sscan(text, &kind, &ago)
 				s = &limitStep{askedAt: now.Add(-time.Duration(ago) * time.Millisecond)}
+				kind, units, _ := strings.Cut(kind, "*")
+				s.Units, _ = strconv.Atoi(cmp.Or(units, "1"))
+				s.keeps = s.Units
 				s.RunID = uuid.New()
 				if _, when, ok := strings.Cut(text, " "); ok {
 					if old, ok := at[when]; ok {
-						s.Place = old
+						s.Place.RunID = old.RunID
 					}
 					at[when] = s.Place
 				}

@@ -44,18 +44,24 @@ FROM kagzi.limits c
 WHERE c.limit_name = $2 AND c.namespace_id = $1
 FOR UPDATE`
 
-// $3 is how much more time there is between two tokens, and $4 says that no error stops the steps any more: then the
-// next token comes as soon as it may come after one that was just given. If it comes earlier than before, the steps
-// that were called wait again, at their places in the line, and are called for another time.
+// $3 is how much more time there is between two tokens: so the next token comes when the new rate allows it after the
+// last step. $4 says that no error stops the steps any more: then it comes as soon as it may come after one that was
+// just given. If it comes earlier than before, the steps that were called wait again, at their places in the line, and
+// are called for another time.
 const moveTokens = `
 WITH times AS MATERIALIZED (
-	SELECT LEAST(c.next_at + $3::bigint * interval '1 microsecond', CASE WHEN $4::bool
-		THEN t.now + ($5::bigint + c.every) * interval '1 microsecond' END) AS next_at
+	SELECT CASE WHEN $4::bool AND c.paused_until > t.now
+		THEN LEAST(moved.at, t.now + ($5::bigint + c.every) * interval '1 microsecond')
+		ELSE GREATEST(moved.at, c.paused_until) END AS next_at
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
+	CROSS JOIN LATERAL (
+		SELECT c.next_at + LEAST($3::bigint * c.last_units::float8, $6) * interval '1 microsecond' AS at OFFSET 0
+	) moved
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
 ), updated AS (
-	UPDATE kagzi.limits x SET next_at = times.next_at FROM times WHERE x.limit_name = $2 AND x.namespace_id = $1
+	UPDATE kagzi.limits x SET next_at = times.next_at, paused_until = CASE WHEN NOT $4::bool THEN x.paused_until END
+	FROM times WHERE x.limit_name = $2 AND x.namespace_id = $1
 )
 UPDATE kagzi.limit_places p
 SET state = 'WAITING', due_at = p.asked_at
@@ -95,7 +101,8 @@ func (s Limits) changeLimit(ctx context.Context, limit StepLimit, c change, why 
 			if err != nil || later == 0 && !lifts {
 				return err
 			}
-			return pg.Ask(ctx, tx, moveTokens, []any{s.namespace, l.Name, later, lifts, pg.Micros(LimitSoon)}, nil)
+			return pg.Ask(ctx, tx, moveTokens, []any{s.namespace, l.Name, later, lifts, pg.Micros(LimitSoon),
+				longestDebt.Microseconds()}, nil)
 		})
 	})
 	return by, pg.Wrap("set limit", err)

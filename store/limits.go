@@ -15,12 +15,13 @@ import (
 // Limits keeps the limits of steps, queues and keys.
 type Limits struct{ *conn }
 
-// A Place is a step of a run that this worker holds, in the line of a limit.
+// A Place is a step of a run that this worker holds, in the line of a limit. A step with several limits has several.
 type Place struct {
 	RunID uuid.UUID
 	Lease uuid.UUID
 	// with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
 	StepID string
+	Units  int // slots and tokens that the step takes; only of one that asks
 }
 
 // A LimitRequest is what a worker asks of one limit, for all of its steps together.
@@ -96,7 +97,7 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease 
 const pauseLimit = `
 WITH pause AS MATERIALIZED (SELECT clock_timestamp() + $3::bigint * interval '1 microsecond' AS at)
 UPDATE kagzi.limits c
-SET next_at = GREATEST(c.next_at, pause.at)
+SET next_at = GREATEST(c.next_at, pause.at), paused_until = GREATEST(c.paused_until, pause.at)
 FROM pause
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
@@ -153,11 +154,11 @@ WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS running FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
+		SELECT coalesce(sum(p.units), 0)::bigint AS running FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
 			AND p.state = 'RUNNING'
 	) h
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS called FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
+		SELECT coalesce(sum(p.units), 0)::bigint AS called FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
 			AND p.state = 'CALLED' AND p.due_at > t.now
 	) k
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
@@ -166,11 +167,11 @@ WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	FROM counted
 )
 SELECT line.now, line.every, line.burst, line.next_at, line.slots, line.running, line.called, line.look, head.run_id,
-	coalesce(head.step_id, ''), head.asked_at, run.comes
+	coalesce(head.step_id, ''), coalesce(head.units, 0), head.asked_at, run.comes
 FROM line
 LEFT JOIN LATERAL (
-	SELECT p.run_id, p.step_id, p.asked_at FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
-		AND p.state = 'WAITING' ORDER BY p.due_at LIMIT line.look
+	SELECT p.run_id, p.step_id, p.units, p.asked_at FROM kagzi.limit_places p WHERE p.limit_name = $2
+		AND p.namespace_id = $1 AND p.state = 'WAITING' ORDER BY p.due_at LIMIT line.look
 ) head ON true
 LEFT JOIN LATERAL (
 	SELECT CASE WHEN q.status = 'RUNNING' AND q.available_at > line.now THEN true ELSE q.paused_at IS NULL
@@ -191,14 +192,14 @@ ORDER BY head.asked_at`
 // The steps that ask, without those whose run is not held under the lease any more. The limit's name is no condition of
 // the search, because the planner would read all places of the limit for it.
 const askedPlaces = `
-SELECT u.ord, CASE WHEN p.limit_name = $5 THEN p.state ELSE '' END, p.asked_at, p.due_at
+SELECT u.ord, CASE WHEN p.limit_name = $5 THEN p.state ELSE '' END, coalesce(p.units, 0), p.asked_at, p.due_at
 FROM unnest($2::uuid[], $3::uuid[], $4::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
 CROSS JOIN LATERAL (
 	SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease
 		AND q.status = 'RUNNING' OFFSET 0
 ) r
 LEFT JOIN LATERAL (
-	SELECT s.limit_name, s.state, s.asked_at, s.due_at FROM kagzi.limit_places s WHERE s.run_id = u.run_id
+	SELECT s.limit_name, s.state, s.units, s.asked_at, s.due_at FROM kagzi.limit_places s WHERE s.run_id = u.run_id
 		AND s.step_id = u.step_id AND s.namespace_id = $1 OFFSET 0
 ) p ON true`
 
@@ -288,7 +289,7 @@ func (v *service) readLock(rows pgx.Rows) error {
 // readAsks reads the steps that ask.
 func (v *service) readAsks(rows pgx.Rows) error {
 	var s limitStep
-	_, err := pgx.ForEachRow(rows, []any{&s.ord, &s.had, pg.UTC(&s.askedAt), pg.UTC(&s.dueAt)}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&s.ord, &s.had, &s.keeps, pg.UTC(&s.askedAt), pg.UTC(&s.dueAt)}, func() error {
 		asks := s
 		asks.Place = v.req.Asks[s.ord-1]
 		v.line.asks = append(v.line.asks, &asks)
@@ -300,12 +301,12 @@ func (v *service) readAsks(rows pgx.Rows) error {
 // readLine reads the limit and the head of its line.
 func (v *service) readLine(rows pgx.Rows) error {
 	l := &v.line
-	var running, look, burst int
+	var look, burst int
 	var s limitStep
 	var comes *bool
 	_, err := pgx.ForEachRow(rows, []any{
-		pg.UTC(&l.now), pg.MicrosTo(&l.every), &burst, pg.UTC(&l.nextAt), &v.out.Slots, &running, &l.called, &look,
-		pg.UUIDTo(&s.RunID), &s.StepID, pg.UTC(&s.askedAt), &comes,
+		pg.UTC(&l.now), pg.MicrosTo(&l.every), &burst, pg.UTC(&l.nextAt), &v.out.Slots, &l.running, &l.called, &look,
+		pg.UUIDTo(&s.RunID), &s.StepID, &s.Units, pg.UTC(&s.askedAt), &comes,
 	}, func() error {
 		if s.RunID != uuid.Nil {
 			waits := s
@@ -317,7 +318,7 @@ func (v *service) readLine(rows pgx.Rows) error {
 	l.more = look > 0 && len(l.head) == look
 	l.nextAt = latest(l.nextAt, l.now.Add(-time.Duration(burst-1)*l.every))
 	if l.free = math.MaxInt; v.out.Slots > 0 {
-		l.free = v.out.Slots - running
+		l.free = v.out.Slots - l.running
 	}
 	if v.out.Unset {
 		l.free = 0

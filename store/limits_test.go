@@ -31,7 +31,7 @@ func serve(t *testing.T, s *Store, limit string, req LimitRequest) LimitResult {
 
 func placesOf(runs ...*ClaimedRun) (places []Place) {
 	for _, r := range runs {
-		places = append(places, Place{RunID: r.RunID, Lease: r.Lease, StepID: "step"})
+		places = append(places, Place{RunID: r.RunID, Lease: r.Lease, StepID: "step", Units: 1})
 	}
 	return places
 }

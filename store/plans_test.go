@@ -75,8 +75,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 	var windows []*openWindow
 	var changes []*waitingChange
 	for _, id := range ids {
-		places = append(places, Place{RunID: id, Lease: lease, StepID: "step"})
-		waiting = append(waiting, &limitStep{Place: Place{RunID: id, StepID: "step"}})
+		places = append(places, Place{RunID: id, Lease: lease, StepID: "step", Units: 1})
+		waiting = append(waiting, &limitStep{Place: Place{RunID: id, StepID: "step", Units: 1}})
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
 		records, suspensions, finishes = append(records, record(r, "step", "x")),
 			append(suspensions, sleep(r, time.Hour)), append(finishes, finish(r))

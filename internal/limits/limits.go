@@ -117,6 +117,9 @@ func (p *Permit) Pauses() bool { return p.pauses }
 // lease is lost.
 func (p *Permit) Refusal() error { return p.failed }
 
+// Name returns the name of the limit.
+func (l *Line) Name() string { return l.name }
+
 // Ask asks for the permit, unless the session has: then that answer is awaited, and Ask returns false. There is one
 // question at a time.
 func (l *Line) Ask(p *Permit) (asks bool) {

@@ -29,7 +29,7 @@ type StepSpec struct {
 	Isolation  pgx.TxIsoLevel
 	Timeout    time.Duration // of an attempt; zero: none
 	Retry      RetryPolicy
-	Limit      string       // the name of the limit that the step needs a permit of; empty: none
+	Limits     []LimitUse   // the limits that the step needs a permit of
 	Repeatable bool         // the result may be used before it is written. See doc_steps.go.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
@@ -44,6 +44,12 @@ type StepSpec struct {
 	// Compensation returns the compensation of a recorded result, or nil if the result cannot be decoded. It is nil if
 	// the step has no compensation.
 	Compensation func(output []byte) *Registration
+}
+
+// A LimitUse is what a step takes of a limit.
+type LimitUse struct {
+	Name  string
+	Units int
 }
 
 // A StepFunction is a step's function and the type of its result.
@@ -72,7 +78,7 @@ type stepCall struct {
 	attempt   int // number of the attempt that is next or under way. Set by settleOrRetry.
 	// first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
 	first        int
-	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
+	permits      []*heldPermit // of its limits, each nil while the attempt does not have it. Set by acquire.
 	uncounted    uncounted
 	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
 	called       bool          // the attempt's function. Set by attemptOnce, reset by executeOnce.

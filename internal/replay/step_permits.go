@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/internal/failure"
@@ -14,59 +15,94 @@ import (
 	"github.com/kagzi/kagzi/waits"
 )
 
-// A heldPermit is the permit of the attempt that is under way or about to begin.
+// A heldPermit is a permit of the attempt that is under way or about to begin.
 type heldPermit struct {
 	line   *limits.Line
 	permit *limits.Permit
 	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
-// acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and
-// the step keeps its place in the line. failed is the attempt's failure. See doc_limits.go.
+// acquire waits until the limits of the step, if it has any, let the attempt begin. It takes them in their order, and
+// keeps those that it has while it waits for another in memory. A long wait suspends the run: then the step keeps its
+// place in that line, and has left all others. failed is the attempt's failure. See doc_limits.go.
 func (s *stepCall) acquire() (failed, err error) {
-	if s.spec.Limit == "" {
+	if s.spec.Limits == nil {
 		return nil, nil
 	}
-	b, e := s.b, s.e
-	h := &heldPermit{line: e.line(s.spec.Limit)}
-	h.permit = limits.NewPermit(store.Place{
-		RunID: e.RunID, Lease: e.Lease,
-		StepID: fmt.Sprintf("%s#%d", s.id, s.attempt),
-	}, func() { e.fire(&h.event) })
+	s.permits = make([]*heldPermit, len(s.spec.Limits))
+	ready := false
+	defer func() {
+		switch {
+		case ready:
+		case s.e.stopped(): // the run may come back
+			s.yieldPermits()
+		default:
+			s.release(0)
+		}
+	}()
+	for i := 0; i >= 0; i = slices.Index(s.permits, nil) {
+		if failed, err = s.acquireOf(i); failed != nil || err != nil {
+			return failed, err
+		}
+	}
+	var last *heldPermit // whose token comes last
+	for _, h := range s.permits {
+		if last == nil || h.permit.At().After(last.permit.At()) {
+			last = h
+		}
+	}
+	w := &wait{until: last.permit.At(), what: waits.Wait{Kind: waits.Limit, Name: last.line.Name()}, inMemory: true}
+	if err := s.b.waitFor(w, next{}); err != nil {
+		return nil, err
+	}
+	ready = true
+	return nil, nil
+}
+
+// acquireOf waits for the permit of one limit of the step.
+func (s *stepCall) acquireOf(i int) (failed, err error) {
+	e, limit := s.e, s.spec.Limits[i]
+	place := store.Place{
+		RunID: e.RunID, Lease: e.Lease, StepID: fmt.Sprintf("%s#%d", s.id, s.attempt), Units: limit.Units,
+	}
+	if i > 0 {
+		place.StepID = fmt.Sprintf("%s+%d", place.StepID, i+1)
+	}
+	h := &heldPermit{line: e.line(limit.Name)}
+	h.permit = limits.NewPermit(place, func() { e.fire(&h.event) })
 	defer e.listen(&h.event)()
 	defer func() {
 		switch {
-		case s.permit != nil:
+		case s.permits[i] != nil:
 		case e.stopped(): // the run may come back
 			h.line.Yield(h.permit, 0)
 		default:
 			h.line.Leave(h.permit, 0)
 		}
 	}()
-	what := waits.Wait{Kind: waits.Limit, Name: s.spec.Limit}
-	granted, err := awaitPermit(e, b, h, what)
+	granted, err := s.awaitPermit(h)
 	if err != nil {
 		return nil, err
 	}
 	switch refused := h.permit.Refusal(); {
 	case granted:
+		s.permits[i] = h
+		return nil, nil
 	case refused != nil:
 		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+
-			"stored: %w", s.spec.Limit, refused)), nil
+			"stored: %w", limit.Name, refused)), nil
 	default:
 		e.stop(stopLost, standing.ErrLeaseLost)
 		runtime.Goexit()
+		return nil, nil
 	}
-	if err := b.waitFor(&wait{until: h.permit.At(), what: what, inMemory: true}, next{}); err != nil {
-		return nil, err
-	}
-	s.permit = h
-	return nil, nil
 }
 
-// awaitPermit asks for the permit, and returns once it is granted or refused.
-func awaitPermit(e *Run, b *Branch, h *heldPermit, what waits.Wait) (granted bool, err error) {
-	p := h.permit
+// awaitPermit asks for the permit, and returns once it is granted or refused. Before a long wait it gives back all that
+// the step has.
+func (s *stepCall) awaitPermit(h *heldPermit) (granted bool, err error) {
+	e, b, p := s.e, s.b, h.permit
+	what := waits.Wait{Kind: waits.Limit, Name: h.line.Name()}
 	asked := 0 // the calls that came before the last ask
 	h.line.Ask(p)
 	for inMemory := true; ; {
@@ -92,6 +128,9 @@ func awaitPermit(e *Run, b *Branch, h *heldPermit, what waits.Wait) (granted boo
 		default:
 			w = &wait{what: what, need: 1}
 		}
+		if !w.inMemory {
+			s.release(0)
+		}
 		if err := b.waitFor(w, on); err != nil {
 			return false, err
 		}
@@ -109,49 +148,64 @@ func awaitPermit(e *Run, b *Branch, h *heldPermit, what waits.Wait) (granted boo
 }
 
 // isLate reports whether the attempt has a token that is too old by now: it must not begin, because others may begin
-// with theirs. The step then keeps its place, and gets the next token.
+// with theirs. The step then keeps its places, and gets the next token.
 func (s *stepCall) isLate() bool {
-	h := s.permit
-	if h == nil || !h.permit.IsLate(s.e.Now()) {
-		return false
+	now := s.e.Now()
+	late := slices.ContainsFunc(s.permits, func(h *heldPermit) bool { return h != nil && h.permit.IsLate(now) })
+	if late {
+		s.yieldPermits()
 	}
-	s.permit = nil
-	h.line.Yield(h.permit, 0)
-	return true
+	return late
 }
 
 // shortestPause is the shortest pause of a limit that puts off a step: a step must not call a busy service in a loop.
 const shortestPause = 100 * time.Millisecond
 
-// putsOff reports whether the attempt's error asks for a pause that its limit honours. Then the attempt does not count:
-// the step keeps its place, and begins again when the limit goes on.
+// putsOff reports whether the attempt's error asks for a pause that one of its limits honours. Then the attempt does
+// not count: the step keeps its place, and begins again when the limit goes on.
 func (s *stepCall) putsOff(err error) bool {
-	h := s.permit
-	if err == nil || h == nil || !h.permit.Pauses() {
+	pauses := func(h *heldPermit) bool { return h != nil && h.permit.Pauses() }
+	if err == nil || !slices.ContainsFunc(s.permits, pauses) {
 		return false
 	}
 	class := s.e.errors().Classify(err)
 	if _, again := nextAttempt(class, s.spec.Retry, 0); !again || class.After <= 0 {
 		return false
 	}
-	s.e.log().Warn("kagzi: step is put off, and its limit pauses", "step", s.id, "limit", s.spec.Limit, "pause",
-		class.After, "error", text.OneLine(failure.Text(err)))
-	s.permit = nil
-	h.line.Yield(h.permit, max(class.After, shortestPause))
+	for i, h := range s.permits {
+		if pauses(h) {
+			s.e.log().Warn("kagzi: step is put off, and its limit pauses", "step", s.id, "limit", h.line.Name(),
+				"pause", class.After, "error", text.OneLine(failure.Text(err)))
+			s.permits[i] = nil
+			h.line.Yield(h.permit, max(class.After, shortestPause))
+		}
+	}
 	return true
 }
 
-// releaseAfter gives up the permit, if the attempt has one, after its function has returned err.
+// releaseAfter gives up the permits that the attempt has, after its function has returned err.
 func (s *stepCall) releaseAfter(err error) {
-	if s.permit != nil {
+	if s.permits != nil {
 		s.release(s.e.errors().Classify(err).After)
 	}
 }
 
-// release gives up the permit, if the attempt has one. paused is the pause that its error asks for.
+// release gives up the permits that the attempt has. paused is the pause that its error asks for.
 func (s *stepCall) release(paused time.Duration) {
-	if h := s.permit; h != nil {
-		s.permit = nil
-		h.line.Leave(h.permit, paused)
+	for i, h := range s.permits {
+		if h != nil {
+			s.permits[i] = nil
+			h.line.Leave(h.permit, paused)
+		}
+	}
+}
+
+// yieldPermits gives up the permits that the attempt has, and keeps its places in the lines.
+func (s *stepCall) yieldPermits() {
+	for i, h := range s.permits {
+		if h != nil {
+			s.permits[i] = nil
+			h.line.Yield(h.permit, 0)
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 type LimitState struct {
 	store.StepLimit
 	Origin  store.Origin
-	Running int       // slots in use; without MaxRunning, zero
+	Running int       // slots in use, in units; without MaxRunning, zero
 	Waiting int       // steps that wait
 	NextAt  time.Time // when the next step of the line gets a token
 	LineAt  time.Time // when a step that comes now would get one
@@ -27,16 +27,17 @@ const mostCounted = 10_000
 
 const limits = `
 SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
-	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, now()) + w.n * c.every * interval '1 microsecond' ELSE c.next_at END,
+	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, now())
+		+ LEAST(w.units * c.every::float8, 3e15) * interval '1 microsecond' ELSE c.next_at END,
 	h.n, w.n, c.declared, c.set_by
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
-	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+	SELECT coalesce(sum(x.units), 0)::bigint AS n FROM (SELECT p.units FROM kagzi.limit_places p
 		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.state = 'RUNNING' AND c.max_running IS NOT NULL
 			LIMIT $4) x
 ) h
 CROSS JOIN LATERAL (
-	SELECT count(*) AS n FROM (SELECT FROM kagzi.limit_places p
+	SELECT count(*) AS n, sum(x.units) AS units FROM (SELECT p.units FROM kagzi.limit_places p
 		WHERE p.limit_name = c.limit_name AND p.namespace_id = $1 AND p.state IN ('CALLED', 'WAITING') LIMIT $4) x
 ) w
 WHERE c.limit_name > $2 AND c.namespace_id = $1
@@ -78,8 +79,8 @@ const stuckLimits = `
 WITH ` + clause.PausesOfRuns + `
 SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
 	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
-	CASE WHEN w.waits AND c.retry_after
-		THEN GREATEST((extract(epoch FROM c.next_at - now()) * 1000000)::bigint - c.every, 0) ELSE 0 END, c.next_at,
+	CASE WHEN w.waits AND c.retry_after AND c.paused_until > now()
+		THEN (extract(epoch FROM c.paused_until - now()) * 1000000)::bigint ELSE 0 END, coalesce(c.paused_until, c.next_at),
 		c.every > 0, c.declared IS NULL AND c.set_by IS NULL AND (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.limit_places p

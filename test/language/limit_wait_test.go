@@ -109,8 +109,8 @@ func TestLostAnswersOfALimit(t *testing.T) {
 		wf := kagzi.Define[int, int]("wf")
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, n int) (int, error) {
 			for i := range 3 {
-				for _, limit := range []kagzi.Limit{"slots", "rate"} {
-					if _, err := kagzi.Step(ctx, fmt.Sprint(limit, i), just1, limit); err != nil {
+				for _, limit := range []string{"slots", "rate"} {
+					if _, err := kagzi.Step(ctx, fmt.Sprint(limit, i), just1, kagzi.Limit(limit)); err != nil {
 						return 0, err
 					}
 				}
