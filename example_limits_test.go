@@ -38,3 +38,31 @@ func ExampleLimit() {
 	// [42 42 42 42 42] <nil>
 	// at a time: 2
 }
+
+// A step takes three of the four units of memory, and its tenant's only slot: it begins when both limits let it.
+func ExampleLimit_units() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	limits := admin.New(client).Limits
+	_ = limits.Declare(ctx, admin.StepLimit{Name: "memory", MaxRunning: 4})
+	_ = limits.Declare(ctx, admin.StepLimit{Name: "tenant-7", MaxRunning: 1})
+
+	scale := kagzi.Define[int, int]("scale")
+	kagzi.Handle(worker, scale, func(ctx kagzi.Context, gigabytes int) (int, error) {
+		return kagzi.Step(ctx, "scale", func(ctx context.Context) (int, error) {
+			list, err := limits.List(ctx, "", 0)
+			for _, l := range list {
+				fmt.Println(l.Name, "has", l.Running, "of", l.MaxRunning, "slots in use")
+			}
+			return gigabytes, err
+		}, kagzi.Limit("memory", gigabytes), kagzi.Limit("tenant-7"))
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, scale, 3)
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// memory has 3 of 4 slots in use
+	// tenant-7 has 1 of 1 slots in use
+	// 3 <nil>
+}

@@ -32,9 +32,10 @@ type StepLimit struct {
 	// at the time of its token or a little later: by 200 ms, or by a tenth of the time between two tokens if that is
 	// more. One that comes later than that gets another token.
 	Rate Rate `json:"rate,omitzero"`
-	// MaxRunning is how many attempts may be under way at once. Zero means any number. An attempt that is under way
-	// counts until its function returns, or its worker is dead. If a caller or a coordinator has ended its run, and the
-	// function does not return, it counts for ten more seconds.
+	// MaxRunning is how many attempts may be under way at once, or how many units their [kagzi.Limit] options name in
+	// all. Zero means any number. An attempt that is under way counts until its function returns, or its worker is
+	// dead. If a caller or a coordinator has ended its run, and the function does not return, it counts for ten more
+	// seconds.
 	MaxRunning int `json:"max_running,omitempty"`
 	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until an
 	// operator sets the limit without HonorRetryAfter. That attempt is not recorded, and uses up none: its step keeps
@@ -151,7 +152,7 @@ type LimitInfo struct {
 	Burst           int           `json:"burst,omitempty"` // of the Rate
 	MaxRunning      int           `json:"max_running,omitempty"`
 	HonorRetryAfter bool          `json:"honor_retry_after,omitempty"`
-	// attempts under way, without those of dead workers that were noticed; zero without MaxRunning
+	// slots in use, without those of dead workers that were noticed; zero without MaxRunning
 	Running int `json:"running"`
 	Waiting int `json:"waiting"` // steps that wait for a slot or a token
 	// a step has named it, and it was neither declared nor set: no step begins

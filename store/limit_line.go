@@ -60,8 +60,8 @@ func (s *limitStep) rank() int {
 // call calls the step for a time. A slot or a token is kept for it until then.
 func (s *limitStep) call(at, until time.Time) { s.state, s.callAt, s.dueAt = placeCalled, at, until }
 
-// room is the number of tokens whose time comes while one would be kept. If all of these are given at once, the next one
-// is called for, too.
+// room is the number of tokens whose time comes while one would be kept. If all of these are given at once, the next
+// one is called for, too.
 func (l *limitLine) room() int {
 	if l.every == 0 && !l.nextAt.After(l.now.Add(limitKept)) {
 		return math.MaxInt

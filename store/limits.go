@@ -43,6 +43,7 @@ type LimitAnswer struct {
 // A LimitResult is the result of Serve.
 type LimitResult struct {
 	Slots      int           // how many the limit has; zero: any number
+	Every      time.Duration // between two tokens; zero: a step needs none
 	Late       time.Duration // how late a step may begin with its token; zero: the limit has no tokens
 	RetryAfter bool          // an error of a step may pause the limit
 	Missing    bool          // there is no such limit, and nothing was answered: no step asks
@@ -154,12 +155,12 @@ WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
 	CROSS JOIN LATERAL (
-		SELECT coalesce(sum(p.units), 0)::bigint AS running FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
-			AND p.state = 'RUNNING'
+		SELECT coalesce(sum(p.units), 0)::bigint AS running FROM kagzi.limit_places p
+		WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'RUNNING'
 	) h
 	CROSS JOIN LATERAL (
-		SELECT coalesce(sum(p.units), 0)::bigint AS called FROM kagzi.limit_places p WHERE p.limit_name = $2 AND p.namespace_id = $1
-			AND p.state = 'CALLED' AND p.due_at > t.now
+		SELECT coalesce(sum(p.units), 0)::bigint AS called FROM kagzi.limit_places p
+		WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'CALLED' AND p.due_at > t.now
 	) k
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
 ), line AS MATERIALIZED (
@@ -323,7 +324,7 @@ func (v *service) readLine(rows pgx.Rows) error {
 	if v.out.Unset {
 		l.free = 0
 	}
-	if l.every > 0 {
+	if v.out.Every = l.every; l.every > 0 {
 		v.out.Late = max(LimitSoon, l.every/limitLate)
 	}
 	return err

@@ -131,15 +131,18 @@ type paymentEvent struct {
 	Payment   Payment
 }
 
-func verified(*http.Request) (paymentEvent, error)         { panic(0) }
-func keepForPeople(context.Context, paymentEvent) error    { panic(0) }
-func signUp(kagzi.Context, string) (string, error)         { panic(0) }
-func greet(kagzi.Context, string) (string, error)          { panic(0) }
-func subscribe(kagzi.Context, Customer) (Receipt, error)   { panic(0) }
-func askPrice(kagzi.Context, Order) (int, error)           { panic(0) }
-func keep(kagzi.ID, Email) error                           { panic(0) }
-func welcome(context.Context) error                        { panic(0) }
-func askModel(context.Context) (string, error)             { panic(0) }
+func verified(*http.Request) (paymentEvent, error)       { panic(0) }
+func keepForPeople(context.Context, paymentEvent) error  { panic(0) }
+func signUp(kagzi.Context, string) (string, error)       { panic(0) }
+func greet(kagzi.Context, string) (string, error)        { panic(0) }
+func subscribe(kagzi.Context, Customer) (Receipt, error) { panic(0) }
+func askPrice(kagzi.Context, Order) (int, error)         { panic(0) }
+func keep(kagzi.ID, Email) error                         { panic(0) }
+func welcome(context.Context) error                      { panic(0) }
+func askModel(context.Context) (string, error)           { panic(0) }
+
+var promptTokens, tenant = 3000, "tenant-7"
+
 func charge(context.Context) (Receipt, error)              { panic(0) }
 func pay(ctx context.Context, key string, cents int) error { panic(0) }
 func ship(kagzi.Context) error                             { panic(0) }

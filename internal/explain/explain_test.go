@@ -200,8 +200,8 @@ func TestWaitsForALimit(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if text := sleeping("limit openai").says(k, words); !strings.Contains(text, "Waiting for it: 0 steps. Under way: "+
-		"0. It allows 50/s burst 5, at most 3 at once.") {
+	if text := sleeping("limit openai").says(k, words); !strings.Contains(text, "Waiting for it: 0 steps. "+
+		"Slots in use: 0. It allows 50/s burst 5, at most 3 at once.") {
 		t.Error(text)
 	}
 }

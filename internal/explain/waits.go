@@ -389,7 +389,8 @@ func (r *reasons) limit(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case ok && !l.Unset:
-		r.say("Waiting for it: %s. Under way: %d. It allows %s.", plural(l.Waiting, "step"), l.Running, r.limitText(l))
+		r.say("Waiting for it: %s. Slots in use: %d. It allows %s.", plural(l.Waiting, "step"), l.Running,
+			r.limitText(l))
 	default:
 		r.say("That limit was neither declared nor set, so no step of it begins: declare it in the code " +
 			"(admin.Limits.Declare), or correct the name there.")

@@ -22,7 +22,7 @@ type heldPermit struct {
 	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
-// acquire waits until the limits of the step, if it has any, let the attempt begin. It takes them in their order, and
+// acquire waits until the limits of the step, if it has any, let the attempt begin. It takes one after the other, and
 // keeps those that it has while it waits for another in memory. A long wait suspends the run: then the step keeps its
 // place in that line, and has left all others. failed is the attempt's failure. See doc_limits.go.
 func (s *stepCall) acquire() (failed, err error) {
@@ -40,7 +40,7 @@ func (s *stepCall) acquire() (failed, err error) {
 			s.release(0)
 		}
 	}()
-	for i := 0; i >= 0; i = slices.Index(s.permits, nil) {
+	for i := s.nextPermit(); i >= 0; i = s.nextPermit() {
 		if failed, err = s.acquireOf(i); failed != nil || err != nil {
 			return failed, err
 		}
@@ -57,6 +57,21 @@ func (s *stepCall) acquire() (failed, err error) {
 	}
 	ready = true
 	return nil, nil
+}
+
+// nextPermit returns which of the permits that the attempt lacks comes next; -1: it lacks none.
+func (s *stepCall) nextPermit() int {
+	next := -1
+	var first *limits.Line
+	for i, l := range s.spec.Limits {
+		if s.permits[i] != nil {
+			continue
+		}
+		if line := s.e.line(l.Name); first == nil || limits.Compare(line, first) < 0 {
+			next, first = i, line
+		}
+	}
+	return next
 }
 
 // acquireOf waits for the permit of one limit of the step.
@@ -122,14 +137,13 @@ func (s *stepCall) awaitPermit(h *heldPermit) (granted bool, err error) {
 			}
 			continue
 		case !at.IsZero():
+			s.release(0)
 			w = &wait{until: at, what: what, need: 1}
 		case inMemory:
 			w = &wait{until: e.Now().Add(memoryWait), what: what, inMemory: true}
 		default:
-			w = &wait{what: what, need: 1}
-		}
-		if !w.inMemory {
 			s.release(0)
+			w = &wait{what: what, need: 1}
 		}
 		if err := b.waitFor(w, on); err != nil {
 			return false, err

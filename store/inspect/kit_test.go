@@ -186,7 +186,7 @@ func serve(t *testing.T, s *both, limit string, req store.LimitRequest) store.Li
 
 func placesOf(runs ...*store.ClaimedRun) (places []store.Place) {
 	for _, r := range runs {
-		places = append(places, store.Place{RunID: r.RunID, Lease: r.Lease, StepID: "step"})
+		places = append(places, store.Place{RunID: r.RunID, Lease: r.Lease, StepID: "step", Units: 1})
 	}
 	return places
 }

@@ -80,7 +80,8 @@ WITH ` + clause.PausesOfRuns + `
 SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::bigint, 0), d.run_id,
 	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
 	CASE WHEN w.waits AND c.retry_after AND c.paused_until > now()
-		THEN (extract(epoch FROM c.paused_until - now()) * 1000000)::bigint ELSE 0 END, coalesce(c.paused_until, c.next_at),
+		THEN (extract(epoch FROM c.paused_until - now()) * 1000000)::bigint ELSE 0 END,
+	coalesce(c.paused_until, c.next_at),
 		c.every > 0, c.declared IS NULL AND c.set_by IS NULL AND (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.limit_places p
