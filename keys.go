@@ -45,7 +45,7 @@ var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be 
 
 // Limit makes a step subject to the limit of that name, which admin.Limits.Declare creates: all steps of the namespace
 // that name it share it. Each attempt waits until the limit lets it begin. A wait of more than 200 ms holds no slot and
-// no connection, and the step keeps its place in the line. The step's [Timeout] does not count it.
+// no connection, and the step keeps its place in the line. [Timeout] does not count it.
 //
 // An attempt takes one slot and one token, or as many as units says: at most 1,000,000. A step that wants more slots
 // than the limit has begins alone. A step may have up to eight limits, and begins when all of them let it.

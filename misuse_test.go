@@ -269,7 +269,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		"KindOf": kagzi.KindOf, "HTTPStatus": kagzi.HTTPStatus,
 		"Permanent": func() { _ = kagzi.Permanent(nil) }, "RetryAfter": func() { _ = kagzi.RetryAfter(nil, 0) },
 		"CollectErrors": kagzi.CollectErrors, "DefaultVersion": kagzi.DefaultVersion, "Detached": kagzi.Detached,
-		"Repeatable": kagzi.Repeatable, "AtMostOnce": kagzi.AtMostOnce, "Reconcile": kagzi.Reconcile[int],
+		"Repeatable": kagzi.Repeatable, "AtMostOnce": kagzi.AtMostOnce, "Limit": kagzi.Limit,
+		"Reconcile":      kagzi.Reconcile[int],
 		"admin.Happened": admin.Happened, "admin.DidNotHappen": admin.DidNotHappen, "admin.GiveUp": admin.GiveUp,
 		"admin.DryRun": admin.DryRun, "InheritMetadata": kagzi.InheritMetadata,
 		"admin.InheritCompensations": admin.InheritCompensations, "UndoneBy": func() {

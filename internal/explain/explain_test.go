@@ -267,7 +267,9 @@ func TestUnclaimed(t *testing.T) {
 	has("It has been due since 2026-10-01T07:00:00Z, and no worker has taken it.\nNo worker of queue default is " +
 		"live: start one.\nIts timeout ends it 2026-10-01T10:00:00Z.")
 	other := kagzi.Define[string, string]("other")
-	kit.Serve(k, other, func(kagzi.Context, string) (string, error) { return "", nil }, kagzi.Version(2))
+	w := kit.NewWorker(t, k.Client, kit.Unmonitored)
+	kagzi.Handle(w, other, func(kagzi.Context, string) (string, error) { return "", nil }, kagzi.Version(2))
+	kit.StartWorker(t, w)
 	kit.ResultOf(k, kit.Begin(k, other, "x")) // the worker is there
 	has("No live worker of queue default has a handler for checkout: <workers default> shows what they have.")
 	due.run.Workflow, due.run.Version = "other", 7
