@@ -256,6 +256,7 @@ var tableChecks = []check{
 		SELECT concat_ws(' ', 'run', run_id, 'step', step_id, 'attempts', string_agg(attempt_number::text, ', '
 			ORDER BY attempt_number))
 		FROM kagzi.step_runs
+		WHERE step_id NOT LIKE E'\x01%' -- of an earlier epoch an attempt may be left that was in doubt
 		GROUP BY namespace_id, run_id, step_id HAVING min(attempt_number) <> 1 OR max(attempt_number) <> count(*)`},
 
 	{"a run that ended badly is compensated, all of it", `

@@ -276,6 +276,12 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.step_runs SET attempt_number = 3 WHERE step_id = 'fetch' AND attempt_number = 2`,
 		},
 		{
+			"DoubtOfAnEarlierEpoch", "",
+			`UPDATE kagzi.step_runs SET step_id = E'\x011/fetch', status = 'RUNNING', error_kind = 'in_doubt', error = 'lost',
+				wake_at = NULL, finished_at = NULL WHERE step_id = 'fetch' AND attempt_number = 2;
+			DELETE FROM kagzi.step_runs WHERE step_id = 'fetch'`,
+		},
+		{
 			"Compensated", "",
 			`INSERT INTO kagzi.step_runs (run_id, namespace_id, step_id, attempt_number, status, step_kind, run_attempt,
 				first_attempt, position, call, child_run_id, started_at) VALUES

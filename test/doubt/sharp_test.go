@@ -92,7 +92,7 @@ func TestResolvedBeforeTheBranchComesAgain(t *testing.T) {
 	}
 }
 
-// A doubt of an epoch that is over stays in sight through all later ones.
+// A doubt of an epoch that is over stays in sight through all later ones, when the attempts before it are gone, too.
 func TestContinueKeepsADoubt(t *testing.T) {
 	k := kit.New(t)
 	p := &provider{does: always(0, errReset)}
@@ -107,6 +107,14 @@ func TestContinueKeepsADoubt(t *testing.T) {
 		return 0, kagzi.Continue(ctx, n+1)
 	})
 	run := kit.Begin(k, loop, 0)
+	k.WaitStatus(run, kagzi.StatusSleeping, "doubt both/pays/pay; signal go on")
+	if err := admin.New(k.Client).Runs.Resolve(k.Ctx, run, "both/pays/pay", admin.DidNotHappen()); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the second attempt is in doubt", func() bool {
+		d := doubts(k)
+		return p.calls.Load() == 2 && len(d) == 1 && d[0].Attempt == 2
+	})
 	k.WaitStatus(run, kagzi.StatusSleeping, "doubt both/pays/pay; signal go on")
 	for epoch := range 4 {
 		k.Signal(run, goOn.With(epoch))
