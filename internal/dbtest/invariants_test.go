@@ -277,8 +277,8 @@ func TestTableChecks(t *testing.T) {
 		},
 		{
 			"DoubtOfAnEarlierEpoch", "",
-			`UPDATE kagzi.step_runs SET step_id = E'\x011/fetch', status = 'RUNNING', error_kind = 'in_doubt', error = 'lost',
-				wake_at = NULL, finished_at = NULL WHERE step_id = 'fetch' AND attempt_number = 2;
+			`UPDATE kagzi.step_runs SET step_id = E'\x011/fetch', status = 'RUNNING', error_kind = 'in_doubt',
+				error = 'lost', wake_at = NULL, finished_at = NULL WHERE step_id = 'fetch' AND attempt_number = 2;
 			DELETE FROM kagzi.step_runs WHERE step_id = 'fetch'`,
 		},
 		{
