@@ -387,13 +387,15 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 		{Name: "called", MaxRunning: 1},
 		{Name: "stopped", HonorRetryAfter: true},
 		{Name: "unused", HonorRetryAfter: true},
+		{Name: "owes tokens", Rate: admin.Rate{Starts: 1}, HonorRetryAfter: true},
 	} {
 		if err := admin.New(c).Limits.Set(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dbtest.Exec(t, pool, `UPDATE kagzi.limits SET next_at = now() + interval '1 hour'
-		WHERE limit_name IN ('stopped', 'unused')`)
+	dbtest.Exec(t, pool, `UPDATE kagzi.limits SET next_at = now() + interval '1 hour', paused_until = CASE
+		WHEN limit_name <> 'owes tokens' THEN now() + interval '1 hour' END
+		WHERE limit_name IN ('stopped', 'unused', 'owes tokens')`)
 	place := func(limit string, run flowRun, due time.Duration) uuid.UUID {
 		t.Helper()
 		id := run.insert(t, pool)
@@ -416,6 +418,7 @@ func TestHealthOfLimitsOfSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	place("stopped", flowRun{status: "SLEEPING", ago: -time.Hour}, -time.Hour)
+	place("owes tokens", flowRun{status: "SLEEPING", ago: -time.Hour}, -time.Hour)
 	r := examine(t, c)
 	if got := details(r, "limits"); len(got) != 1 || !strings.Contains(got[0],
 		`degraded: Limit "stopped" lets no step begin before`) || !strings.Contains(got[0], "RetryAfter") {
