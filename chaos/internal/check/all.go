@@ -10,7 +10,7 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		c.acknowledgedStarts, c.activeRuns, c.answers, c.unknownStarts,
 		c.resumes, c.endings,
 		f.holders, f.leases,
-		s.results, s.repetitions, s.calls, s.zombies, s.happened, s.unrecorded, s.executions,
+		s.results, s.repetitions, s.calls, s.zombies, s.happened, s.unrecorded, s.executions, s.values,
 		c.ticks,
 		s.sleeps, s.lengths, s.backoffs, s.turns,
 		c.cancels,

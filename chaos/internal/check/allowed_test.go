@@ -226,7 +226,7 @@ var allowedFamilies = []allowed{
 		for epoch, payload := range []string{"one", "two"} {
 			w.step("2.1", "continues", "mail", 1, columns{
 				"step_kind": "SIGNAL", "run_attempt": 1, "status": "COMPLETED", "output": payload,
-				"position": epoch<<24 + 1,
+				"position": epoch<<32 + 1,
 			})
 		}
 		w.finish("2.1", "continues", "COMPLETED", columns{"text": `"read"`})

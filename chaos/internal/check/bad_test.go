@@ -174,6 +174,10 @@ var badRuns = []bad{
 		w.finish("driver", "x", "CANCELLED", nil)
 		w.ends["x"] = check.Ending{Output: "done"}
 	}},
+	{"AnotherValue", "S7", func(w *world) {
+		w.ends["retries"] = check.Ending{Output: "done", Value: "new"}
+		w.Steps = append(w.Steps, evidence.Step{Run: "retries", Step: "#value:state", Kind: "VALUE", Output: "old"})
+	}},
 	{"AnotherOutput", "S7", func(w *world) { w.ends["retries"] = check.Ending{Output: "another"} }},
 	{"AnotherResult", "S15", func(w *world) {
 		w.call("result", "retries", func(c *evidence.Call) { c.Output = "dome" })

@@ -39,7 +39,7 @@ type row struct {
 }
 
 // epoch returns how often the run of a step has continued before: see store.FirstPosition.
-func (r *row) epoch() int64 { return r.Position >> 24 }
+func (r *row) epoch() int64 { return r.Position >> 32 }
 
 // A moment is a time of the database; zero if there is none, and infinite if it never comes.
 type moment struct{ time.Time }

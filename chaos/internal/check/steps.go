@@ -2,22 +2,24 @@ package check
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-const function = "FUNCTION" // the kind of a step that calls a function of the application
+// Kinds of records: of a step that calls a function of the application, and of the run's value.
+const function, valueKind = "FUNCTION", "VALUE"
 
 // steps checks the executions and records of steps.
 type steps struct{ *checker }
 
 // results: the recorded result of a step is one, also if rows were deleted and inserted again (S5). A group is decided
-// anew if a failure in it is forgotten, a compensation is run again, and a checkpoint is replaced.
+// anew if a failure in it is forgotten, a compensation is run again, and a checkpoint and a value are replaced.
 func (c steps) results() {
 	for _, change := range c.h.changes {
 		if change.ofRun() || change.new == nil || change.new.Status != "COMPLETED" || change.new.Kind == "MARKER" ||
-			change.new.Kind == "COMPENSATION" || change.new.Kind == "CHECKPOINT" {
+			slices.Contains([]string{"COMPENSATION", "CHECKPOINT", valueKind}, change.new.Kind) {
 			continue
 		}
 		first := c.h.result[stepKey{change.Run, change.Step}]
@@ -28,6 +30,22 @@ func (c steps) results() {
 			c.violation("S5", change.Run, c.at(change), "step %s has the result of attempt %d (change %d), and had "+
 				"that of attempt %d (change %d)",
 				change.Step, change.Attempt, change.ChangeID, first.Attempt, first.ChangeID)
+		}
+	}
+}
+
+// values: a run that has completed has the value that its program has set last, in whatever execution and epoch (S7).
+func (c steps) values() {
+	last := map[string]string{}
+	for _, s := range c.e.Steps {
+		if s.Kind == valueKind {
+			last[s.Run] = s.Output
+		}
+	}
+	for _, r := range c.e.Runs {
+		if want, ok := c.ending(r); ok && r.Status == "COMPLETED" && !same(last[r.ID], want.Value) {
+			c.violation("S7", r.ID, c.h.clock.machine(r.Finished), "its value is %.200s, and its program has last set "+
+				"it to %.200s", last[r.ID], want.Value)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 	}
 	want := load.Expect(job, max(r.Version, 1))
 	end = check.Ending{
-		Failed: want.Failed, Output: want.Output, Registered: want.Registered,
+		Failed: want.Failed, Output: want.Output, Value: want.Value, Registered: want.Registered,
 		Messages: want.Read, RollsBack: want.RollsBack,
 	}
 	if want.Poison {

@@ -21,6 +21,7 @@ import (
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/request"
 	"github.com/kagzi/kagzi/topic"
+	"github.com/kagzi/kagzi/value"
 )
 
 // The workflows. Callers and workers share them.
@@ -29,6 +30,7 @@ var (
 	Undoing = kagzi.Define[Undo, struct{}]("undo", kagzi.Queue("plain"), undos)
 	Mail    = kagzi.DefineSignal[string]("mail")
 	Asked   = request.Define[string, string]("asked")
+	State   = value.Define[string]("state")
 	Told    = topic.Define[string]("told")
 )
 
@@ -178,6 +180,8 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		return v, topic.Publish(ctx, op.Name, Told.With(told(string(ctx.RunID()), op.Name)))
 	case opMetadata:
 		return v, kagzi.SetMetadata(ctx, op.Name, kagzi.Metadata{"at": op.Name})
+	case opValue:
+		return v, value.Set(ctx, State, v)
 	case opAgain:
 		if ctx.Attempt() == 1 {
 			return "", errors.New("the first attempt fails")

@@ -13,6 +13,7 @@ type Ending struct {
 	RollsBack bool
 	Poison    bool   // it kills its workers, so it ends as quarantined
 	Output    string // of a run that completes
+	Value     string // what it sets its value to, last; empty: it sets none
 	// the compensations, in the order in which it registers them; one that fails runs them from the last to the first
 	Registered []string
 	Read       []string // the payloads of the messages and requests that it reads until its end, in this order
@@ -25,7 +26,7 @@ func Expect(job Job, version int) Ending {
 	if version >= 2 && job.Generation == 0 && !e.failed && !e.poison {
 		v = Link(v, "v2")
 	}
-	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered, Read: e.got}
+	end := Ending{Failed: e.failed || e.poison, Poison: e.poison, Registered: e.registered, Read: e.got, Value: e.value}
 	if !end.Failed {
 		_, end.RollsBack = beforeRollback(Of(job).Ops)
 		end.Output = v
@@ -45,6 +46,7 @@ type evaluation struct {
 	requests   inbox
 	got        []string // the payloads of both
 	registered []string
+	value      string
 	failed     bool
 	poison     bool
 }
@@ -111,6 +113,9 @@ func (i *inbox) reopen() {
 func (e *evaluation) op(op Op, v string) string {
 	switch op.Kind {
 	case opSleep, opPublish, opMetadata, opRollback:
+		return v
+	case opValue:
+		e.value = v
 		return v
 	case opUndo:
 		e.registered = append(e.registered, op.Name)

@@ -63,6 +63,7 @@ const (
 	opUndo     = "undo"     // registers a compensation
 	opPublish  = "publish"  // publishes an event
 	opMetadata = "metadata" // changes the run's metadata
+	opValue    = "value"    // sets the run's value to that of the program
 	opDie      = "die"      // a step that ends the process when it is executed for the first time
 	opPoison   = "poison"   // a step that ends the process each time
 	opAgain    = "again"    // the first attempt of the run fails here
@@ -105,7 +106,19 @@ func Of(job Job) Program {
 	case n < 28:
 		ops = append(ops, Op{Kind: opRollback, Name: "rollback"})
 	}
-	return Program{job, ops}
+	return Program{job, job.withValues(ops)}
+}
+
+// withValues lets some programs set their value at one to four places. The rest of the programs stays as it is.
+func (j Job) withValues(ops []Op) []Op {
+	r := j.random("values")
+	if r.IntN(3) > 0 {
+		return ops
+	}
+	for n := range 1 + r.IntN(4) {
+		ops = slices.Insert(ops, r.IntN(len(ops)), Op{Kind: opValue, Name: opValue + strconv.Itoa(n)})
+	}
+	return ops
 }
 
 // deadly reports whether programs end their processes. They do in a third of the rounds, several times a second: no
