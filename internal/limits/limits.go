@@ -62,9 +62,8 @@ type Line struct {
 
 	mu      sync.Mutex    // guards the fields below, and the permits
 	waiting []*Permit     // permits that wait for a slot in memory, in the order of the line
-	known   bool          // the limit was served, which says the next two
-	slots   int           // how many slots the limit has; zero: any number
-	every   time.Duration // between two tokens; zero: a step needs none
+	slots   int           // how many slots the limit has; zero: it is not known, or any number
+	every   time.Duration // between two tokens; zero: it is not known, or a step needs none
 	again   *time.Timer   // serves the limit again; nil if that is not to be
 	pause   time.Duration // the last one before that
 	stopped bool          // the session ends. Set by stop, for good.
@@ -127,16 +126,24 @@ func (l *Line) Name() string { return l.name }
 // Compare orders the limits of a step as all steps take them, so that no two of them wait for each other: those with
 // slots before those with tokens alone, because a token that is not used is lost. Of these the slowest comes first.
 func Compare(a, b *Line) int {
-	wait := func(l *Line) time.Duration {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !l.known || l.slots > 0 {
-			return math.MaxInt64
-		}
-		return l.every
-	}
-	return cmp.Or(cmp.Compare(wait(b), wait(a)), cmp.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(b.pace(), a.pace()), cmp.Compare(a.name, b.name))
 }
+
+// slotsPace is the pace of a limit that has slots, or of which nothing is known yet.
+const slotsPace time.Duration = math.MaxInt64
+
+// pace returns the time between two tokens of a limit that has tokens alone.
+func (l *Line) pace() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.slots > 0 || l.every == 0 {
+		return slotsPace
+	}
+	return l.every
+}
+
+// HasTokensAlone reports whether the limit is known to have tokens, and no slots.
+func (l *Line) HasTokensAlone() bool { return l.pace() < slotsPace }
 
 // Ask asks for the permit, unless the session has: then that answer is awaited, and Ask returns false. There is one
 // question at a time.
@@ -352,7 +359,7 @@ func (p *Permit) answered(a store.LimitAnswer) (back task) {
 func (l *Line) served(out store.LimitResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.slots, l.every = true, out.Slots, out.Every
+	l.slots, l.every = out.Slots, out.Every
 	if !out.More {
 		l.pause = 0
 	} else if l.again == nil && !l.stopped {

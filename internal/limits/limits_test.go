@@ -8,14 +8,14 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// All steps take their limits in one order: those with slots, or of which nothing is known yet, by name, then those
-// with tokens alone, the slowest first.
+// All steps take their limits in one order: by name, and then those that are known to have tokens alone, the slowest
+// first.
 func TestOrderOfLimits(t *testing.T) {
 	t.Parallel()
-	want := []*Line{{name: "d"}, {name: "e"}, {name: "f"}, {name: "b"}, {name: "c"}, {name: "a"}, {name: "g"}}
+	want := []*Line{{name: "d"}, {name: "e"}, {name: "f"}, {name: "g"}, {name: "b"}, {name: "c"}, {name: "a"}}
 	for i, out := range map[int]store.LimitResult{
-		0: {Slots: 1, Every: time.Second}, 2: {Slots: 3}, 3: {Every: time.Hour}, 4: {Every: time.Second},
-		5: {Every: time.Millisecond}, 6: {},
+		0: {Slots: 1, Every: time.Second}, 2: {Slots: 3}, 3: {}, 4: {Every: time.Hour}, 5: {Every: time.Second},
+		6: {Every: time.Millisecond},
 	} {
 		want[i].served(out)
 	}

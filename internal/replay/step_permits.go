@@ -23,7 +23,7 @@ type heldPermit struct {
 }
 
 // acquire waits until the limits of the step, if it has any, let the attempt begin. It takes one after the other, and
-// keeps those that it has while it waits for another in memory. A long wait suspends the run: then the step keeps its
+// keeps those that it has while it waits for another in memory. A longer wait suspends the run: then the step keeps its
 // place in that line, and has left all others. failed is the attempt's failure. See doc_limits.go.
 func (s *stepCall) acquire() (failed, err error) {
 	if s.spec.Limits == nil {
@@ -95,13 +95,15 @@ func (s *stepCall) acquireOf(i int) (failed, err error) {
 			h.line.Leave(h.permit, 0)
 		}
 	}()
-	granted, err := s.awaitPermit(h)
+	state, err := s.awaitPermit(h, i)
 	if err != nil {
 		return nil, err
 	}
 	switch refused := h.permit.Refusal(); {
-	case granted:
+	case state == limits.Granted:
 		s.permits[i] = h
+		return nil, nil
+	case state == limits.Waiting:
 		return nil, nil
 	case refused != nil:
 		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+
@@ -113,29 +115,42 @@ func (s *stepCall) acquireOf(i int) (failed, err error) {
 	}
 }
 
-// awaitPermit asks for the permit, and returns once it is granted or refused. Before a long wait it gives back all that
-// the step has.
-func (s *stepCall) awaitPermit(h *heldPermit) (granted bool, err error) {
+// slotsWait is how long a step that has its slots waits with them for a token, in memory. If it gave them back sooner,
+// the first one in the line of tokens would often come when the slots are taken by those behind it.
+const slotsWait = 30 * time.Second
+
+// awaitPermit asks for the permit of the ith limit, and returns once it is granted or refused, or the answer says what
+// the limit has, and another one comes first. Before a long wait it gives back all that the step has.
+func (s *stepCall) awaitPermit(h *heldPermit, i int) (state limits.State, err error) {
 	e, b, p := s.e, s.b, h.permit
 	what := waits.Wait{Kind: waits.Limit, Name: h.line.Name()}
 	asked := 0 // the calls that came before the last ask
 	h.line.Ask(p)
+	begun := e.Now()
 	for inMemory := true; ; {
 		e.Lock()
 		on, calls := h.event.heardLocked()
 		e.Unlock()
-		state, at := h.line.Look(p)
+		var at time.Time
+		state, at = h.line.Look(p)
 		var w *wait
 		switch {
 		case state == limits.Granted || state == limits.Refused:
-			return state == limits.Granted, nil
+			return state, nil
 		case state == limits.Asking:
 			w = &wait{what: what, inMemory: true}
+		case s.nextPermit() != i:
+			return state, nil
 		case calls > asked: // the last answer may be older than the call
 			if h.line.Ask(p) {
 				asked = calls
 			}
 			continue
+		case h.line.HasTokensAlone() && s.hasSlots() && e.Now().Sub(begun) < slotsWait:
+			w = &wait{until: begun.Add(slotsWait), what: what, inMemory: true}
+			if !at.IsZero() && at.Before(w.until) {
+				w.until = at
+			}
 		case !at.IsZero():
 			s.release(0)
 			w = &wait{until: at, what: what, need: 1}
@@ -146,7 +161,7 @@ func (s *stepCall) awaitPermit(h *heldPermit) (granted bool, err error) {
 			w = &wait{what: what, need: 1}
 		}
 		if err := b.waitFor(w, on); err != nil {
-			return false, err
+			return state, err
 		}
 		e.Lock()
 		told := on.hasComeLocked()
@@ -159,6 +174,11 @@ func (s *stepCall) awaitPermit(h *heldPermit) (granted bool, err error) {
 			h.line.Ask(p)
 		}
 	}
+}
+
+// hasSlots reports whether the step has slots of its limits.
+func (s *stepCall) hasSlots() bool {
+	return slices.ContainsFunc(s.permits, func(h *heldPermit) bool { return h != nil && !h.line.HasTokensAlone() })
 }
 
 // isLate reports whether the attempt has a token that is too old by now: it must not begin, because others may begin

@@ -37,9 +37,7 @@ func TestUnitsOfSteps(t *testing.T) {
 	if most.Load() > 4 {
 		t.Errorf("%d units were in use, of 4", most.Load())
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.limit_places`); n != 0 {
-		t.Errorf("%d places are left", n)
-	}
+	await.True(t, "no place is left", func() bool { return k.Count(`SELECT count(*) FROM kagzi.limit_places`) == 0 })
 }
 
 // Steps with the same two limits in two orders are executed on three workers. None of the limits is exceeded, and no
@@ -65,9 +63,7 @@ func TestLimitsInTwoOrders(t *testing.T) {
 	if most, calls := of.most.Load(), of.calls.Load(); most > 1 || calls != 40 {
 		t.Errorf("%d functions at a time, %d calls", most, calls)
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.limit_places`); n != 0 {
-		t.Errorf("%d places are left", n)
-	}
+	await.True(t, "no place is left", func() bool { return k.Count(`SELECT count(*) FROM kagzi.limit_places`) == 0 })
 }
 
 // A step that waits long for its second limit holds up none of the first one.
@@ -105,6 +101,23 @@ func TestStepThatWaitsForItsSecondLimit(t *testing.T) {
 	}
 	if steps := k.Steps(second)["s"]; len(steps) != 1 {
 		t.Errorf("the attempts are %+v", steps)
+	}
+}
+
+// A step that has its slots waits with them for its token, in memory: its run is not suspended.
+func TestStepWaitsForATokenWithItsSlots(t *testing.T) {
+	k := kit.New(t)
+	setLimit(k, admin.StepLimit{Name: "slots", MaxRunning: 5})
+	setLimit(k, admin.StepLimit{Name: "rate", Rate: admin.Rate{Starts: 1, Per: 600 * time.Millisecond}})
+	wf := kagzi.Define[int, int]("wf")
+	var executions atomic.Int64
+	kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) {
+		executions.Add(1)
+		return kagzi.Step(ctx, "s", just1, kagzi.Limit("rate"), kagzi.Limit("slots"))
+	})
+	kit.CheckResults(t, kit.StartRuns(t, k.Client, wf, 3), func(int) int { return 1 })
+	if n := executions.Load(); n != 3 {
+		t.Errorf("3 runs were executed %d times", n)
 	}
 }
 
