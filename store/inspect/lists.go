@@ -195,11 +195,22 @@ func (l *selection) newest(index string, statuses []string, first, last uuid.UUI
 		SELECT r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE ` + inNamespace + ` AND r.task_queue = t.task_queue AND r.workflow_type = t.workflow_type
-			AND r.run_id >= ` + l.arg(first.String()) + `::uuid AND r.run_id <= ` + l.arg(last.String()) + `::uuid
-			AND ` + l.where + ` AND ` + index + `
+			` + l.within(first, last) + `AND ` + l.where + ` AND ` + index + `
 		ORDER BY r.run_id DESC
 		LIMIT ` + l.arg(l.Limit) + `::int
 	) k`
+}
+
+// within is the condition that the run ID is between these. A bound that all IDs keep is left out: without statistics,
+// the planner would take the primary key because of it.
+func (l *selection) within(first, last uuid.UUID) (sql string) {
+	if first != uuid.Nil {
+		sql = `AND r.run_id >= ` + l.arg(first.String()) + `::uuid `
+	}
+	if last != uuid.Max {
+		sql += `AND r.run_id <= ` + l.arg(last.String()) + `::uuid `
+	}
+	return sql
 }
 
 // moving selects the runs that move, with those that are due until then, in microseconds. Their queues and workflows
