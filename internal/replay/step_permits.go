@@ -206,6 +206,10 @@ func (s *stepCall) putsOff(err error) bool {
 	if _, again := nextAttempt(class, s.spec.Retry, 0); !again || class.After <= 0 {
 		return false
 	}
+	if s.spec.AtMostOnce { // its next attempt has another number, and a place of its own
+		s.release(max(class.After, shortestPause))
+		return true
+	}
 	for i, h := range s.permits {
 		if pauses(h) {
 			s.e.log().Warn("kagzi: step is put off, and its limit pauses", "step", s.id, "limit", h.line.Name(),

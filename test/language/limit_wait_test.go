@@ -316,6 +316,10 @@ func TestRetryAfterUsesUpNoAttempt(t *testing.T) {
 				return kagzi.Do(ctx, "s", func(context.Context) error { return fn() }, kagzi.Limit("api"),
 					kagzi.RetryPolicy{MaxAttempts: 1})
 			},
+			"AtMostOnce": func(ctx kagzi.Context, fn func() error) error {
+				return kagzi.Do(ctx, "s", func(context.Context) error { return fn() }, kagzi.Limit("api"),
+					kagzi.RetryPolicy{MaxAttempts: 1}, kagzi.AtMostOnce())
+			},
 			"DoTx": func(ctx kagzi.Context, fn func() error) error {
 				return kagzi.DoTx(ctx, "s", func(context.Context, pgx.Tx) error { return fn() }, kagzi.Limit("api"),
 					kagzi.RetryPolicy{MaxAttempts: 1})
@@ -343,7 +347,11 @@ func TestRetryAfterUsesUpNoAttempt(t *testing.T) {
 					}
 					first = next
 				}
-				if steps := k.Steps(run.ID())["s"]; len(steps) != 1 || steps[0].Attempt != 1 {
+				want := 1
+				if form == "AtMostOnce" { // each call has its record
+					want = 3
+				}
+				if steps := k.Steps(run.ID())["s"]; len(steps) != want || steps[want-1].Attempt != want {
 					t.Errorf("steps %+v", steps)
 				}
 			})

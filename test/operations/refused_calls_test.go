@@ -12,6 +12,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/topic"
@@ -308,7 +309,5 @@ func TestRefusedPlaceOfALimit(t *testing.T) {
 		}
 		kit.ResultOf(k, run)
 	}
-	if n := k.Count(`SELECT count(*) FROM kagzi.limit_places`); n != 0 {
-		t.Errorf("%d places are left", n)
-	}
+	await.True(t, "no place is left", func() bool { return k.Count(`SELECT count(*) FROM kagzi.limit_places`) == 0 })
 }
