@@ -39,13 +39,12 @@ func ExampleLimit() {
 	// at a time: 2
 }
 
-// A step takes three of the four units of memory, and its tenant's only slot: it begins when both limits let it.
+// A step takes three of the four units of memory.
 func ExampleLimit_units() {
 	ctx, _, client, worker := setup()
 	defer teardown()
 	limits := admin.New(client).Limits
 	_ = limits.Declare(ctx, admin.StepLimit{Name: "memory", MaxRunning: 4})
-	_ = limits.Declare(ctx, admin.StepLimit{Name: "tenant-7", MaxRunning: 1})
 
 	scale := kagzi.Define[int, int]("scale")
 	kagzi.Handle(worker, scale, func(ctx kagzi.Context, gigabytes int) (int, error) {
@@ -55,7 +54,7 @@ func ExampleLimit_units() {
 				fmt.Println(l.Name, "has", l.Running, "of", l.MaxRunning, "slots in use")
 			}
 			return gigabytes, err
-		}, kagzi.Limit("memory", gigabytes), kagzi.Limit("tenant-7"))
+		}, kagzi.Limit("memory", gigabytes))
 	})
 	serve(ctx, worker)
 
@@ -63,6 +62,5 @@ func ExampleLimit_units() {
 	fmt.Println(run.Result(ctx))
 	// Output:
 	// memory has 3 of 4 slots in use
-	// tenant-7 has 1 of 1 slots in use
 	// 3 <nil>
 }

@@ -3,7 +3,6 @@ package kagzi
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
@@ -44,11 +43,12 @@ var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be 
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 
 // Limit makes a step subject to the limit of that name, which admin.Limits.Declare creates: all steps of the namespace
-// that name it share it. Each attempt waits until the limit lets it begin. A wait of more than 200 ms holds no slot and
-// no connection, and the step keeps its place in the line. [Timeout] does not count it.
+// that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
+// begin. A wait of more than 200 ms holds no slot of the worker, and the step keeps its place in the line. The step's
+// [Timeout] does not count it.
 //
-// An attempt takes one slot and one token, or as many as units says: at most 1,000,000. A step that wants more slots
-// than the limit has begins alone. A step may have up to eight limits, and begins when all of them let it.
+// An attempt takes one slot and one token, or as many as units says: 1 to 1,000,000. A step that wants more slots than
+// the limit has begins alone.
 //
 // If the limit was neither declared nor set, the step waits, and admin.Client.Health names it.
 func Limit(name string, units ...int) StepOption { return limitOption{name, units} }
@@ -58,25 +58,19 @@ type limitOption struct {
 	units []int
 }
 
-// maxLimits bounds the limits of a step, and maxUnits what it takes of each.
-const maxLimits, maxUnits = 8, 1_000_000
+// maxUnits bounds what a step takes of a limit.
+const maxUnits = 1_000_000
 
 func (l limitOption) step(c *stepConfig) {
-	use := replay.LimitUse{Name: l.name, Units: 1}
+	c.limit = replay.LimitUse{Name: l.name, Units: 1}
+	c.Check(valid.LimitName(l.name))
 	switch {
 	case len(l.units) > 1:
 		c.Check(fmt.Errorf("kagzi: Limit %s has %d numbers of units: give one", text.Quote(l.name), len(l.units)))
 	case len(l.units) == 1:
-		use.Units = l.units[0]
+		c.limit.Units = l.units[0]
 	}
-	if use.Units < 1 || use.Units > maxUnits {
-		c.Check(fmt.Errorf("kagzi: Limit %s has %d units: give 1 to %d", text.Quote(l.name), use.Units, maxUnits))
+	if n := c.limit.Units; n < 1 || n > maxUnits {
+		c.Check(fmt.Errorf("kagzi: Limit %s has %d units: give 1 to %d", text.Quote(l.name), n, maxUnits))
 	}
-	if slices.ContainsFunc(c.limits, func(other replay.LimitUse) bool { return other.Name == l.name }) {
-		c.Check(fmt.Errorf("kagzi: Limit %s is given twice: name it once, with its units", text.Quote(l.name)))
-	}
-	if c.limits = append(c.limits, use); len(c.limits) > maxLimits {
-		c.Check(fmt.Errorf("kagzi: there are %d Limits: a step has at most %d", len(c.limits), maxLimits))
-	}
-	c.Check(valid.LimitName(l.name))
 }

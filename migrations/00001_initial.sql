@@ -681,8 +681,9 @@ CREATE TABLE kagzi.limits (
     retry_after  boolean           NOT NULL DEFAULT false, -- an error that asks for a pause stops all steps
     declared     jsonb,                      -- what the code declares; NULL: nothing
     set_by       jsonb,                      -- who has set other values since, when and why; NULL: it is as declared, or no step begins because it is neither
-    next_at      timestamptz       NOT NULL,
-    last_units   integer           NOT NULL DEFAULT 1, -- of the last step that was given tokens: next_at is so many behind its own
+    next_at      timestamptz       NOT NULL, -- the time of the next token, as far as the rate goes
+    last_at      timestamptz,                -- the time of the last token that a step got; NULL: none did
+    last_units   integer           NOT NULL DEFAULT 1, -- how many tokens that step took
     paused_until timestamptz,                -- until when an error has stopped all steps; NULL: none has
     PRIMARY KEY (limit_name, namespace_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
@@ -694,7 +695,7 @@ CREATE TABLE kagzi.limits (
 -- may not have returned yet. No process counts slots up or down.
 CREATE TABLE kagzi.limit_places (
     run_id         uuid              NOT NULL,
-    step_id        text  COLLATE "C" NOT NULL, -- with the number of the attempt: "pay#1"; of its second limit "pay#1+2"
+    step_id        text  COLLATE "C" NOT NULL, -- with the number of the attempt: "pay#1"
     namespace_id   text  COLLATE "C" NOT NULL,
     limit_name     text  COLLATE "C" NOT NULL,
     state          text  COLLATE "C" NOT NULL CHECK (state IN ('WAITING', 'CALLED', 'RUNNING')),

@@ -56,15 +56,11 @@
 // makes no record: the attempt is made again from its place in the line. If the process dies before, the attempt is
 // made again at once, as after any death before a record.
 //
-// # Units, and several limits of one step
+// # Units
 //
 // A step takes as many slots and tokens as it has units: rooms and calls are counted in units. It needs all of its
 // slots to begin, but only the first of its tokens: the next step has the token behind them. Behind a step that does
 // not fit all others wait. One with more units than slots begins when no slot is in use.
-//
-// A step asks its limits one after the other, all steps in the same order, so that none waits for one that waits for
-// it. What it has it keeps only while it waits in memory for the next: a run that sleeps has a place in one line.
-// If it had one in a second line, that line would call the run again and again, and in vain.
 //
 // If the server refuses a task of a batch, Isolate halves the batch, and only that step fails. The commit waits for the
 // disk: a crash of the server must not forget a slot whose function is under way.
@@ -73,6 +69,6 @@
 // TestRaceForSlotsOfALimit, TestSlotsOfALimit, TestManyComeLateToALimit, TestTokensAreNeverTooClose,
 // TestLimitHoldsThroughAllTroubles, TestLostAnswersOfALimit, TestCallOvertakesAnAnswer, TestSlotOfADeadWorkerIsFreed,
 // TestSlotOfARunThatWasDeleted, TestRefusedPlaceOfALimit, TestRetryAfterUsesUpNoAttempt,
-// TestUnitsAreSlotsOfALimit, TestUnitsAreTokensOfALimit, TestLimitsInTwoOrders, TestStepThatWaitsForItsSecondLimit.
+// TestUnitsAreSlotsOfALimit, TestUnitsAreTokensOfALimit, TestUnitsOfSteps.
 // They hold that a limit is never exceeded, and that no slot is lost.
 package store

@@ -35,9 +35,11 @@ DELETE FROM kagzi.limit_places p WHERE p.run_id = ANY ($2::uuid[]) AND p.namespa
 	AND CASE WHEN p.limit_name = $3 THEN p.state = 'WAITING' ELSE false END`
 
 const takeTokens = `
-UPDATE kagzi.limits c SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond', last_units = $4
+UPDATE kagzi.limits c SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond', last_at = timestamptz 'epoch' + $4::bigint * interval '1 microsecond', last_units = $5
 WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
+// A step that has a slot by now asks another limit, because its code is new: it is not called.
+//
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
 // is when the run would have come by itself.
 const callRuns = `
@@ -59,6 +61,7 @@ WITH calls AS MATERIALIZED (
 	SET state = 'CALLED', due_at = kept.due_at
 	FROM kept
 	WHERE p.run_id = ANY ($2::uuid[]) AND p.run_id = kept.run_id AND p.step_id = kept.step_id AND p.namespace_id = $1
+		AND CASE WHEN p.limit_name = $6 THEN p.state <> 'RUNNING' ELSE false END
 ), woken AS (
 	UPDATE kagzi.workflow_runs r
 	SET wakeups = r.wakeups + 1,
@@ -99,7 +102,7 @@ func (v *service) write() pg.Step {
 		}
 	}
 	if called != nil {
-		r.queue(v.readCalled, callRuns, calledColumns.args(v.namespace, called)...)
+		r.queue(v.readCalled, callRuns, calledColumns.args(v.namespace, called, v.limit)...)
 	}
 	if over != nil {
 		r.queue(nil, dropPlaces, v.namespace, array(over), v.limit)
@@ -147,7 +150,8 @@ func (v *service) answer(r *roundTrip) {
 		r.queue(nil, writePlaces, placeWrites.args(v.namespace, written, v.limit)...)
 	}
 	if l.given > 0 && l.every > 0 {
-		r.queue(nil, takeTokens, v.namespace, v.limit, pg.Epoch(l.token(l.given)), l.last)
+		r.queue(nil, takeTokens, v.namespace, v.limit, pg.Epoch(l.token(l.given)), pg.Epoch(l.token(l.given-l.last)),
+			l.last)
 	}
 }
 

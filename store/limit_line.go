@@ -72,8 +72,10 @@ func (l *limitLine) room() int {
 // fits reports whether a step may begin behind others that have so many units, as far as tokens and slots go. The next
 // step has the time of the token behind its units: so a step needs only one whose time comes. A step that wants more
 // slots than there are begins alone.
-func (l *limitLine) fits(s *limitStep, behind, room int) bool {
-	return behind < room && (behind < l.free && s.Units <= l.free-behind || behind == 0 && l.running == 0 && l.free > 0)
+// If no other is called, a step is called for its token however late that is.
+func (l *limitLine) fits(s *limitStep, behind, room int, alone bool) bool {
+	return (behind < room || alone) &&
+		(behind < l.free && s.Units <= l.free-behind || behind == 0 && l.running == 0 && l.free > 0)
 }
 
 // longestDebt bounds the time for which a step holds up the next one. Of much more there is no time.Duration.
@@ -110,7 +112,7 @@ func (l *limitLine) serve() (short bool) {
 	for _, s := range absent {
 		s.call(l.now, l.now)
 	}
-	full, taken := false, 0
+	full, taken, called := false, 0, l.called
 	for _, s := range line {
 		nth := taken
 		if !s.came() {
@@ -119,7 +121,7 @@ func (l *limitLine) serve() (short bool) {
 		if s.came() || l.more && !s.askedAt.After(l.head[len(l.head)-1].askedAt) {
 			known += s.Units
 		}
-		if full = full || !l.fits(s, nth, room); full {
+		if full = full || !l.fits(s, nth, room, called == 0); full {
 			s.state, s.dueAt = placeWaiting, s.askedAt
 			continue
 		}
@@ -130,10 +132,11 @@ func (l *limitLine) serve() (short bool) {
 			l.given, l.last = l.given+s.Units, s.Units
 		} else {
 			at = latest(at, l.now.Add(LimitSoon))
+			called += s.Units
 			s.call(at.Add(-LimitSoon), at.Add(limitKept))
 		}
 	}
-	return l.more && known < min(room, l.free)
+	return l.more && known+l.called < min(room, l.free)
 }
 
 // order returns the steps that could begin, in their order, and those at the head that could not.

@@ -94,7 +94,8 @@ func TestTurnsOfALimit(t *testing.T) {
 			want: "begins 0, begins 100, called 100",
 		},
 		{
-			name: "LargeStepNeedsOneTokenToBegin", every: time.Hour, asks: "new*3, new", want: "begins 0, waits",
+			name: "LargeStepNeedsOneTokenToBegin", every: time.Hour, asks: "new*3, new, new",
+			want: "begins 0, called 10799800, waits",
 		},
 		{
 			name: "UnitsOfABurst", every: time.Hour, nextAt: -4 * time.Hour, asks: "new*3, new, new*9",

@@ -44,20 +44,14 @@ FROM kagzi.limits c
 WHERE c.limit_name = $2 AND c.namespace_id = $1
 FOR UPDATE`
 
-// $3 is how much more time there is between two tokens: so the next token comes when the new rate allows it after the
-// last step. $4 says that no error stops the steps any more: then it comes as soon as it may come after one that was
-// just given. If it comes earlier than before, the steps that were called wait again, at their places in the line, and
-// are called for another time.
+// The next token comes when the new rate, of so many microseconds between two, allows it after the last step. $4 says
+// that no error stops the steps any more. If the token comes earlier than before, the steps that were called wait again,
+// at their places in the line, and are called for another time.
 const moveTokens = `
 WITH times AS MATERIALIZED (
-	SELECT CASE WHEN $4::bool AND c.paused_until > t.now
-		THEN LEAST(moved.at, t.now + ($5::bigint + c.every) * interval '1 microsecond')
-		ELSE GREATEST(moved.at, c.paused_until) END AS next_at
-	FROM (SELECT clock_timestamp() AS now) t
-	CROSS JOIN kagzi.limits c
-	CROSS JOIN LATERAL (
-		SELECT c.next_at + LEAST($3::bigint * c.last_units::float8, $6) * interval '1 microsecond' AS at OFFSET 0
-	) moved
+	SELECT coalesce(c.last_at + LEAST($3::bigint * c.last_units::float8, $5) * interval '1 microsecond', c.next_at)
+		AS next_at, c.next_at AS before
+	FROM kagzi.limits c
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
 ), updated AS (
 	UPDATE kagzi.limits x SET next_at = times.next_at, paused_until = CASE WHEN NOT $4::bool THEN x.paused_until END
@@ -66,7 +60,7 @@ WITH times AS MATERIALIZED (
 UPDATE kagzi.limit_places p
 SET state = 'WAITING', due_at = p.asked_at
 WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'CALLED' AND CASE WHEN p.lease IS NULL
-	THEN $3::bigint < 0 OR $4::bool ELSE false END`
+	THEN $4::bool OR (SELECT times.next_at < times.before FROM times) ELSE false END`
 
 // Set creates or changes a limit. Serve then calls the steps that may begin earlier, or for which there are more slots.
 func (s Limits) Set(ctx context.Context, l StepLimit, why Why) error {
@@ -94,15 +88,12 @@ func (s Limits) changeLimit(ctx context.Context, limit StepLimit, c change, why 
 			old, before, err := s.replaceLimit(ctx, tx, &l, c, id, why)
 			by = before.Set
 			lifts := old.RetryAfter && !l.RetryAfter
-			later := pg.Micros(l.Every) - pg.Micros(old.Every)
-			if old.Every == 0 { // there is no token before
-				later = 0
-			}
-			if err != nil || later == 0 && !lifts {
+			if err != nil || l.Every == old.Every && !lifts {
 				return err
 			}
-			return pg.Ask(ctx, tx, moveTokens, []any{s.namespace, l.Name, later, lifts, pg.Micros(LimitSoon),
-				longestDebt.Microseconds()}, nil)
+			return pg.Ask(ctx, tx, moveTokens, []any{
+				s.namespace, l.Name, pg.Micros(l.Every), lifts, longestDebt.Microseconds(),
+			}, nil)
 		})
 	})
 	return by, pg.Wrap("set limit", err)

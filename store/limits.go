@@ -15,7 +15,7 @@ import (
 // Limits keeps the limits of steps, queues and keys.
 type Limits struct{ *conn }
 
-// A Place is a step of a run that this worker holds, in the line of a limit. A step with several limits has several.
+// A Place is a step of a run that this worker holds, in the line of a limit.
 type Place struct {
 	RunID uuid.UUID
 	Lease uuid.UUID
@@ -43,7 +43,6 @@ type LimitAnswer struct {
 // A LimitResult is the result of Serve.
 type LimitResult struct {
 	Slots      int           // how many the limit has; zero: any number
-	Every      time.Duration // between two tokens; zero: a step needs none
 	Late       time.Duration // how late a step may begin with its token; zero: the limit has no tokens
 	RetryAfter bool          // an error of a step may pause the limit
 	Missing    bool          // there is no such limit, and nothing was answered: no step asks
@@ -98,7 +97,7 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease 
 const pauseLimit = `
 WITH pause AS MATERIALIZED (SELECT clock_timestamp() + $3::bigint * interval '1 microsecond' AS at)
 UPDATE kagzi.limits c
-SET next_at = GREATEST(c.next_at, pause.at), paused_until = GREATEST(c.paused_until, pause.at)
+SET paused_until = GREATEST(c.paused_until, pause.at)
 FROM pause
 WHERE c.limit_name = $2 AND c.namespace_id = $1 AND c.retry_after`
 
@@ -144,16 +143,17 @@ FROM lost
 WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND (lost.kept OR lost.waits)`
 
 // The limit's numbers, in a row with each of the first steps of the line; if there is none, alone. The line is read
-// only if there is room for a step that is not called yet. comes tells whether a step could begin now. It is NULL if
+// only if there is room for a step that is not called yet, but for the step that follows the last one with tokens. comes tells whether a step could begin now. It is NULL if
 // its run is over.
 const headOfLimit = `
 WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
-	SELECT t.now, c.every, c.burst, c.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
-		LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running,
-			CASE WHEN c.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
-			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END, $5::int) - k.called AS room
+	SELECT t.now, c.every, c.burst, n.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
+		LEAST(LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running,
+			CASE WHEN n.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
+			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END) - k.called, $5::int) AS room
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
+	CROSS JOIN LATERAL (SELECT GREATEST(c.next_at, c.paused_until) AS next_at) n
 	CROSS JOIN LATERAL (
 		SELECT coalesce(sum(p.units), 0)::bigint AS running FROM kagzi.limit_places p
 		WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'RUNNING'
@@ -164,7 +164,8 @@ WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	) k
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
 ), line AS MATERIALIZED (
-	SELECT counted.*, CASE WHEN counted.room > 0 THEN LEAST(counted.room + $4::int, $5::int) ELSE 0 END AS look
+	SELECT counted.*, CASE WHEN counted.room > 0 THEN LEAST(counted.room + $4::int, $5::int)
+		WHEN counted.every > 0 THEN 1 ELSE 0 END AS look
 	FROM counted
 )
 SELECT line.now, line.every, line.burst, line.next_at, line.slots, line.running, line.called, line.look, head.run_id,
@@ -324,7 +325,7 @@ func (v *service) readLine(rows pgx.Rows) error {
 	if v.out.Unset {
 		l.free = 0
 	}
-	if v.out.Every = l.every; l.every > 0 {
+	if l.every > 0 {
 		v.out.Late = max(LimitSoon, l.every/limitLate)
 	}
 	return err

@@ -47,7 +47,8 @@ func setLimit(t *testing.T, s *Store, l StepLimit) {
 // elapse lets time pass for the limits, and for the runs that sleep until a time.
 func elapse(t *testing.T, s *Store, d time.Duration) {
 	t.Helper()
-	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - $1::interval`, d)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = next_at - $1::interval, last_at = last_at - $1::interval,
+		paused_until = paused_until - $1::interval`, d)
 	exec(t, s.pool, `UPDATE kagzi.limit_places SET asked_at = asked_at - $1::interval,
 		due_at = due_at - $1::interval`, d)
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = available_at - $1::interval

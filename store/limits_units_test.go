@@ -74,7 +74,7 @@ func TestPauseBesideManyTokens(t *testing.T) {
 	l.Every, l.RetryAfter = time.Second, false
 	setLimit(t, s, l) // no error has paused it
 	next := func() time.Duration {
-		return one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`).Sub(first.At)
+		return one[time.Time](t, s.pool, `SELECT GREATEST(next_at, paused_until) FROM kagzi.limits`).Sub(first.At)
 	}
 	if d := next(); d != 10*time.Minute {
 		t.Errorf("the next token comes after %v, want ten minutes", d)
@@ -82,10 +82,67 @@ func TestPauseBesideManyTokens(t *testing.T) {
 	l.RetryAfter = true
 	setLimit(t, s, l)
 	serve(t, s, "api", LimitRequest{Leaves: asks, Pause: time.Hour})
-	l.Every = time.Millisecond
+	for _, every := range []time.Duration{time.Millisecond, time.Second} {
+		l.Every = every
+		setLimit(t, s, l)
+		if d := next(); d < time.Hour || d > time.Hour+time.Minute {
+			t.Errorf("with a token each %v, the next one comes after %v, and the error asks for an hour", every, d)
+		}
+	}
+	l.RetryAfter = false
 	setLimit(t, s, l)
-	if d := next(); d < time.Hour {
-		t.Errorf("the next token comes after %v, and the error asks for an hour", d)
+	if d := next(); d != 10*time.Minute {
+		t.Errorf("without the pause, the next token comes after %v, want ten minutes", d)
+	}
+}
+
+// While a step waits for the tokens of the one before it, it is called for its own, also if that is far behind all that
+// there is room for.
+func TestNextStepIsCalledAfterManyTokens(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", Every: 600 * time.Microsecond})
+	runs := running(t, s, 3)
+	asks := unitsOf(placesOf(runs...), 3000, 3000, 3000)
+	for i := range runs {
+		out := serve(t, s, "api", LimitRequest{Asks: asks[i:]}).Answers
+		if !out[0].Granted || i < 2 && (out[1].Granted || out[1].At.Sub(out[0].At) < time.Second) || i < 1 && !out[2].At.IsZero() {
+			t.Fatalf("the answers to %d steps are %+v: want that the first begins, and the second is called", 3-i, out)
+		}
+		elapse(t, s, 1800*time.Millisecond)
+	}
+}
+
+// A step does not overtake one that waits, however many slots those have that were called.
+func TestNoneOvertakesBehindManyUnits(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "api", MaxRunning: 5000})
+	runs := running(t, s, 4)
+	asks := unitsOf(placesOf(runs...), 5000, 2000, 4000, 1)
+	serve(t, s, "api", LimitRequest{Asks: asks[:3]})
+	park(t, s, runs[1])
+	out := serve(t, s, "api", LimitRequest{Leaves: asks[:1]})
+	wantCalled(t, out, runs, "[1]")
+	if got := serve(t, s, "api", LimitRequest{Asks: asks[3:]}).Answers; got[0].Granted {
+		t.Error("a step of one unit has overtaken one of 4000")
+	}
+}
+
+// A step that asks another limit by now, because its code is new, keeps what it has there.
+func TestPlaceThatHasMovedToAnotherLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "a", MaxRunning: 1})
+	setLimit(t, s, StepLimit{Name: "b", MaxRunning: 1})
+	runs := running(t, s, 2)
+	askLimit(t, s, "a", runs...)
+	if got := fmt.Sprint(granted(askLimit(t, s, "b", runs[1]))); got != "[0]" {
+		t.Fatalf("b grants %s", got)
+	}
+	exec(t, s.pool, callRuns, calledColumns.args(s.namespace, []*limitStep{{Place: placesOf(runs[1])[0]}}, "a")...)
+	if state := one[string](t, s.pool, `SELECT state FROM kagzi.limit_places WHERE limit_name = 'b'`); state != placeRunning {
+		t.Errorf("the place in b is %s", state)
 	}
 }
 
@@ -100,6 +157,11 @@ func TestMillionUnitsOfAYearEach(t *testing.T) {
 	if got := fmt.Sprint(granted(out.Answers)); got != "[0]" {
 		t.Errorf("granted %s", got)
 	}
-	setLimit(t, s, StepLimit{Name: "api", Every: 2 * 365 * 24 * time.Hour})
-	serve(t, s, "api", LimitRequest{Asks: asks[1:]})
+	for _, every := range []time.Duration{2 * 365 * 24 * time.Hour, time.Hour, time.Second} {
+		setLimit(t, s, StepLimit{Name: "api", Every: every})
+		serve(t, s, "api", LimitRequest{Asks: asks[1:]})
+	}
+	if d := time.Until(one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits`)); d < 999_000*time.Second {
+		t.Errorf("the next token comes in %v, want after a million seconds", d)
+	}
 }

@@ -758,7 +758,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			}), placed),
 		),
 		plans.Of("askedPlaces", askedPlaces, placeColumns.args(s.namespace, places, "limit"), asked),
-		plans.Of("callRuns", callRuns, calledColumns.args(s.namespace, waiting), asked),
+		plans.Of("callRuns", callRuns, calledColumns.args(s.namespace, waiting, "api"), asked),
 		plans.Of("dropPlaces", dropPlaces, []any{s.namespace, runs, "limit"}, asked),
 		plans.Of("writePlaces", writePlaces, placeWrites.args(s.namespace, waiting, "limit"), asked),
 		plans.Of("stalledLimits", stalledLimits, []any{s.namespace}, placed),

@@ -141,7 +141,7 @@ func keep(kagzi.ID, Email) error                         { panic(0) }
 func welcome(context.Context) error                      { panic(0) }
 func askModel(context.Context) (string, error)           { panic(0) }
 
-var promptTokens, tenant = 3000, "tenant-7"
+var promptTokens = 3000
 
 func charge(context.Context) (Receipt, error)              { panic(0) }
 func pay(ctx context.Context, key string, cents int) error { panic(0) }

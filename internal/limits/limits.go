@@ -1,9 +1,7 @@
 package limits
 
 import (
-	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -63,7 +61,6 @@ type Line struct {
 	mu      sync.Mutex    // guards the fields below, and the permits
 	waiting []*Permit     // permits that wait for a slot in memory, in the order of the line
 	slots   int           // how many slots the limit has; zero: it is not known, or any number
-	every   time.Duration // between two tokens; zero: it is not known, or a step needs none
 	again   *time.Timer   // serves the limit again; nil if that is not to be
 	pause   time.Duration // the last one before that
 	stopped bool          // the session ends. Set by stop, for good.
@@ -119,31 +116,6 @@ func (p *Permit) Pauses() bool { return p.pauses }
 // Refusal returns why a permit was refused: the error with which the server refuses the step's place. If it is nil, the
 // lease is lost.
 func (p *Permit) Refusal() error { return p.failed }
-
-// Name returns the name of the limit.
-func (l *Line) Name() string { return l.name }
-
-// Compare orders the limits of a step as all steps take them, so that no two of them wait for each other: those with
-// slots before those with tokens alone, because a token that is not used is lost. Of these the slowest comes first.
-func Compare(a, b *Line) int {
-	return cmp.Or(cmp.Compare(b.pace(), a.pace()), cmp.Compare(a.name, b.name))
-}
-
-// slotsPace is the pace of a limit that has slots, or of which nothing is known yet.
-const slotsPace time.Duration = math.MaxInt64
-
-// pace returns the time between two tokens of a limit that has tokens alone.
-func (l *Line) pace() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.slots > 0 || l.every == 0 {
-		return slotsPace
-	}
-	return l.every
-}
-
-// HasTokensAlone reports whether the limit is known to have tokens, and no slots.
-func (l *Line) HasTokensAlone() bool { return l.pace() < slotsPace }
 
 // Ask asks for the permit, unless the session has: then that answer is awaited, and Ask returns false. There is one
 // question at a time.
@@ -359,7 +331,7 @@ func (p *Permit) answered(a store.LimitAnswer) (back task) {
 func (l *Line) served(out store.LimitResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.slots, l.every = out.Slots, out.Every
+	l.slots = out.Slots
 	if !out.More {
 		l.pause = 0
 	} else if l.again == nil && !l.stopped {

@@ -29,7 +29,7 @@ type StepSpec struct {
 	Isolation  pgx.TxIsoLevel
 	Timeout    time.Duration // of an attempt; zero: none
 	Retry      RetryPolicy
-	Limits     []LimitUse   // the limits that the step needs a permit of
+	Limit      LimitUse     // what the step needs of a limit
 	Repeatable bool         // the result may be used before it is written. See doc_steps.go.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
@@ -46,7 +46,7 @@ type StepSpec struct {
 	Compensation func(output []byte) *Registration
 }
 
-// A LimitUse is what a step takes of a limit.
+// A LimitUse is what a step takes of a limit. The zero LimitUse is of none.
 type LimitUse struct {
 	Name  string
 	Units int
@@ -78,7 +78,7 @@ type stepCall struct {
 	attempt   int // number of the attempt that is next or under way. Set by settleOrRetry.
 	// first attempt of this series. A Resume, or an attempt of the run that forgets the failure, begins a new series.
 	first        int
-	permits      []*heldPermit // of its limits, each nil while the attempt does not have it. Set by acquire.
+	permit       *heldPermit // of the limit; nil if the attempt has none. Set by acquire.
 	uncounted    uncounted
 	compensation *compensation // of the function's result; nil if there is none. Set by callUser.
 	called       bool          // the attempt's function. Set by attemptOnce, reset by executeOnce.

@@ -54,7 +54,7 @@ const stepOfRun = `CASE WHEN r.status = 'FAILED' THEN (
 		ORDER BY s.step_kind = 'BRANCH', s.position DESC, s.step_id DESC
 		LIMIT 1
 	) WHEN r.finished_at IS NULL AND r.waiting_on -> 0 ->> 'kind' = 'limit' THEN (
-		SELECT regexp_replace(p.step_id, '#[0-9]+([+][0-9]+)?$', '')
+		SELECT regexp_replace(p.step_id, '#[0-9]+$', '')
 		FROM kagzi.limit_places p
 		WHERE p.run_id = r.run_id AND p.namespace_id = $1
 		ORDER BY p.asked_at

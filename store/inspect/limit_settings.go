@@ -26,9 +26,9 @@ type LimitState struct {
 const mostCounted = 10_000
 
 const limits = `
-SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, c.next_at,
-	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, now())
-		+ LEAST(w.units * c.every::float8, 3e15) * interval '1 microsecond' ELSE c.next_at END,
+SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, GREATEST(c.next_at, c.paused_until),
+	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, c.paused_until, now())
+		+ LEAST(w.units * c.every::float8, 3e15) * interval '1 microsecond' ELSE GREATEST(c.next_at, c.paused_until) END,
 	h.n, w.n, c.declared, c.set_by
 FROM kagzi.limits c
 CROSS JOIN LATERAL (
@@ -81,7 +81,7 @@ SELECT c.limit_name, coalesce((extract(epoch FROM now() - d.since) * 1000000)::b
 	coalesce(d.task_queue, ''), coalesce(d.workflow_type, ''),
 	CASE WHEN w.waits AND c.retry_after AND c.paused_until > now()
 		THEN (extract(epoch FROM c.paused_until - now()) * 1000000)::bigint ELSE 0 END,
-	coalesce(c.paused_until, c.next_at),
+	GREATEST(c.next_at, c.paused_until),
 		c.every > 0, c.declared IS NULL AND c.set_by IS NULL AND (
 		SELECT count(*) FROM (
 			SELECT FROM kagzi.limit_places p

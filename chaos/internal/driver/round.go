@@ -107,10 +107,8 @@ func (r *round) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, l := range load.Gates {
-		if err := admin.New(c).Limits.Set(ctx, l); err != nil {
-			return err
-		}
+	if err := admin.New(c).Limits.Set(ctx, load.Gate); err != nil {
+		return err
 	}
 	o := r.plan.Options
 	r.since = time.Now().Add(3 * time.Second).Truncate(time.Second).UTC()

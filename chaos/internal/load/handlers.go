@@ -232,7 +232,7 @@ func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
 		opts = append(opts, kagzi.Timeout(time.Second))
 	}
 	if op.Kind == opLimited {
-		opts = append(opts, kagzi.Limit(Gates[0].Name, 1+len(v)%2), kagzi.Limit(Gates[1].Name))
+		opts = append(opts, kagzi.Limit(Gate.Name, 1+len(op.Name)%2))
 	}
 	if op.Kind == opOnce {
 		// A first call has not happened, so that another follows; a later one has.

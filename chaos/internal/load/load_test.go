@@ -65,8 +65,7 @@ func TestOracle(t *testing.T) {
 	for _, make := range []func() error{
 		func() error { return evidence.CreateTables(k.Ctx, k.Pool) },
 		func() error { return load.OpenAccounts(k.Ctx, k.Pool) },
-		func() error { return admin.New(k.Client).Limits.Set(k.Ctx, load.Gates[0]) },
-		func() error { return admin.New(k.Client).Limits.Set(k.Ctx, load.Gates[1]) },
+		func() error { return admin.New(k.Client).Limits.Set(k.Ctx, load.Gate) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)

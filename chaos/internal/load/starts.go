@@ -24,11 +24,8 @@ var Limits = []admin.QueueLimits{
 	{Queue: "fast", Rate: admin.Rate{Starts: 50, Per: time.Second}},
 }
 
-// Gates are the limits of steps. A limited step has both of them.
-var Gates = []admin.StepLimit{
-	{Name: "gate", Rate: admin.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4},
-	{Name: "inner gate", MaxRunning: 3},
-}
+// Gate is the limit of steps.
+var Gate = admin.StepLimit{Name: "gate", Rate: admin.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4}
 
 // A Script is what a client does with a job.
 type Script struct {
