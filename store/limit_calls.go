@@ -35,7 +35,9 @@ DELETE FROM kagzi.limit_places p WHERE p.run_id = ANY ($2::uuid[]) AND p.namespa
 	AND CASE WHEN p.limit_name = $3 THEN p.state = 'WAITING' ELSE false END`
 
 const takeTokens = `
-UPDATE kagzi.limits c SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond', last_at = timestamptz 'epoch' + $4::bigint * interval '1 microsecond', last_units = $5
+UPDATE kagzi.limits c
+SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
+	last_at = timestamptz 'epoch' + $4::bigint * interval '1 microsecond', last_units = $5
 WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
 // A step that has a slot by now asks another limit, because its code is new: it is not called.

@@ -45,8 +45,8 @@ WHERE c.limit_name = $2 AND c.namespace_id = $1
 FOR UPDATE`
 
 // The next token comes when the new rate, of so many microseconds between two, allows it after the last step. $4 says
-// that no error stops the steps any more. If the token comes earlier than before, the steps that were called wait again,
-// at their places in the line, and are called for another time.
+// that no error stops the steps any more. If the token comes earlier than before, the steps that were called wait
+// again, at their places in the line, and are called for another time.
 const moveTokens = `
 WITH times AS MATERIALIZED (
 	SELECT coalesce(c.last_at + LEAST($3::bigint * c.last_units::float8, $5) * interval '1 microsecond', c.next_at)

@@ -106,7 +106,8 @@ func TestNextStepIsCalledAfterManyTokens(t *testing.T) {
 	asks := unitsOf(placesOf(runs...), 3000, 3000, 3000)
 	for i := range runs {
 		out := serve(t, s, "api", LimitRequest{Asks: asks[i:]}).Answers
-		if !out[0].Granted || i < 2 && (out[1].Granted || out[1].At.Sub(out[0].At) < time.Second) || i < 1 && !out[2].At.IsZero() {
+		if !out[0].Granted || i < 2 && (out[1].Granted || out[1].At.Sub(out[0].At) < time.Second) ||
+			i < 1 && !out[2].At.IsZero() {
 			t.Fatalf("the answers to %d steps are %+v: want that the first begins, and the second is called", 3-i, out)
 		}
 		elapse(t, s, 1800*time.Millisecond)
@@ -141,7 +142,8 @@ func TestPlaceThatHasMovedToAnotherLimit(t *testing.T) {
 		t.Fatalf("b grants %s", got)
 	}
 	exec(t, s.pool, callRuns, calledColumns.args(s.namespace, []*limitStep{{Place: placesOf(runs[1])[0]}}, "a")...)
-	if state := one[string](t, s.pool, `SELECT state FROM kagzi.limit_places WHERE limit_name = 'b'`); state != placeRunning {
+	state := one[string](t, s.pool, `SELECT state FROM kagzi.limit_places WHERE limit_name = 'b'`)
+	if state != placeRunning {
 		t.Errorf("the place in b is %s", state)
 	}
 }

@@ -28,7 +28,8 @@ const mostCounted = 10_000
 const limits = `
 SELECT c.limit_name, c.every, c.burst, coalesce(c.max_running, 0), c.retry_after, GREATEST(c.next_at, c.paused_until),
 	CASE WHEN w.n > 0 THEN GREATEST(c.next_at, c.paused_until, now())
-		+ LEAST(w.units * c.every::float8, 3e15) * interval '1 microsecond' ELSE GREATEST(c.next_at, c.paused_until) END,
+		+ LEAST(w.units * c.every::float8, 3e15) * interval '1 microsecond'
+		ELSE GREATEST(c.next_at, c.paused_until) END,
 	h.n, w.n, c.declared, c.set_by
 FROM kagzi.limits c
 CROSS JOIN LATERAL (

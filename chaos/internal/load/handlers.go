@@ -187,8 +187,6 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 			return "", errors.New("the first attempt fails")
 		}
 		return v, nil
-	case opExit: // the step does not return, and the run fails
-		return x.step(ctx, op, v)
 	case opFail:
 		return "", kagzi.Permanent(errors.New("this program fails"))
 	case opPanic:
@@ -196,7 +194,7 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 			return "", fmt.Errorf("a step that panics returned %w", err)
 		}
 		return Link(v, op.Name), nil
-	default:
+	default: // a step, also one that does not return: then the run fails
 		return x.step(ctx, op, v)
 	}
 }
