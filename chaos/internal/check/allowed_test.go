@@ -137,6 +137,14 @@ var allowedRuns = []allowed{
 }
 
 var allowedSteps = []allowed{
+	{"UndoUnderAClaimThatACrashHasUndone", func(w *world) {
+		w.tick()
+		from := w.now
+		w.line("2.1", evidence.Undo, "undoes", "", 0, "forgotten", "u1")
+		w.Injected = append(w.Injected, evidence.Injected{
+			Fault: "F6 restart", Began: from, Ended: from + time.Second, Effect: 1,
+		})
+	}},
 	{"ClaimThatACrashHasUndone", func(w *world) {
 		w.plain("x", "")
 		w.line("2.1", evidence.Begin, "x", "s", 1, "another", "")
@@ -238,6 +246,11 @@ var allowedFamilies = []allowed{
 	}},
 	{"AskedTooLate", func(w *world) {
 		w.Calls = append(w.Calls, evidence.Call{Verb: "ask", Run: "reads", Name: "q", Outcome: evidence.Failed})
+	}},
+	{"ResumedAfterAMessageWasRefused", func(w *world) {
+		w.start("x", "", nil)
+		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "CANCELLED"}, evidence.Verb{Run: "x", Event: "RESUMED"})
+		w.Calls = append(w.Calls, evidence.Call{Verb: "signal", Run: "x", Outcome: evidence.Failed})
 	}},
 	{"ForkReadsAgain", func(w *world) {
 		w.ends["reads"] = check.Ending{Output: "read"}

@@ -30,7 +30,9 @@ func (c *checker) compensations() {
 			u = &undoing{by: map[string][]string{}}
 			undone[line.Run] = u
 		}
-		if by := c.child(line.Run, line.Lease); !slices.Contains(u.by[line.Detail], by) {
+		by, known := c.child(line.Run, line.Lease)
+		lost := !known && (c.x.Lossy || (fleet{c}).crashed(line.At)) // the server has forgotten the claim
+		if !lost && !slices.Contains(u.by[line.Detail], by) {
 			u.by[line.Detail] = append(u.by[line.Detail], by)
 		}
 		if !slices.Contains(u.order, line.Detail) {
@@ -54,13 +56,13 @@ func (c *checker) compensations() {
 }
 
 // child returns the child of a run that had a lease.
-func (c *checker) child(run, lease string) string {
+func (c *checker) child(run, lease string) (id string, known bool) {
 	for _, child := range c.h.below[run] {
 		if c.h.leases[leaseKey{child, lease}] != nil {
-			return child
+			return child, true
 		}
 	}
-	return "with lease " + lease
+	return "with lease " + lease, false
 }
 
 // resumed reports whether a run or one below it was resumed: then its compensations may be run again.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -29,10 +30,18 @@ func busy(samples []evidence.Sample, i int) bool {
 	return sum > crowd*float64(len(last))
 }
 
-// unended: every run has ended (L1), unless it is paused.
+// wasRefusedMessages reports whether a message to the run was refused.
+func wasRefusedMessages(e *evidence.Evidence, run string) bool {
+	return slices.ContainsFunc(e.Calls, func(call evidence.Call) bool {
+		return call.Run == run && (call.Verb == "signal" || call.Verb == "ask") && call.Outcome == evidence.Failed
+	})
+}
+
+// unended: every run has ended (L1), unless it is paused, or waits for a message that was refused because the run was
+// over: a client has ended it and resumed it meanwhile.
 func (c fleet) unended() {
 	for _, r := range c.e.Runs {
-		if over(r.Status) || r.Paused {
+		if over(r.Status) || r.Paused || c.h.interfered(r.ID) && wasRefusedMessages(c.e, r.ID) {
 			continue
 		}
 		c.violation("L1", r.ID, c.e.Over, "it is still %s (%s)", r.Status, r.WaitingOn)
