@@ -57,7 +57,8 @@ func changeLimits(ctx context.Context, c *core.Client, opts []kagzi.ChangeOption
 // warnOfOverride logs that what the code declares is not in force; by is nil if it is.
 func warnOfOverride(ctx context.Context, c *core.Client, by *store.SetBy, kind, name string) {
 	if by != nil {
-		c.Log.WarnContext(ctx, "kagzi: limits are not as the code declares them, because they were set: reset them",
+		c.Log.WarnContext(ctx, "kagzi: limits are not as the code declares them, because they were set: reset them to "+
+			"use those of the code",
 			kind, name, "actor", by.Actor, "reason", by.Reason, "at", by.At)
 	}
 }

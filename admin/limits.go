@@ -32,14 +32,15 @@ type StepLimit struct {
 	// at the time of its token or a little later: by 200 ms, or by a tenth of the time between two tokens if that is
 	// more. One that comes later than that gets another token.
 	Rate Rate `json:"rate,omitzero"`
-	// MaxRunning is how many attempts may be under way at once, or how many units their [kagzi.Limit] options name in
-	// all. Zero means any number. An attempt that is under way counts until its function returns, or its worker is
-	// dead. If a caller or a coordinator has ended its run, and the function does not return, it counts for ten more
-	// seconds.
+	// MaxRunning is how many slots there are. An attempt under way has one, or as many as the units of its
+	// [kagzi.Limit]. Zero means any number.
+	//
+	// An attempt that is under way counts until its function returns, or its worker is dead. If a caller or a
+	// coordinator has ended its run, and the function does not return, it counts for ten more seconds.
 	MaxRunning int `json:"max_running,omitempty"`
 	// HonorRetryAfter lets an attempt that fails with [kagzi.RetryAfter] stop all others for that time, or until an
-	// operator sets the limit without HonorRetryAfter. That attempt is not recorded, and uses up none: its step keeps
-	// its place, and begins again when the limit goes on.
+	// operator sets the limit without HonorRetryAfter. That attempt uses up none: its step keeps its place, and begins
+	// again when the limit goes on. It is recorded only if it was to be made at most once.
 	HonorRetryAfter bool `json:"honor_retry_after,omitempty"`
 }
 
@@ -132,7 +133,8 @@ func (l Limits) Delete(ctx context.Context, name string, opts ...kagzi.ChangeOpt
 	case !found:
 		err = core.ErrLimitNotFound
 	case used:
-		err = errors.New("steps wait for it or are under way: to lift it, set it without Rate and MaxRunning")
+		err = errors.New("steps wait for it or are under way: to let them begin, set it without Rate and MaxRunning; " +
+			"if its name is wrong, correct it in the code, or cancel their runs")
 	}
 	return l.core.FailedIf(ctx, err, "delete limit %s", text.Quote(name))
 }
@@ -152,7 +154,8 @@ type LimitInfo struct {
 	Burst           int           `json:"burst,omitempty"` // of the Rate
 	MaxRunning      int           `json:"max_running,omitempty"`
 	HonorRetryAfter bool          `json:"honor_retry_after,omitempty"`
-	// slots in use, without those of dead workers that were noticed; zero without MaxRunning
+	// Slots in use, without those of dead workers that were noticed; zero without MaxRunning. They are more than
+	// MaxRunning while a step with more units is under way alone, and after MaxRunning was lowered.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"` // steps that wait for a slot or a token
 	// a step has named it, and it was neither declared nor set: no step begins

@@ -43,7 +43,8 @@ var (
 		ErrNotFound)
 	ErrScheduleNotFound = failure.Explain("schedule not found", ErrNotFound)
 	ErrLimitNotFound    = failure.Explain("limit not found", ErrNotFound)
-	ErrNotDeclared      = failure.Explain("no code declares them, so set other ones instead", ErrNotFound)
+	ErrNotDeclared      = failure.Explain("the code declares none, so there is nothing to go back to: set other "+
+		"values", ErrNotFound)
 	ErrWorkerNotFound   = failure.Explain("worker not found", ErrNotFound)
 	ErrConsumerNotFound = failure.Explain("consumer not found: a worker with its function stores it", ErrNotFound)
 	ErrMessageNotFound  = failure.Explain("the run has no message with that ID: admin.Messages.List lists those "+

@@ -70,8 +70,7 @@ func Queue(s string) error {
 // LimitName is Name for a limit on steps.
 func LimitName(s string) error {
 	if s == "" {
-		return errors.New("kagzi: the limit's name is empty: give the name of a limit that admin.Limits.Declare " +
-			"creates")
+		return errors.New("kagzi: the limit's name is empty: give the one by which steps call it in kagzi.Limit")
 	}
 	return Name("limit", s)
 }

@@ -270,7 +270,7 @@ func TestDeclaredLimits(t *testing.T) {
 	for name, err := range map[string]error{
 		"limit": limits.Reset(k.Ctx, "other"), "queue": queues.Reset(k.Ctx, "other"),
 	} {
-		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), "no code declares them") {
+		if !errors.Is(err, kagzi.ErrNotFound) || !strings.Contains(err.Error(), "nothing to go back to") {
 			t.Errorf("reset of a %s that no code declares: %v", name, err)
 		}
 	}

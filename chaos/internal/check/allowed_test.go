@@ -249,7 +249,8 @@ var allowedFamilies = []allowed{
 	}},
 	{"ResumedAfterAMessageWasRefused", func(w *world) {
 		w.start("x", "", nil)
-		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "CANCELLED"}, evidence.Verb{Run: "x", Event: "RESUMED"})
+		w.Verbs = append(w.Verbs, evidence.Verb{Run: "x", Event: "CANCELLED"},
+			evidence.Verb{Run: "x", Event: "RESUMED"})
 		w.Calls = append(w.Calls, evidence.Call{Verb: "signal", Run: "x", Outcome: evidence.Failed})
 	}},
 	{"ForkReadsAgain", func(w *world) {
