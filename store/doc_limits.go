@@ -52,8 +52,8 @@
 // together come no faster than the rate. A token older than 200 ms, or than a tenth of the time between two, is not
 // used: the step yields, and gets the next one.
 //
-// If the limit honours the pause that an error asks for, its step yields in the transaction that moves next_at, and
-// makes no record: the attempt is made again from its place in the line. If the process dies before, the attempt is
+// If the limit honours the pause that an error asks for, its step yields in the transaction that sets paused_until,
+// and makes no record: the attempt is made again from its place in the line. If the process dies before, the attempt is
 // made again at once, as after any death before a record.
 //
 // # Units

@@ -70,11 +70,10 @@ func (l *limitLine) room() int {
 }
 
 // fits reports whether a step may begin behind others that have so many units, as far as tokens and slots go. The next
-// step has the time of the token behind its units: so a step needs only one whose time comes. A step that wants more
-// slots than there are begins alone.
-// If no other is called, a step is called for its token however late that is.
-func (l *limitLine) fits(s *limitStep, behind, room int, alone bool) bool {
-	return (behind < room || alone) &&
+// step has the time of the token behind its units: so a step needs only one whose time comes, or if no other is called,
+// any. A step that wants more slots than there are begins when none has one.
+func (l *limitLine) fits(s *limitStep, behind, room int, noneCalled bool) bool {
+	return (behind < room || noneCalled) &&
 		(behind < l.free && s.Units <= l.free-behind || behind == 0 && l.running == 0 && l.free > 0)
 }
 
