@@ -43,7 +43,7 @@ type limitStep struct {
 	callAt  time.Time // of a call, when the run is to come
 }
 
-// id returns what tells the step from others.
+// id returns the step's place without what changes with it.
 func (s *limitStep) id() Place { return Place{RunID: s.RunID, StepID: s.StepID} }
 
 // came reports whether the step was called and is here.

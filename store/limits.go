@@ -144,7 +144,7 @@ WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $
 
 // The limit's numbers, in a row with each of the first steps of the line; if there is none, alone. The line is read
 // only if there is room for a step that is not called yet. The first of it is always read for a rate: it is called for
-// the next token, however late that is. comes tells whether a step could begin now. It is NULL if its run is over.
+// the next token, however late that is. comes says whether a step could begin now. It is NULL if its run is over.
 const headOfLimit = `
 WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	SELECT t.now, c.every, c.burst, n.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,

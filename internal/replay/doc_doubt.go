@@ -12,7 +12,8 @@
 //
 //   - The record is fenced by the lease. If it is not written, the function is not called. Its error_kind distinguishes
 //     it from the RUNNING rows that only show a step.
-//   - A worker that stops between the record and the call withdraws it: a failed attempt, which another follows.
+//   - A worker that stops between the record and the call withdraws it: a failed attempt, which another follows. So
+//     does one whose limit puts the step off.
 //   - An attempt that is in doubt waits for a message, whose name has the run, the step and the attempt. So the wait,
 //     its wake-up and a suspension are those of a signal, and of several messages the first one counts: Reconcile sends
 //     its answer to the run as Resolve does.

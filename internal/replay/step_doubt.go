@@ -102,7 +102,7 @@ func (s *stepCall) outcome(ctx context.Context, begun time.Time, data []byte, er
 }
 
 // withdrawal records that the function was not called although the intent is written: a worker that gives the run up
-// leaves no doubt. The next attempt calls it.
+// leaves no doubt. The next attempt calls it. An attempt that a limit puts off is withdrawn, too, with its own error.
 func withdrawal(s *stepCall) *store.Record {
 	r := s.newRecord(store.Failed)
 	r.ErrorKind, r.Error, r.Wake = string(kind.Cancelled), "the function was not called: the run was stopped before", 0

@@ -125,7 +125,8 @@ func (s *stepCall) isLate() bool {
 const shortestPause = 100 * time.Millisecond
 
 // putsOff reports whether the attempt's error asks for a pause that its limit honours. Then the attempt does not count:
-// the step keeps its place, and begins again when the limit goes on.
+// the step keeps its place, and begins again when the limit goes on. One with AtMostOnce leaves the line: its attempt
+// has a record, so the next one has another number, and asks for a place of its own.
 func (s *stepCall) putsOff(err error) bool {
 	h := s.permit
 	if err == nil || h == nil || !h.permit.Pauses() {
@@ -138,7 +139,7 @@ func (s *stepCall) putsOff(err error) bool {
 	s.e.log().Warn("kagzi: step is put off, and its limit pauses", "step", s.id, "limit", s.spec.Limit.Name, "pause",
 		class.After, "error", text.OneLine(failure.Text(err)))
 	pause := max(class.After, shortestPause)
-	if s.spec.AtMostOnce { // its next attempt has another number, and so another place
+	if s.spec.AtMostOnce {
 		s.release(pause)
 		return true
 	}
