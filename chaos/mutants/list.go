@@ -114,7 +114,7 @@ var leaseMutants = []Mutant{
 	{
 		Name: "a call does not wait for its intent", Breaks: "a step in doubt is not called again by itself",
 		Edits: []Edit{
-			{"internal/replay/step_doubt.go", "\n	b.record(r)\n", "\n	b.enqueue(r)\n	r.Outcome = store.Done\n"},
+			{"internal/replay/step_doubt.go", "	b.record(r)\n	s.called", "	b.enqueue(r)\n	r.Outcome = store.Done\n	s.called"},
 		},
 		Shown: Shown{Test: "-run TestAKilledWorkerNeverPaysTwice ./test/crash"},
 	},
