@@ -114,7 +114,10 @@ var leaseMutants = []Mutant{
 	{
 		Name: "a call does not wait for its intent", Breaks: "a step in doubt is not called again by itself",
 		Edits: []Edit{
-			{"internal/replay/step_doubt.go", "	b.record(r)\n	s.called", "	b.enqueue(r)\n	r.Outcome = store.Done\n	s.called"},
+			{
+				"internal/replay/step_doubt.go", "	b.record(r)\n	s.",
+				"	b.enqueue(r)\n	r.Outcome = store.Done\n	s.",
+			},
 		},
 		Shown: Shown{Test: "-run TestAKilledWorkerNeverPaysTwice ./test/crash"},
 	},
