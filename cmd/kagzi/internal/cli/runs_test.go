@@ -184,8 +184,8 @@ func TestGetExplainsOtherWaits(t *testing.T) {
 		start(what)
 		k.WaitStatus(kagzi.ID(what), kagzi.StatusSleeping)
 	}
-	s.run("runs get limit").ok().prints(`A step of it waits for the limit "openai".`, "Waiting for it: 1 step. Under "+
-		"way: 0. It allows 1/h.")
+	s.run("runs get limit").ok().prints(`A step of it waits for the limit "openai".`, "Waiting for it: 1 step. Slots "+
+		"in use: 0. It allows 1/h.")
 	s.run("runs get sleep").ok().prints(`It sleeps in "cooling-off" until`)
 	s.run("runs get child").ok().prints(`It waits for its child "ship", run `, "of waits")
 	s.run("runs get retry").ok().prints(`Attempt 1 of step "call" failed with unknown: busy line. The next one is due`)
