@@ -64,3 +64,31 @@ func ExampleLimit_units() {
 	// memory has 3 of 4 slots in use
 	// 3 <nil>
 }
+
+// A step has a limit of its customer and one of all customers. It takes both at once.
+func ExampleLimit_several() {
+	ctx, _, client, worker := setup()
+	defer teardown()
+	limits := admin.New(client).Limits
+	_ = limits.Declare(ctx, admin.StepLimit{Name: "all", MaxRunning: 10})
+	_ = limits.Declare(ctx, admin.StepLimit{Name: "customer ada", MaxRunning: 1})
+
+	export := kagzi.Define[string, int]("export")
+	kagzi.Handle(worker, export, func(ctx kagzi.Context, customer string) (int, error) {
+		return kagzi.Step(ctx, "export", func(ctx context.Context) (int, error) {
+			list, err := limits.List(ctx, "", 0)
+			for _, l := range list {
+				fmt.Println(l.Name, "has", l.Running, "of", l.MaxRunning, "slots in use")
+			}
+			return len(list), err
+		}, kagzi.Limit("all"), kagzi.Limit("customer "+customer))
+	})
+	serve(ctx, worker)
+
+	run, _ := kagzi.Start(ctx, client, export, "ada")
+	fmt.Println(run.Result(ctx))
+	// Output:
+	// all has 1 of 10 slots in use
+	// customer ada has 1 of 1 slots in use
+	// 2 <nil>
+}

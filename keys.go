@@ -3,6 +3,7 @@ package kagzi
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/text"
@@ -50,6 +51,8 @@ var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be 
 // An attempt takes one slot and one token, or as many as units says: 1 to 1,000,000. A step that wants more slots than
 // the limit has begins alone.
 //
+// A step may have up to 10 limits. It begins when all of them let it begin, and takes what it needs of all at once.
+//
 // If the limit was neither declared nor set, the step waits, and admin.Client.Health names it.
 func Limit(name string, units ...int) StepOption { return limitOption{name, units} }
 
@@ -61,16 +64,23 @@ type limitOption struct {
 // maxUnits bounds what a step takes of a limit.
 const maxUnits = 1_000_000
 
+// maxLimits bounds the limits of a step.
+const maxLimits = 10
+
 func (l limitOption) step(c *stepConfig) {
-	c.limit = replay.LimitUse{Name: l.name, Units: 1}
+	use := replay.LimitUse{Name: l.name, Units: 1}
 	c.Check(valid.LimitName(l.name))
 	switch {
 	case len(l.units) > 1:
 		c.Check(fmt.Errorf("kagzi: Limit %s has %d numbers of units: give one", text.Quote(l.name), len(l.units)))
 	case len(l.units) == 1:
-		c.limit.Units = l.units[0]
+		use.Units = l.units[0]
 	}
-	if n := c.limit.Units; n < 1 || n > maxUnits {
+	if n := use.Units; n < 1 || n > maxUnits {
 		c.Check(fmt.Errorf("kagzi: Limit %s has %d units: give 1 to %d", text.Quote(l.name), n, maxUnits))
+	}
+	c.limits = append(slices.DeleteFunc(c.limits, func(u replay.LimitUse) bool { return u.Name == l.name }), use)
+	if len(c.limits) == maxLimits+1 {
+		c.Check(fmt.Errorf("kagzi: the step has more than %d limits: put some of them together", maxLimits))
 	}
 }

@@ -67,9 +67,9 @@ type stepConfig struct {
 	undoneBy   StepOption // an *undoneBy; nil: not given
 	input      *stepInput // nil: not given
 	repeatable bool
-	once       bool            // AtMostOnce
-	reconcile  *reconcile      // nil: not given
-	limit      replay.LimitUse // zero: not given
+	once       bool       // AtMostOnce
+	reconcile  *reconcile // nil: not given
+	limits     []replay.LimitUse
 }
 
 // branchConfig is the configuration that a group's options give.

@@ -146,7 +146,7 @@ func durable[T any](ctx Context, name string, call stepFunc, opts []StepOption, 
 	s.StepSpec = replay.StepSpec{
 		Name: name, BadName: valid.StepName("step", name), Invalid: err, Result: reflect.TypeFor[T](), Function: s,
 		Tx: tx, Isolation: pgx.TxIsoLevel(s.isolation), Timeout: s.timeout, Repeatable: s.repeatable,
-		Limit: s.limit, Retry: s, AtMostOnce: s.once, Reconciles: s.reconcile != nil,
+		Limits: s.limits, Retry: s, AtMostOnce: s.once, Reconciles: s.reconcile != nil,
 	}
 	s.Invalid = cmp.Or(err, s.checkOnce(s.Result, tx))
 	if given := s.input; given != nil {

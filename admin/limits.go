@@ -105,8 +105,9 @@ func (l Limits) change(ctx context.Context, limit StepLimit, opts []kagzi.Change
 	if err != nil {
 		return failure.Wrap(l.core.Public(ctx, err), verb+" limit %s", text.Quote(limit.Name))
 	}
-	out, err := l.core.Store.Limits.Serve(ctx, limit.Name, store.LimitRequest{}) // there may be more slots
-	if pg.Locked(err) {                                                          // a worker serves it
+	// there may be more slots
+	out, err := l.core.Store.Limits.Serve(ctx, []string{limit.Name}, store.LimitRequest{})
+	if pg.Locked(err) { // a worker serves it
 		err = nil
 	}
 	_ = l.core.Hints.Signalled(ctx, nil, out.Called...) // fails only in a transaction

@@ -703,7 +703,7 @@ CREATE TABLE kagzi.limit_places (
     due_at         timestamptz       NOT NULL, -- asked_at, or of a CALLED place until when it counts, or of a RUNNING one the time of its token
     units          integer           NOT NULL DEFAULT 1 CHECK (units > 0), -- slots and tokens that the step takes
     lease          uuid,                       -- of a RUNNING place, that of its run; of a CALLED one, if its run was deleted
-    PRIMARY KEY (run_id, step_id, namespace_id)
+    PRIMARY KEY (run_id, step_id, namespace_id, limit_name)
 ) WITH (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.02,

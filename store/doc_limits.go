@@ -17,7 +17,7 @@
 //
 // A service of a limit is one transaction of two round trips. The first one locks the limit's row, deletes the places
 // of the steps that leave, takes back those of the dead, and reads the steps that ask and the head of the line. Package
-// store then decides (limitLine.serve), and the second one writes that.
+// store then decides (serveLines), and the second one writes that.
 //
 //   - While a call is not answered, a slot or a token is kept for it: until a second after the token's time. A call
 //     that comes later still goes first, and takes a slot that is kept for another one.
@@ -62,6 +62,14 @@
 // slots to begin, but only the first of its tokens: the next step has the token behind them. Behind a step that does
 // not fit all others wait. One with more units than slots begins when no slot is in use.
 //
+// # Several limits
+//
+// A step with several limits has a place in each, and asks them together: the service locks all of them, in the order of
+// their names. It begins in all of them, or in none. If one lacks room, the step waits in that line, and a call of it
+// makes the step ask all again. In the other lines its place is CALLED without a call: past, or for ten seconds if a
+// slot or a token is kept for it. A place in any line is that of the first question. The limits are asked in the order
+// of their slots, fewest first; which of them keep something meanwhile is decided in isKept.
+//
 // If the server refuses a task of a batch, Isolate halves the batch, and only that step fails. The commit waits for the
 // disk: a crash of the server must not forget a slot whose function is under way.
 //
@@ -69,6 +77,7 @@
 // TestRaceForSlotsOfALimit, TestSlotsOfALimit, TestManyComeLateToALimit, TestTokensAreNeverTooClose,
 // TestLimitHoldsThroughAllTroubles, TestLostAnswersOfALimit, TestCallOvertakesAnAnswer, TestSlotOfADeadWorkerIsFreed,
 // TestSlotOfARunThatWasDeleted, TestRefusedPlaceOfALimit, TestRetryAfterUsesUpNoAttempt,
-// TestUnitsAreSlotsOfALimit, TestUnitsAreTokensOfALimit, TestUnitsOfSteps.
+// TestUnitsAreSlotsOfALimit, TestUnitsAreTokensOfALimit, TestUnitsOfSteps, TestSeveralLimits,
+// TestTurnsOfSeveralLimits, TestStepOfTwoBusyLimitsHasItsTurn.
 // They hold that a limit is never exceeded, and that no slot is lost.
 package store

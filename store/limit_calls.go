@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,9 +17,9 @@ SELECT u.run_id, u.step_id, $1, $9, u.state, timestamptz 'epoch' + u.asked_at * 
 	u.units
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::uuid[], $8::int[])
 	AS u (run_id, step_id, state, asked_at, due_at, lease, units)
-ON CONFLICT (run_id, step_id, namespace_id) DO UPDATE
-SET limit_name = EXCLUDED.limit_name, state = EXCLUDED.state, asked_at = EXCLUDED.asked_at, due_at = EXCLUDED.due_at,
-	lease = EXCLUDED.lease, units = EXCLUDED.units`
+ON CONFLICT (run_id, step_id, namespace_id, limit_name) DO UPDATE
+SET state = EXCLUDED.state, asked_at = EXCLUDED.asked_at, due_at = EXCLUDED.due_at, lease = EXCLUDED.lease,
+	units = EXCLUDED.units`
 
 var placeWrites = columnsOf(writePlaces,
 	uuids("run_id", func(s *limitStep) uuid.UUID { return s.RunID }),
@@ -27,7 +28,7 @@ var placeWrites = columnsOf(writePlaces,
 	bigints("asked_at", func(s *limitStep) int64 { return pg.Epoch(s.askedAt) }),
 	bigints("due_at", func(s *limitStep) int64 { return pg.Epoch(s.dueAt) }),
 	uuids("lease", func(s *limitStep) uuid.UUID { return s.Lease }),
-	ints("units", func(s *limitStep) int { return s.Units }),
+	ints("units", func(s *limitStep) int { return s.units }),
 )
 
 const dropPlaces = `
@@ -40,8 +41,6 @@ SET next_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
 	last_at = timestamptz 'epoch' + $4::bigint * interval '1 microsecond', last_units = $5
 WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
-// A step that has a slot by now asks another limit, because its code is new: it is not called.
-//
 // A called run that has a key waits for a slot of it. It leaves a change, because the key's place in the line of keys
 // is when the run would have come by itself.
 const callRuns = `
@@ -91,10 +90,45 @@ func (v *service) write() pg.Step {
 		v.answers = true
 		return r.Step
 	}
-	l := &v.line
-	v.answers = !l.serve() || v.answers
+	v.dropLost()
+	v.answers = !serveLines(v.lines) || v.answers
+	for _, l := range v.lines {
+		v.callSteps(&r, l)
+	}
+	if v.answers {
+		v.answer(&r)
+	}
+	return r.Step
+}
+
+// dropLost forgets the steps that ask one of the limits without another: the lease was lost in between.
+func (v *service) dropLost() {
+	if len(v.lines) == 1 {
+		return
+	}
+	n := map[int]int{}
+	for _, l := range v.lines {
+		for _, s := range l.asks {
+			n[s.ord]++
+		}
+	}
+	for _, l := range v.lines {
+		l.asks = slices.DeleteFunc(l.asks, func(s *limitStep) bool { return n[s.ord] < len(v.lines) })
+	}
+}
+
+// callSteps calls steps of a limit, and drops those of runs that are over. The steps that ask, have waited, and are to
+// come later are called, too, because their runs may be suspended meanwhile: such a run waits for a call, and hears no
+// answer.
+func (v *service) callSteps(r *roundTrip, l *limitLine) {
 	var over []uuid.UUID
-	called := v.toCome()
+	var called []*limitStep
+	for _, s := range l.asks {
+		if v.answers && s.had == placeWaiting && s.state == placeCalled && !s.rests() {
+			s.comes = true
+			called = append(called, s)
+		}
+	}
 	for _, s := range l.head {
 		switch {
 		case s.over:
@@ -104,76 +138,88 @@ func (v *service) write() pg.Step {
 		}
 	}
 	if called != nil {
-		r.queue(v.readCalled, callRuns, calledColumns.args(v.namespace, called, v.limit)...)
+		r.queue(func(rows pgx.Rows) error { return v.readCalled(called, rows) }, callRuns,
+			calledColumns.args(v.namespace, called, l.name)...)
 	}
 	if over != nil {
-		r.queue(nil, dropPlaces, v.namespace, array(over), v.limit)
+		r.queue(nil, dropPlaces, v.namespace, array(over), l.name)
 	}
-	if v.answers {
-		v.answer(&r)
-	}
-	return r.Step
-}
-
-// toCome returns the steps that ask, have waited, and are to come later. They are called, because their runs may be
-// suspended meanwhile: such a run waits for a call, and hears no answer.
-func (v *service) toCome() (called []*limitStep) {
-	for _, s := range v.line.asks {
-		if v.answers && s.had == placeWaiting && s.state == placeCalled {
-			s.comes = true
-			called = append(called, s)
-		}
-	}
-	return called
 }
 
 // answer answers the steps that ask, and writes their places.
 func (v *service) answer(r *roundTrip) {
-	l := &v.line
 	v.out.Answers = slices.Repeat([]LimitAnswer{{Lost: true}}, len(v.req.Asks))
-	var written []*limitStep
-	for _, s := range l.asks {
-		a := LimitAnswer{Kept: s.had != "" || v.out.Slots > 0}
-		writes := s.state != s.had
-		switch {
-		case s.had == placeRunning:
-			a.Granted, a.At, writes = true, s.dueAt, false
-		case s.state == placeRunning:
-			a.Granted, a.At, writes = true, s.dueAt, a.Kept
-		case s.state == placeCalled:
-			a.At, writes = s.callAt, s.had != placeWaiting // callRuns writes it
+	for _, l := range v.lines {
+		if l.slots > 0 && (v.out.Slots == 0 || l.slots < v.out.Slots) {
+			v.out.Slots = l.slots
 		}
-		v.out.Answers[s.ord-1] = a
-		if writes {
-			written = append(written, s)
+		var written []*limitStep
+		for _, s := range l.asks {
+			if v.answerOne(&v.out.Answers[s.ord-1], s) {
+				written = append(written, s)
+			}
 		}
-	}
-	if written != nil {
-		r.queue(nil, writePlaces, placeWrites.args(v.namespace, written, v.limit)...)
-	}
-	if l.given > 0 && l.every > 0 {
-		r.queue(nil, takeTokens, v.namespace, v.limit, pg.Epoch(l.token(l.given)), pg.Epoch(l.token(l.given-l.last)),
-			l.last)
+		if written != nil {
+			r.queue(nil, writePlaces, placeWrites.args(v.namespace, written, l.name)...)
+		}
+		if l.given > 0 && l.every > 0 {
+			r.queue(nil, takeTokens, v.namespace, l.name, pg.Epoch(l.token(l.given)),
+				pg.Epoch(l.token(l.given-l.last)), l.last)
+		}
 	}
 }
 
+// answerOne adds to the answer what one of the step's limits says. It reports whether the place there is written; that
+// of a step that has waited and is called is written by callRuns.
+func (v *service) answerOne(a *LimitAnswer, s *limitStep) (writes bool) {
+	l := s.line
+	if a.Lost {
+		*a = LimitAnswer{Granted: true}
+	}
+	kept := s.had != "" || l.slots > 0 || len(v.lines) > 1
+	a.Kept = a.Kept || kept
+	switch {
+	case s.had == placeRunning && s.state == "", s.state == placeRunning:
+		if a.Granted {
+			a.At = latest(a.At, s.dueAt)
+		}
+		if late := l.late(s.dueAt); l.every > 0 && (a.Late.IsZero() || late.Before(a.Late)) {
+			a.Late = late
+		}
+		return kept && s.had != placeRunning
+	case a.Granted:
+		a.Granted, a.At = false, time.Time{}
+	}
+	switch {
+	case s.rests():
+		return true
+	case s.state == placeCalled:
+		a.At, a.Waits = s.callAt, l.name
+		return s.had != placeWaiting
+	case s.state == placeWaiting:
+		a.Waits = l.name
+		return s.had != placeWaiting
+	}
+	return false
+}
+
 // readCalled reads which runs were called. Those for which nothing is kept need no hint, because they could not come.
-func (v *service) readCalled(rows pgx.Rows) error {
+func (v *service) readCalled(steps []*limitStep, rows pgx.Rows) error {
 	kept := map[uuid.UUID]bool{}
-	for _, steps := range [][]*limitStep{v.line.head, v.line.asks} {
-		for _, s := range steps {
-			if s.comes && s.state == placeCalled {
-				kept[s.RunID] = true
-			}
+	for _, s := range steps {
+		if s.comes {
+			kept[s.RunID] = true
 		}
 	}
+	n := 0
 	var r Signalled
 	_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&r.RunID), &r.Queue, &r.Type, &r.Version, &r.Running}, func() error {
 		if r.Due = !r.Running; kept[r.RunID] {
+			n++
 			v.out.Called = append(v.out.Called, r)
 		}
 		return nil
 	})
-	v.out.More = len(v.out.Called) < len(kept)
+	v.out.More = v.out.More || n < len(kept)
 	return err
 }

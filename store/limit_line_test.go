@@ -120,10 +120,10 @@ func TestTurnsOfALimit(t *testing.T) {
 			step := func(text string) (s *limitStep, kind string) {
 				var ago int
 				fmt.Sscan(text, &kind, &ago)
-				s = &limitStep{askedAt: now.Add(-time.Duration(ago) * time.Millisecond)}
+				s = &limitStep{line: &l, askedAt: now.Add(-time.Duration(ago) * time.Millisecond)}
 				kind, units, _ := strings.Cut(kind, "*")
-				s.Units, _ = strconv.Atoi(cmp.Or(units, "1"))
-				s.keeps = s.Units
+				s.units, _ = strconv.Atoi(cmp.Or(units, "1"))
+				s.keeps = s.units
 				s.RunID = uuid.New()
 				if _, when, ok := strings.Cut(text, " "); ok {
 					if old, ok := at[when]; ok {
@@ -153,7 +153,7 @@ func TestTurnsOfALimit(t *testing.T) {
 				s.had, s.comes, s.over = placeWaiting, kind == "comes", kind == "over"
 				l.head = append(l.head, s)
 			}
-			if short := l.serve(); short != c.short {
+			if short := serveLines([]*limitLine{&l}); short != c.short {
 				t.Errorf("short: %t", short)
 			}
 			got := outcomes(&l, l.asks)

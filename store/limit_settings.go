@@ -32,10 +32,10 @@ SET every = EXCLUDED.every, burst = EXCLUDED.burst, max_running = EXCLUDED.max_r
 const declareLimit = `
 UPDATE kagzi.limits c SET declared = $3::jsonb WHERE c.limit_name = $2 AND c.namespace_id = $1`
 
-// A step has named the limit. Until it is set, no step of it begins.
-const nameLimit = `
+// A step has named the limits. Until they are set, no step of them begins.
+const nameLimits = `
 INSERT INTO kagzi.limits AS c (limit_name, namespace_id, next_at)
-VALUES ($2, $1, clock_timestamp())
+SELECT u.name, $1, clock_timestamp() FROM unnest($2::text[]) AS u (name) ORDER BY u.name
 ON CONFLICT (limit_name, namespace_id) DO NOTHING`
 
 const limitBefore = `
@@ -106,7 +106,7 @@ func (s Limits) replaceLimit(ctx context.Context, tx pgx.Tx, l *StepLimit, c cha
 	entry := NewEntry(EventUpdated, OnLimit, l.Name, why)
 	entry.ID = id
 	// the row exists, so that its lock keeps another change out
-	if err := pg.Ask(ctx, tx, nameLimit, []any{s.namespace, l.Name}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, nameLimits, []any{s.namespace, []string{l.Name}}, nil); err != nil {
 		return old, before, err
 	}
 	err = pg.AskRow(ctx, tx, limitBefore, []any{s.namespace, l.Name}, append([]any{

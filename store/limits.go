@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,16 +17,16 @@ import (
 // Limits keeps the limits of steps, queues and keys.
 type Limits struct{ *conn }
 
-// A Place is a step of a run that this worker holds, in the line of a limit.
+// A Place is a step of a run that this worker holds, in the lines of its limits.
 type Place struct {
 	RunID uuid.UUID
 	Lease uuid.UUID
 	// with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
 	StepID string
-	Units  int // slots and tokens that the step takes; only of one that asks
+	Units  []int // slots and tokens that the step takes of each limit; nil: one of each. Only of one that asks.
 }
 
-// A LimitRequest is what a worker asks of one limit, for all of its steps together.
+// A LimitRequest is what a worker asks of a limit, or of several together, for all of its steps with these limits.
 type LimitRequest struct {
 	Asks   []Place       // steps that want to begin, in their order
 	Leaves []Place       // steps that have returned, or do not want to begin any more
@@ -36,17 +38,17 @@ type LimitRequest struct {
 type LimitAnswer struct {
 	Granted bool      // the step may begin, at the time At
 	At      time.Time // if it is not granted, when to ask again; zero: when the run is called
+	Late    time.Time // until when a granted step may begin with its tokens; zero: it has none
+	Waits   string    // if it is not granted, the limit that it waits for
 	Kept    bool      // the step has a row, so it must leave
 	Lost    bool      // the run is not held under this lease any more
 }
 
 // A LimitResult is the result of Serve.
 type LimitResult struct {
-	Slots      int           // how many the limit has; zero: any number
-	Late       time.Duration // how late a step may begin with its token; zero: the limit has no tokens
-	RetryAfter bool          // an error of a step may pause the limit
-	Missing    bool          // there is no such limit, and nothing was answered: no step asks
-	Unset      bool          // the limit was neither declared nor set: no step begins
+	Slots      int           // how many the limit with the fewest has; zero: any number
+	RetryAfter bool          // an error of a step may pause a limit
+	Missing    bool          // a limit is not there, and nothing was answered: no step asks
 	Answers    []LimitAnswer // in the order of the Asks
 	Called     []Signalled   // runs of others that were woken, because a slot or a token is kept for one of their steps
 	More       bool          // serve again soon: other transactions have locked runs that should have been called
@@ -61,6 +63,8 @@ const (
 	limitLate = 10
 	// limitKept is for how long a slot, or a token from its time on, is kept for a step that was called.
 	limitKept = time.Second
+	// limitHeld is for how long a slot is kept for a step that waits for another of its limits.
+	limitHeld = 10 * time.Second
 	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has
 	// returned.
 	limitOver = 10 * time.Second
@@ -77,7 +81,7 @@ SELECT c.retry_after, c.declared IS NULL AND c.set_by IS NULL FROM kagzi.limits 
 // A step that waits has no lease: then that of its run tells whether it is still this worker's.
 const leaveLimit = `
 DELETE FROM kagzi.limit_places p
-WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.run_id IS NULL THEN false ELSE EXISTS (
+WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.limit_name <> $5 THEN false ELSE EXISTS (
 	SELECT
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
 	WHERE u.run_id = p.run_id AND u.step_id = p.step_id AND CASE WHEN p.lease IS NULL THEN
@@ -88,7 +92,7 @@ WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.run_id
 const yieldLimit = `
 UPDATE kagzi.limit_places p
 SET state = 'WAITING', due_at = p.asked_at, lease = NULL
-WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.lease IS NULL THEN false ELSE EXISTS (
+WHERE p.run_id = ANY ($2::uuid[]) AND p.namespace_id = $1 AND CASE WHEN p.limit_name <> $5 THEN false ELSE EXISTS (
 	SELECT
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[]) AS u (run_id, lease, step_id)
 	WHERE u.run_id = p.run_id AND u.step_id = p.step_id AND u.lease = p.lease
@@ -133,14 +137,15 @@ WITH clock AS MATERIALIZED (
 ), deleted AS (
 	DELETE FROM kagzi.limit_places p
 	USING lost
-	WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND NOT lost.kept
-		AND NOT lost.waits
+	WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND p.limit_name = $2
+		AND NOT lost.kept AND NOT lost.waits
 )
 UPDATE kagzi.limit_places p
 SET state = CASE WHEN lost.kept THEN 'CALLED' ELSE 'WAITING' END, due_at = lost.due_at,
 	lease = CASE WHEN lost.kept THEN p.lease END
 FROM lost
-WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND (lost.kept OR lost.waits)`
+WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $1 AND p.limit_name = $2
+	AND (lost.kept OR lost.waits)`
 
 // The limit's numbers, in a row with each of the first steps of the line; if there is none, alone. The line is read
 // only if there is room for a step that is not called yet. The first of it is always read for a rate: it is called for
@@ -191,18 +196,17 @@ LEFT JOIN LATERAL (
 ) run ON true
 ORDER BY head.asked_at`
 
-// The steps that ask, without those whose run is not held under the lease any more. The limit's name is no condition of
-// the search, because the planner would read all places of the limit for it.
+// The steps that ask, without those whose run is not held under the lease any more.
 const askedPlaces = `
-SELECT u.ord, CASE WHEN p.limit_name = $5 THEN p.state ELSE '' END, coalesce(p.units, 0), p.asked_at, p.due_at
+SELECT u.ord, coalesce(p.state, ''), coalesce(p.units, 0), p.asked_at, p.due_at
 FROM unnest($2::uuid[], $3::uuid[], $4::text[]) WITH ORDINALITY AS u (run_id, lease, step_id, ord)
 CROSS JOIN LATERAL (
 	SELECT FROM kagzi.workflow_runs q WHERE q.run_id = u.run_id AND q.namespace_id = $1 AND q.lease = u.lease
 		AND q.status = 'RUNNING' OFFSET 0
 ) r
 LEFT JOIN LATERAL (
-	SELECT s.limit_name, s.state, s.units, s.asked_at, s.due_at FROM kagzi.limit_places s WHERE s.run_id = u.run_id
-		AND s.step_id = u.step_id AND s.namespace_id = $1 OFFSET 0
+	SELECT s.state, s.units, s.asked_at, s.due_at FROM kagzi.limit_places s WHERE s.run_id = u.run_id
+		AND s.step_id = u.step_id AND s.namespace_id = $1 AND s.limit_name = $5 OFFSET 0
 ) p ON true`
 
 var placeColumns = columnsOf(leaveLimit,
@@ -211,20 +215,20 @@ var placeColumns = columnsOf(leaveLimit,
 	texts("step_id", func(p Place) string { return p.StepID }),
 )
 
-// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots to the steps that
-// ask, and calls the runs of others for which there is room. It may be repeated: a step that was granted keeps what it
-// has, unless the limit has no slots and the step had not waited. Then a repetition takes another token.
-func (s Limits) Serve(ctx context.Context, limit string, req LimitRequest) (out LimitResult, err error) {
+// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots of all of the limits to the
+// steps that ask, and calls the runs of others for which there is room. It may be repeated: a step that was granted
+// keeps what it has, unless its only limit has no slots and it had not waited. Then a repetition takes another token.
+func (s Limits) Serve(ctx context.Context, limits []string, req LimitRequest) (out LimitResult, err error) {
 	for n := 1; ; n++ {
 		var v service
 		err = pg.Do(ctx, func(ctx context.Context) error {
-			v = service{conn: s.conn, limit: limit, req: req, answers: n == mostLooks}
-			return pg.Converse(ctx, s.pool, pg.Brief, v.read((n-1)*mostLooked))
+			v = service{conn: s.conn, req: req, answers: n == mostLooks}
+			return pg.Converse(ctx, s.pool, pg.Brief, v.read(limits, (n-1)*mostLooked))
 		})
 		v.out.Called = append(out.Called, v.out.Called...)
 		if err == nil && v.out.Missing && len(req.Asks) > 0 { // the steps wait until it is set
 			err = pg.Do(ctx, func(ctx context.Context) error {
-				return pg.Ask(ctx, s.pool, nameLimit, []any{s.namespace, limit}, nil)
+				return pg.Ask(ctx, s.pool, nameLimits, []any{s.namespace, limits}, nil)
 			})
 			v.answers = false
 		}
@@ -235,14 +239,13 @@ func (s Limits) Serve(ctx context.Context, limit string, req LimitRequest) (out 
 	}
 }
 
-// A service is one transaction that serves a limit. It reads the limit under its lock, and writes the new states of the
+// A service is one transaction that serves limits. It reads them under their locks, and writes the new states of the
 // steps.
 type service struct {
 	*conn
-	limit   string
 	req     LimitRequest
-	answers bool // to the steps that ask; if not, too few of the steps that it has looked at could come
-	line    limitLine
+	answers bool         // to the steps that ask; if not, too few of the steps that it has looked at could come
+	lines   []*limitLine // in the order of the locks
 	out     LimitResult
 }
 
@@ -257,58 +260,77 @@ func (r *roundTrip) queue(read func(pgx.Rows) error, sql string, args ...any) {
 	r.Reads = append(r.Reads, read)
 }
 
-// read returns the first round trip. It looks at so many steps of the line beyond those that there is room for.
-func (v *service) read(beyond int) pg.Step {
+// read returns the first round trip. It looks at so many steps of each line beyond those that there is room for. The
+// locks come in the order of the names: no other service waits for this one while this one waits for it.
+func (v *service) read(limits []string, beyond int) pg.Step {
 	r := roundTrip{pg.Step{Then: v.write}}
-	r.queue(v.readLock, lockLimit, v.namespace, v.limit)
-	if len(v.req.Leaves) > 0 {
-		r.queue(nil, leaveLimit, placeColumns.args(v.namespace, v.req.Leaves)...)
+	for i, name := range limits {
+		v.lines = append(v.lines, &limitLine{name: name, nth: i})
 	}
-	if len(v.req.Yields) > 0 {
-		r.queue(nil, yieldLimit, placeColumns.args(v.namespace, v.req.Yields)...)
+	slices.SortFunc(v.lines, func(a, b *limitLine) int { return cmp.Compare(a.name, b.name) })
+	for _, l := range v.lines {
+		r.queue(func(rows pgx.Rows) error { return v.readLock(l, rows) }, lockLimit, v.namespace, l.name)
 	}
-	if v.req.Pause > 0 {
-		r.queue(nil, pauseLimit, v.namespace, v.limit, pg.Micros(v.req.Pause))
+	for _, l := range v.lines {
+		v.readOne(&r, l, beyond)
 	}
-	r.queue(nil, freeSlots, v.namespace, v.limit, pg.Micros(limitOver))
-	if len(v.req.Asks) > 0 {
-		r.queue(v.readAsks, askedPlaces, placeColumns.args(v.namespace, v.req.Asks, v.limit)...)
-	}
-	r.queue(v.readLine, headOfLimit, v.namespace, v.limit, pg.Micros(limitKept), min(beyond, mostLooked), mostLooked)
 	return r.Step
 }
 
+// readOne adds what reads one of the limits.
+func (v *service) readOne(r *roundTrip, l *limitLine, beyond int) {
+	if len(v.req.Leaves) > 0 {
+		r.queue(nil, leaveLimit, placeColumns.args(v.namespace, v.req.Leaves, l.name)...)
+	}
+	if len(v.req.Yields) > 0 {
+		r.queue(nil, yieldLimit, placeColumns.args(v.namespace, v.req.Yields, l.name)...)
+	}
+	if v.req.Pause > 0 {
+		r.queue(nil, pauseLimit, v.namespace, l.name, pg.Micros(v.req.Pause))
+	}
+	r.queue(nil, freeSlots, v.namespace, l.name, pg.Micros(limitOver))
+	if len(v.req.Asks) > 0 {
+		r.queue(func(rows pgx.Rows) error { return v.readAsks(l, rows) }, askedPlaces,
+			placeColumns.args(v.namespace, v.req.Asks, l.name)...)
+	}
+	r.queue(func(rows pgx.Rows) error { return v.readLine(l, rows) }, headOfLimit, v.namespace, l.name,
+		pg.Micros(limitKept), min(beyond, mostLooked), mostLooked)
+}
+
 // readLock reads whether the limit is there, and locked. One that is set later in the transaction is not locked.
-func (v *service) readLock(rows pgx.Rows) error {
-	v.out.Missing = true
-	_, err := pgx.ForEachRow(rows, []any{&v.out.RetryAfter, &v.out.Unset}, func() error {
-		v.out.Missing = false
+func (v *service) readLock(l *limitLine, rows pgx.Rows) error {
+	missing, retryAfter := true, false
+	_, err := pgx.ForEachRow(rows, []any{&retryAfter, &l.unset}, func() error {
+		missing = false
 		return nil
 	})
+	v.out.Missing, v.out.RetryAfter = v.out.Missing || missing, v.out.RetryAfter || retryAfter
 	return err
 }
 
 // readAsks reads the steps that ask.
-func (v *service) readAsks(rows pgx.Rows) error {
-	var s limitStep
+func (v *service) readAsks(l *limitLine, rows pgx.Rows) error {
+	s := limitStep{line: l}
 	_, err := pgx.ForEachRow(rows, []any{&s.ord, &s.had, &s.keeps, pg.UTC(&s.askedAt), pg.UTC(&s.dueAt)}, func() error {
 		asks := s
-		asks.Place = v.req.Asks[s.ord-1]
-		v.line.asks = append(v.line.asks, &asks)
+		asks.Place, asks.units = v.req.Asks[s.ord-1], 1
+		if asks.Units != nil {
+			asks.units = asks.Units[l.nth]
+		}
+		l.asks = append(l.asks, &asks)
 		return nil
 	})
 	return err
 }
 
 // readLine reads the limit and the head of its line.
-func (v *service) readLine(rows pgx.Rows) error {
-	l := &v.line
+func (v *service) readLine(l *limitLine, rows pgx.Rows) error {
 	var look, burst int
-	var s limitStep
+	s := limitStep{line: l}
 	var comes *bool
 	_, err := pgx.ForEachRow(rows, []any{
-		pg.UTC(&l.now), pg.MicrosTo(&l.every), &burst, pg.UTC(&l.nextAt), &v.out.Slots, &l.running, &l.called, &look,
-		pg.UUIDTo(&s.RunID), &s.StepID, &s.Units, pg.UTC(&s.askedAt), &comes,
+		pg.UTC(&l.now), pg.MicrosTo(&l.every), &burst, pg.UTC(&l.nextAt), &l.slots, &l.running, &l.called, &look,
+		pg.UUIDTo(&s.RunID), &s.StepID, &s.units, pg.UTC(&s.askedAt), &comes,
 	}, func() error {
 		if s.RunID != uuid.Nil {
 			waits := s
@@ -319,14 +341,11 @@ func (v *service) readLine(rows pgx.Rows) error {
 	})
 	l.more = look > 0 && len(l.head) == look
 	l.nextAt = latest(l.nextAt, l.now.Add(-time.Duration(burst-1)*l.every))
-	if l.free = math.MaxInt; v.out.Slots > 0 {
-		l.free = v.out.Slots - l.running
+	if l.free = math.MaxInt; l.slots > 0 {
+		l.free = l.slots - l.running
 	}
-	if v.out.Unset {
+	if l.unset {
 		l.free = 0
-	}
-	if l.every > 0 {
-		v.out.Late = max(LimitSoon, l.every/limitLate)
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func askLimit(t *testing.T, s *Store, limit string, runs ...*ClaimedRun) []Limit
 
 func serve(t *testing.T, s *Store, limit string, req LimitRequest) LimitResult {
 	t.Helper()
-	out, err := s.Limits.Serve(t.Context(), limit, req)
+	out, err := s.Limits.Serve(t.Context(), []string{limit}, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func serve(t *testing.T, s *Store, limit string, req LimitRequest) LimitResult {
 
 func placesOf(runs ...*ClaimedRun) (places []Place) {
 	for _, r := range runs {
-		places = append(places, Place{RunID: r.RunID, Lease: r.Lease, StepID: "step", Units: 1})
+		places = append(places, Place{RunID: r.RunID, Lease: r.Lease, StepID: "step"})
 	}
 	return places
 }
@@ -128,7 +128,7 @@ func TestLimitThatIsSetDuringAService(t *testing.T) {
 		tx := begin(t, s)
 		exec(t, tx, `SELECT FROM kagzi.limit_places FOR UPDATE`)
 		meetsLock(t, s, func(context.Context) {
-			out, err := s.Limits.Serve(t.Context(), limit, LimitRequest{
+			out, err := s.Limits.Serve(t.Context(), []string{limit}, LimitRequest{
 				Leaves: placesOf(runs[0]), Asks: placesOf(runs[1]),
 			})
 			if late = pg.Locked(err); !late && (err != nil || len(granted(out.Answers)) != 1) {
@@ -252,7 +252,7 @@ func TestRaceForSlotsOfALimit(t *testing.T) {
 	setLimit(t, s, StepLimit{Name: "api", MaxRunning: slots})
 	patiently := func(req LimitRequest) LimitResult { // as a session does
 		for {
-			if out, err := s.Limits.Serve(t.Context(), "api", req); err == nil {
+			if out, err := s.Limits.Serve(t.Context(), []string{"api"}, req); err == nil {
 				return out
 			} else if !pg.Locked(err) && !pg.Unavailable(err) { // a loaded machine answers late
 				t.Error(err)

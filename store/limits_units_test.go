@@ -9,7 +9,7 @@ import (
 // unitsOf gives each of the places a number of units.
 func unitsOf(places []Place, units ...int) []Place {
 	for i := range places {
-		places[i].Units = units[i]
+		places[i].Units = units[i : i+1]
 	}
 	return places
 }

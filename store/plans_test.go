@@ -75,8 +75,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 	var windows []*openWindow
 	var changes []*waitingChange
 	for _, id := range ids {
-		places = append(places, Place{RunID: id, Lease: lease, StepID: "step", Units: 1})
-		waiting = append(waiting, &limitStep{Place: Place{RunID: id, StepID: "step", Units: 1}})
+		places = append(places, Place{RunID: id, Lease: lease, StepID: "step"})
+		waiting = append(waiting, &limitStep{Place: Place{RunID: id, StepID: "step"}, units: 1})
 		r := &ClaimedRun{RunID: id, Lease: lease, ParentRunID: id}
 		records, suspensions, finishes = append(records, record(r, "step", "x")),
 			append(suspensions, sleep(r, time.Hour)), append(finishes, finish(r))
@@ -747,7 +747,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			[]any{s.namespace, uuid.Nil, 100},
 			map[string][]string{"workflow_runs_deleted": {"run_id", "namespace_id"}},
 		),
-		plans.Of("leaveLimit", leaveLimit, placeColumns.args(s.namespace, places), placed),
+		plans.Of("leaveLimit", leaveLimit, placeColumns.args(s.namespace, places, "limit"), placed),
+		plans.Of("yieldLimit", yieldLimit, placeColumns.args(s.namespace, places, "limit"), placed),
 		plans.Of("freeSlots", freeSlots, []any{s.namespace, "limit", pg.Micros(limitOver)}, placed),
 		plans.Of(
 			"headOfLimit", headOfLimit,

@@ -14,7 +14,7 @@ import (
 func (k *Coordinator) ServeLimits(ctx context.Context) (time.Duration, error) {
 	names, err := k.cfg.Store.Limits.Waiting(ctx)
 	for _, name := range names {
-		out, e := k.cfg.Store.Limits.Serve(ctx, name, store.LimitRequest{})
+		out, e := k.cfg.Store.Limits.Serve(ctx, []string{name}, store.LimitRequest{})
 		if !pg.Locked(e) { // otherwise a worker serves it
 			err = errors.Join(err, e)
 		}

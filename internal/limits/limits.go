@@ -1,8 +1,10 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,25 +16,26 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// Limits are the part of a session in the limits on steps. Each limit that its steps have used has a line. See
-// doc_limits.go.
+// Limits are the part of a session in the limits on steps. Each limit, or set of limits, that its steps have used has a
+// line. See doc_limits.go.
 type Limits struct {
 	worker *standing.Worker
 
 	mu    sync.Mutex       // guards lines
-	lines map[string]*Line // by the limit's name
+	lines map[string]*Line // by the names of its limits
 }
 
 // New returns the limits of a session of the worker.
 func New(w *standing.Worker) *Limits { return &Limits{worker: w} }
 
-// Of returns the line of a limit.
-func (l *Limits) Of(name string) *Line {
+// Of returns the line of the steps that have these limits.
+func (l *Limits) Of(names ...string) *Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	name := strings.Join(names, "\x00") // no name has this character
 	line := l.lines[name]
 	if line == nil {
-		line = &Line{worker: l.worker, name: name}
+		line = &Line{worker: l.worker, names: names}
 		line.batcher = batch.New(batch.Config[task]{Flush: line.serve})
 		if l.lines == nil {
 			l.lines = map[string]*Line{}
@@ -52,10 +55,11 @@ func (l *Limits) Wait() {
 	}
 }
 
-// A Line is what a session asks of one limit. Steps that ask about the same time share a transaction.
+// A Line is what a session asks of a limit, or of several at once, for the steps that have these. Steps that ask about
+// the same time share a transaction.
 type Line struct {
 	worker  *standing.Worker
-	name    string
+	names   []string
 	batcher *batch.Batcher[task]
 
 	mu      sync.Mutex    // guards the fields below, and the permits
@@ -65,6 +69,9 @@ type Line struct {
 	pause   time.Duration // the last one before that
 	stopped bool          // the session ends. Set by stop, for good.
 }
+
+// Names returns the names of the line's limits.
+func (l *Line) Names() string { return strings.Join(l.names, ", ") }
 
 // A task is one thing to ask of a limit. The zero task only serves it.
 type task struct {
@@ -93,12 +100,13 @@ type Permit struct {
 
 	// The line's mutex guards these.
 	state  State
-	at     time.Time     // when granted, the time of the token; else when to ask again, zero if the run is called
-	kept   bool          // the table has the step's place
-	yields bool          // with gone: the step keeps its place
-	failed error         // with Refused: the server refuses the step's place
-	late   time.Duration // with Granted: how late the step may begin; zero: at any time
-	pauses bool          // with Granted: an error of the step may pause the limit
+	at     time.Time // when granted, the time of the token; else when to ask again, zero if the run is called
+	kept   bool      // the table has the step's place
+	yields bool      // with gone: the step keeps its place
+	failed error     // with Refused: the server refuses the step's place
+	late   time.Time // with Granted: until when the step may begin; zero: at any time
+	pauses bool      // with Granted: an error of the step may pause a limit
+	waits  string    // with Waiting: the limit that it waits for
 }
 
 // NewPermit returns a permit that was not asked for yet. tell is called when an answer has come.
@@ -108,7 +116,7 @@ func NewPermit(place store.Place, tell func()) *Permit { return &Permit{place: p
 func (p *Permit) At() time.Time { return p.at }
 
 // IsLate reports whether a granted permit has a token that is too old by now.
-func (p *Permit) IsLate(now time.Time) bool { return p.late > 0 && now.Sub(p.at) > p.late }
+func (p *Permit) IsLate(now time.Time) bool { return !p.late.IsZero() && now.After(p.late) }
 
 // Pauses reports, of a granted permit, whether an error of its step may pause the limit.
 func (p *Permit) Pauses() bool { return p.pauses }
@@ -172,11 +180,11 @@ func (l *Line) forgetLocked(p *Permit) {
 	}
 }
 
-// Look returns the permit's state and time.
-func (l *Line) Look(p *Permit) (state State, at time.Time) {
+// Look returns the permit's state and time, and the limit that it waits for.
+func (l *Line) Look(p *Permit) (state State, at time.Time, limit string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return p.state, p.at
+	return p.state, p.at, cmp.Or(p.waits, l.names[0])
 }
 
 // serve sends the tasks, in one transaction as a rule, and passes on the answers. While the database is away it repeats
@@ -224,7 +232,7 @@ func (l *Line) serveSome(tasks []task) error {
 		}
 		req.Pause = max(req.Pause, t.paused)
 	}
-	out, err := l.worker.Store.Limits.Serve(context.Background(), l.name, req)
+	out, err := l.worker.Store.Limits.Serve(context.Background(), l.names, req)
 	if err != nil {
 		return err
 	}
@@ -289,7 +297,7 @@ func (l *Line) answer(p *Permit, out store.LimitResult, i int) {
 	a := out.Answers[i]
 	l.mu.Lock()
 	asking := p.state == Asking
-	p.at, p.kept, p.late = a.At, a.Kept || !a.Granted && !a.Lost, out.Late
+	p.at, p.kept, p.late, p.waits = a.At, a.Kept || !a.Granted && !a.Lost, a.Late, a.Waits
 	p.pauses = out.RetryAfter
 	back := p.answered(a)
 	if p.state != Waiting || !a.At.IsZero() {

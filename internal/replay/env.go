@@ -57,7 +57,7 @@ func (env *Env) interceptors() *Interceptors { return &env.language.Interceptors
 
 func (env *Env) shown(stored []byte) []byte { return env.language.Shown(stored) }
 
-func (env *Env) line(limit string) *limits.Line { return env.limits.Of(limit) }
+func (env *Env) line(names []string) *limits.Line { return env.limits.Of(names...) }
 
 // verifying returns an environment of the same language, without interceptors, for a verification.
 func (env *Env) verifying(w *standing.Worker) *Env {

@@ -29,7 +29,7 @@ type StepSpec struct {
 	Isolation  pgx.TxIsoLevel
 	Timeout    time.Duration // of an attempt; zero: none
 	Retry      RetryPolicy
-	Limit      LimitUse     // what the step needs of a limit
+	Limits     []LimitUse   // what the step takes of its limits
 	Repeatable bool         // the result may be used before it is written. See doc_steps.go.
 	Result     reflect.Type // type of Call's result, for hooks of tests
 
@@ -46,7 +46,7 @@ type StepSpec struct {
 	Compensation func(output []byte) *Registration
 }
 
-// A LimitUse is what a step takes of a limit. The zero LimitUse is of none.
+// A LimitUse is what a step takes of a limit.
 type LimitUse struct {
 	Name  string
 	Units int

@@ -14,26 +14,27 @@ import (
 	"github.com/kagzi/kagzi/waits"
 )
 
-// A heldPermit is the permit of the attempt that is under way or about to begin.
+// A heldPermit is the permit of the attempt that is under way or about to begin, of all of its limits together.
 type heldPermit struct {
 	line   *limits.Line
 	permit *limits.Permit
 	event  event // an answer has come, or the run was called. The execution's mutex guards it.
 }
 
-// acquire waits until the limit of the step, if it has one, lets the attempt begin. A long wait suspends the run, and
+// acquire waits until the limits of the step, if it has any, let the attempt begin. A long wait suspends the run, and
 // the step keeps its place in the line. failed is the attempt's failure. See doc_limits.go.
 func (s *stepCall) acquire() (failed, err error) {
-	limit := s.spec.Limit
-	if limit.Name == "" {
+	if len(s.spec.Limits) == 0 {
 		return nil, nil
 	}
 	b, e := s.b, s.e
-	h := &heldPermit{line: e.line(limit.Name)}
-	h.permit = limits.NewPermit(store.Place{
-		RunID: e.RunID, Lease: e.Lease,
-		StepID: fmt.Sprintf("%s#%d", s.id, s.attempt), Units: limit.Units,
-	}, func() { e.fire(&h.event) })
+	place := store.Place{RunID: e.RunID, Lease: e.Lease, StepID: fmt.Sprintf("%s#%d", s.id, s.attempt)}
+	var names []string
+	for _, l := range s.spec.Limits {
+		names, place.Units = append(names, l.Name), append(place.Units, l.Units)
+	}
+	h := &heldPermit{line: e.line(names)}
+	h.permit = limits.NewPermit(place, func() { e.fire(&h.event) })
 	defer e.listen(&h.event)()
 	defer func() {
 		switch {
@@ -44,8 +45,7 @@ func (s *stepCall) acquire() (failed, err error) {
 			h.line.Leave(h.permit, 0)
 		}
 	}()
-	what := waits.Wait{Kind: waits.Limit, Name: limit.Name}
-	granted, err := awaitPermit(e, b, h, what)
+	granted, what, err := awaitPermit(e, b, h)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (s *stepCall) acquire() (failed, err error) {
 	case granted:
 	case refused != nil:
 		return failure.Of(kind.Database, fmt.Errorf("the place of the step in the line of limit %q cannot be "+
-			"stored: %w", limit.Name, refused)), nil
+			"stored: %w", what.Name, refused)), nil
 	default:
 		e.stop(stopLost, standing.ErrLeaseLost)
 		runtime.Goexit()
@@ -65,8 +65,9 @@ func (s *stepCall) acquire() (failed, err error) {
 	return nil, nil
 }
 
-// awaitPermit asks for the permit, and returns once it is granted or refused.
-func awaitPermit(e *Run, b *Branch, h *heldPermit, what waits.Wait) (granted bool, err error) {
+// awaitPermit asks for the permit, and returns once it is granted or refused. what is the wait for the last limit that
+// the step has waited for.
+func awaitPermit(e *Run, b *Branch, h *heldPermit) (granted bool, what waits.Wait, err error) {
 	p := h.permit
 	asked := 0 // the calls that came before the last ask
 	h.line.Ask(p)
@@ -74,11 +75,12 @@ func awaitPermit(e *Run, b *Branch, h *heldPermit, what waits.Wait) (granted boo
 		e.Lock()
 		on, calls := h.event.heardLocked()
 		e.Unlock()
-		state, at := h.line.Look(p)
+		state, at, limit := h.line.Look(p)
+		what = waits.Wait{Kind: waits.Limit, Name: limit}
 		var w *wait
 		switch {
 		case state == limits.Granted || state == limits.Refused:
-			return state == limits.Granted, nil
+			return state == limits.Granted, what, nil
 		case state == limits.Asking:
 			w = &wait{what: what, inMemory: true}
 		case calls > asked: // the last answer may be older than the call
@@ -94,7 +96,7 @@ func awaitPermit(e *Run, b *Branch, h *heldPermit, what waits.Wait) (granted boo
 			w = &wait{what: what, need: 1}
 		}
 		if err := b.waitFor(w, on); err != nil {
-			return false, err
+			return false, what, err
 		}
 		e.Lock()
 		told := on.hasComeLocked()
@@ -136,7 +138,7 @@ func (s *stepCall) putsOff(err error) bool {
 	if _, again := nextAttempt(class, s.spec.Retry, 0); !again || class.After <= 0 {
 		return false
 	}
-	s.e.log().Warn("kagzi: step is put off, and its limit pauses", "step", s.id, "limit", s.spec.Limit.Name, "pause",
+	s.e.log().Warn("kagzi: step is put off, and its limit pauses", "step", s.id, "limit", h.line.Names(), "pause",
 		class.After, "error", text.OneLine(failure.Text(err)))
 	pause := max(class.After, shortestPause)
 	if s.spec.AtMostOnce {

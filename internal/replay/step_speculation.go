@@ -23,7 +23,7 @@ func (s *StepSpec) checkRepeatable() error {
 // be written before the run goes on: if the step has a limit, if too much waits already, or if the branch is in an
 // undecided Race, where no other branch's write may take the record along.
 func (s *stepCall) speculate(r *store.Record) *store.StepRow {
-	if !s.spec.Repeatable || s.spec.Limit.Name != "" {
+	if !s.spec.Repeatable || len(s.spec.Limits) > 0 {
 		return nil
 	}
 	b, e := s.b, s.e

@@ -177,7 +177,7 @@ func askLimit(t *testing.T, s *both, limit string, runs ...*store.ClaimedRun) []
 
 func serve(t *testing.T, s *both, limit string, req store.LimitRequest) store.LimitResult {
 	t.Helper()
-	out, err := s.Limits.Serve(t.Context(), limit, req)
+	out, err := s.Limits.Serve(t.Context(), []string{limit}, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func serve(t *testing.T, s *both, limit string, req store.LimitRequest) store.Li
 
 func placesOf(runs ...*store.ClaimedRun) (places []store.Place) {
 	for _, r := range runs {
-		places = append(places, store.Place{RunID: r.RunID, Lease: r.Lease, StepID: "step", Units: 1})
+		places = append(places, store.Place{RunID: r.RunID, Lease: r.Lease, StepID: "step"})
 	}
 	return places
 }

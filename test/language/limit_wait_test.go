@@ -200,7 +200,7 @@ func TestLateLeave(t *testing.T) {
 				close(first)
 				return 0, errors.New("again")
 			}
-			if _, err := store.New(k.Pool, "default").Limits.Serve(ctx, "api", late); err != nil {
+			if _, err := store.New(k.Pool, "default").Limits.Serve(ctx, []string{"api"}, late); err != nil {
 				return 0, err
 			}
 			return k.Count(`SELECT count(*) FROM kagzi.limit_places WHERE lease IS NOT NULL`), nil

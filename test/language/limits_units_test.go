@@ -2,6 +2,7 @@ package language_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -40,14 +41,19 @@ func TestUnitsOfSteps(t *testing.T) {
 // A wrong Limit fails the run before any SQL, and says what to give.
 func TestWrongLimits(t *testing.T) {
 	t.Parallel()
-	for want, limit := range map[string]kagzi.StepOption{
-		"0 units: give 1 to 1000000": kagzi.Limit("api", 0),
-		"1000001 units":              kagzi.Limit("api", 1_000_001),
-		"2 numbers of units":         kagzi.Limit("api", 1, 2),
+	var eleven []kagzi.StepOption
+	for i := range 11 {
+		eleven = append(eleven, kagzi.Limit(fmt.Sprint("api", i)), kagzi.Limit("api0", 2))
+	}
+	for want, limits := range map[string][]kagzi.StepOption{
+		"0 units: give 1 to 1000000": {kagzi.Limit("api", 0)},
+		"1000001 units":              {kagzi.Limit("api", 1_000_001)},
+		"2 numbers of units":         {kagzi.Limit("api", 1, 2)},
+		"more than 10 limits":        eleven,
 	} {
 		t.Run(want, func(t *testing.T) {
 			failed := kit.Refused(kit.New(t), func(ctx kagzi.Context) (int, error) {
-				return kagzi.Step(ctx, "s", just1, limit)
+				return kagzi.Step(ctx, "s", just1, limits...)
 			})
 			if !strings.Contains(failed.Error(), want) {
 				t.Error(failed)

@@ -107,7 +107,8 @@ func (r *round) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := admin.New(c).Limits.Set(ctx, load.Gate); err != nil {
+	limits := admin.New(c).Limits
+	if err := errors.Join(limits.Set(ctx, load.Gate), limits.Set(ctx, load.Door)); err != nil {
 		return err
 	}
 	o := r.plan.Options

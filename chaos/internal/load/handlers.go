@@ -222,6 +222,18 @@ func Backoff(s evidence.Step) (least, most time.Duration) {
 	return again.Backoff * 3 / 4, longest(again, s.Attempt)
 }
 
+// limitsOf returns the limits of a limited step: one of the two, or both.
+func limitsOf(op Op) (opts []kagzi.StepOption) {
+	n := len(op.Name)
+	if n%3 != 1 {
+		opts = append(opts, kagzi.Limit(Gate.Name, 1+n%2))
+	}
+	if n%3 != 2 {
+		opts = append(opts, kagzi.Limit(Door.Name))
+	}
+	return opts
+}
+
 // step executes all kinds of steps but the transactional.
 func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
 	lease := ctx.(testhook.Branch).Lease()
@@ -230,7 +242,7 @@ func (x execution) step(ctx kagzi.Context, op Op, v string) (string, error) {
 		opts = append(opts, kagzi.Timeout(time.Second))
 	}
 	if op.Kind == opLimited {
-		opts = append(opts, kagzi.Limit(Gate.Name, 1+len(op.Name)%2))
+		opts = append(opts, limitsOf(op)...)
 	}
 	if op.Kind == opOnce {
 		// A first call has not happened, so that another follows; a later one has.

@@ -66,6 +66,7 @@ func TestOracle(t *testing.T) {
 		func() error { return evidence.CreateTables(k.Ctx, k.Pool) },
 		func() error { return load.OpenAccounts(k.Ctx, k.Pool) },
 		func() error { return admin.New(k.Client).Limits.Set(k.Ctx, load.Gate) },
+		func() error { return admin.New(k.Client).Limits.Set(k.Ctx, load.Door) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)

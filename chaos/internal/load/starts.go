@@ -24,8 +24,11 @@ var Limits = []admin.QueueLimits{
 	{Queue: "fast", Rate: admin.Rate{Starts: 50, Per: time.Second}},
 }
 
-// Gate is the limit of steps.
-var Gate = admin.StepLimit{Name: "gate", Rate: admin.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4}
+// Gate and Door are the limits of steps.
+var (
+	Gate = admin.StepLimit{Name: "gate", Rate: admin.Rate{Starts: 200, Per: time.Second}, MaxRunning: 4}
+	Door = admin.StepLimit{Name: "door", MaxRunning: 3}
+)
 
 // A Script is what a client does with a job.
 type Script struct {

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// A turn is the turn of one step, in the line of its limit, or if it asks and has several, in each of them. See
+// doc_limits.go.
+type turn struct {
+	now     time.Time
+	steps   []*limitStep // in the order of width
+	came    int          // 1: it was called everywhere, and is here
+	askedAt time.Time
+}
+
+// prepare sets the turn's place among others: it is that of the step's first question to any of the limits.
+func (t *turn) prepare() {
+	first := t.steps[0]
+	t.came, t.askedAt = 1, first.askedAt
+	for _, s := range t.steps {
+		if !s.came() {
+			t.came = 0
+		}
+		if s.askedAt.Before(t.askedAt) {
+			t.askedAt = s.askedAt
+		}
+	}
+	for _, s := range t.steps {
+		l := s.line
+		s.askedAt = t.askedAt
+		if s.came() || l.more && !s.askedAt.After(l.head[len(l.head)-1].askedAt) {
+			l.known += s.units
+		}
+	}
+	slices.SortStableFunc(t.steps, func(a, b *limitStep) int {
+		return cmp.Compare(a.line.width(), b.line.width())
+	})
+}
+
+// serve lets the step begin if all of its limits do. If its tokens come later, it is called for their time, and else it
+// waits for the first limit that lacks room.
+func (t *turn) serve() {
+	at := t.now
+	for i, s := range t.steps {
+		if !s.fits() {
+			t.waitFor(i)
+			return
+		}
+		at = latest(at, s.line.token(s.behind()))
+	}
+	if s := t.steps[0]; s.ord > 0 && !at.After(t.now.Add(LimitSoon)) {
+		t.begin()
+		return
+	}
+	t.callFor(latest(at, t.now.Add(LimitSoon)))
+}
+
+func (t *turn) begin() {
+	for _, s := range t.steps {
+		l := s.line
+		s.state, s.dueAt = placeRunning, latest(t.now, l.token(l.given))
+		l.taken, l.given, l.last = l.taken+s.units, l.given+s.units, s.units
+	}
+}
+
+// callFor calls the step for the time of its tokens. A limit whose turn is long before keeps nothing for it.
+func (t *turn) callFor(at time.Time) {
+	for _, s := range t.steps {
+		l := s.line
+		if at.After(latest(t.now, l.token(s.behind())).Add(limitHeld)) {
+			s.rest(t.now)
+			continue
+		}
+		l.taken, l.calls = l.taken+s.units, l.calls+s.units
+		s.call(at.Add(-LimitSoon), at.Add(limitKept))
+	}
+}
+
+// waitFor leaves the step in the line of its nth limit, until that calls it. Meanwhile others keep what they have for it,
+// or nothing, if steps that could begin at once can use it.
+func (t *turn) waitFor(nth int) {
+	lacks := t.steps[nth].line
+	first := !lacks.full
+	lacks.full = true
+	for i, s := range t.steps {
+		switch {
+		case i == nth:
+			s.state, s.dueAt = placeWaiting, s.askedAt
+		case s.isKept(lacks, first):
+			s.line.taken, s.line.calls = s.line.taken+s.units, s.line.calls+s.units
+			s.rest(t.now.Add(limitHeld))
+		default:
+			s.rest(t.now)
+		}
+	}
+}
+
+// isKept reports whether a slot or a token is kept for the step while it waits for another limit. A limit with fewer
+// slots keeps one: most of the steps in its line wait for the other one, too. Of the steps that wait for a rate, only
+// the first keeps its slot, and of those that wait for a slot, only the first keeps its token.
+func (s *limitStep) isKept(lacks *limitLine, first bool) bool {
+	if s.line.slots == 0 {
+		return first && s.came()
+	}
+	return s.line.width() < lacks.width() && (lacks.slots > 0 || first)
+}
+
+// width orders the limits of a step: a limit that is not set comes first, and one without slots last.
+func (l *limitLine) width() int {
+	switch {
+	case l.unset:
+		return 0
+	case l.slots == 0:
+		return math.MaxInt
+	}
+	return l.slots
+}
+
+// rest takes the step out of a line while it waits in another one. A slot is kept for it until then.
+func (s *limitStep) rest(until time.Time) {
+	if s.had != "" || until.After(s.line.now) {
+		s.state, s.dueAt, s.callAt = placeCalled, until, time.Time{}
+	}
+}
+
+// rests reports whether the step has left the line for another one.
+func (s *limitStep) rests() bool { return s.state == placeCalled && s.callAt.IsZero() }

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func serveBoth(t *testing.T, s *Store, req LimitRequest) LimitResult {
+	t.Helper()
+	out, err := s.Limits.Serve(t.Context(), []string{"b", "a"}, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// twoLimits returns a store whose limit a has one slot, and b two, which the first two of the runs have.
+func twoLimits(t *testing.T) (s *Store, runs []*ClaimedRun) {
+	t.Helper()
+	s = open(t)
+	setLimit(t, s, StepLimit{Name: "a", MaxRunning: 1})
+	setLimit(t, s, StepLimit{Name: "b", MaxRunning: 2})
+	runs = running(t, s, 4)
+	askLimit(t, s, "b", runs[:2]...)
+	return s, runs
+}
+
+func wantGranted(t *testing.T, answers []LimitAnswer, want string) {
+	t.Helper()
+	if got := fmt.Sprint(granted(answers)); got != want {
+		t.Errorf("granted %s of %+v, want %s", got, answers, want)
+	}
+}
+
+// A step takes all of its limits at once. While it waits for one, the slot of the narrower one is kept for it.
+func TestSeveralLimits(t *testing.T) {
+	t.Parallel()
+	s, runs := twoLimits(t)
+	both := placesOf(runs[2])
+	out := serveBoth(t, s, LimitRequest{Asks: both})
+	if a := out.Answers[0]; a.Granted || a.Waits != "b" || !a.At.IsZero() || !a.Kept {
+		t.Fatalf("while b has no slot: %+v", a)
+	}
+	wantGranted(t, askLimit(t, s, "a", runs[3]), "[]")
+	park(t, s, runs[2])
+	wantCalled(t, serve(t, s, "b", LimitRequest{Leaves: placesOf(runs[0])}), runs, "[2]")
+	woken := claim(t, s, request(1)).Runs
+	for range 2 { // the first answer is lost
+		out = serveBoth(t, s, LimitRequest{Asks: placesOf(woken...)})
+		if a := out.Answers[0]; !a.Granted || out.Slots != 1 {
+			t.Fatalf("with room in both: %+v", out)
+		}
+	}
+	wantGranted(t, askLimit(t, s, "a", runs[3]), "[]")
+	wantGranted(t, askLimit(t, s, "b", runs[3]), "[]")
+	serveBoth(t, s, LimitRequest{Leaves: placesOf(woken...)})
+	wantGranted(t, serveBoth(t, s, LimitRequest{Asks: placesOf(runs[3])}).Answers, "[0]")
+	serveBoth(t, s, LimitRequest{Leaves: placesOf(runs...)})
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places`); n != 0 {
+		t.Errorf("%d places are left", n)
+	}
+}
+
+// A slot is not kept for longer than ten seconds. The step keeps its place in the line.
+func TestKeptSlotOfAStepThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	s, runs := twoLimits(t)
+	serveBoth(t, s, LimitRequest{Asks: placesOf(runs[2])})
+	park(t, s, runs[2])
+	elapse(t, s, limitHeld+time.Second)
+	wantGranted(t, askLimit(t, s, "a", runs[3]), "[0]")
+	wantCalled(t, serve(t, s, "b", LimitRequest{Leaves: placesOf(runs[0])}), runs, "[2]")
+	woken := claim(t, s, request(1)).Runs
+	if a := serveBoth(t, s, LimitRequest{Asks: placesOf(woken...)}).Answers[0]; a.Granted || a.Waits != "a" {
+		t.Errorf("while a has no slot: %+v", a)
+	}
+	wantGranted(t, askLimit(t, s, "b", runs[0]), "[0]") // b keeps nothing for it
+	serve(t, s, "b", LimitRequest{Leaves: placesOf(runs[:2]...)})
+	park(t, s, woken[0])
+	wantCalled(t, serve(t, s, "a", LimitRequest{Leaves: placesOf(runs[3])}), runs, "[2]")
+	woken = claim(t, s, request(1)).Runs
+	wantGranted(t, serveBoth(t, s, LimitRequest{Asks: placesOf(woken...)}).Answers, "[0]")
+}
+
+// A slot that is kept for a run is free as soon as the run is over, and so is one of a step that leaves.
+func TestKeptSlotOfAStepThatLeaves(t *testing.T) {
+	t.Parallel()
+	for name, leaves := range map[string]func(t *testing.T, s *Store, r *ClaimedRun){
+		"RunIsOver": func(t *testing.T, s *Store, r *ClaimedRun) {
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET status = 'CANCELLED', finished_at = now(), lease = NULL,
+				available_at = 'infinity' WHERE run_id = $1`, r.RunID)
+		},
+		"StepLeaves": func(t *testing.T, s *Store, r *ClaimedRun) {
+			serveBoth(t, s, LimitRequest{Leaves: placesOf(r)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, runs := twoLimits(t)
+			serveBoth(t, s, LimitRequest{Asks: placesOf(runs[2])})
+			leaves(t, s, runs[2])
+			wantGranted(t, askLimit(t, s, "a", runs[3]), "[0]")
+		})
+	}
+}
+
+// Of limits that were never set, none keeps anything, and the step waits for these first.
+func TestSeveralLimitsOfWhichOneIsNotSet(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "a", MaxRunning: 1})
+	runs := running(t, s, 2)
+	if a := serveBoth(t, s, LimitRequest{Asks: placesOf(runs[0])}).Answers[0]; a.Granted || a.Waits != "b" {
+		t.Errorf("while b is not set: %+v", a)
+	}
+	wantGranted(t, askLimit(t, s, "a", runs[1]), "[0]")
+	serve(t, s, "a", LimitRequest{Leaves: placesOf(runs[1])})
+	park(t, s, runs[0])
+	setLimit(t, s, StepLimit{Name: "b"})
+	wantCalled(t, serve(t, s, "b", LimitRequest{}), runs, "[0]")
+	woken := claim(t, s, request(1)).Runs
+	wantGranted(t, serveBoth(t, s, LimitRequest{Asks: placesOf(woken...)}).Answers, "[0]")
+}
+
+// Each limit has its own units of a step.
+func TestUnitsOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "a", MaxRunning: 3})
+	setLimit(t, s, StepLimit{Name: "b", MaxRunning: 30})
+	runs := running(t, s, 3)
+	asks := placesOf(runs...)
+	for i, units := range [][]int{{10, 2}, {15, 1}, {5, 1}} { // of b, and of a
+		asks[i].Units = units
+	}
+	wantGranted(t, serveBoth(t, s, LimitRequest{Asks: asks}).Answers, "[0 1]")
+	for _, c := range []struct {
+		limit string
+		want  int
+	}{{"a", 3}, {"b", 25}} {
+		if n := one[int](t, s.pool, `SELECT sum(units) FROM kagzi.limit_places WHERE state = 'RUNNING'
+			AND limit_name = '`+c.limit+`'`); n != c.want {
+			t.Errorf("%d units of %s are in use, want %d", n, c.limit, c.want)
+		}
+	}
+	wantGranted(t, serveBoth(t, s, LimitRequest{Leaves: asks[1:2], Asks: asks[2:]}).Answers, "[0]")
+	if a := serveBoth(t, s, LimitRequest{Asks: []Place{{RunID: runs[0].RunID, StepID: "step"}}}).Answers[0]; !a.Lost {
+		t.Errorf("under another lease: %+v", a)
+	}
+}
