@@ -42,6 +42,7 @@ func TestTurnsOfSeveralLimits(t *testing.T) {
 		{"WaitsInOne", []line{few, full}, "waiting waiting", "kept waits"},
 		{"TokenLater", []line{few, late}, "- -", "called 4800 called 4800"},
 		{"TwoTokens", []line{slow, late}, "- -", "called 4800 called 4800"},
+		{"TwoTokensTheOtherWay", []line{late, slow}, "- -", "called 4800 called 4800"},
 		{"TokenMuchLater", []line{few, {every: time.Hour, nextAt: time.Hour}}, "- -", "stays called 3599800"},
 		{"TwoTokensNow", []line{slow, slow}, "- -", "begins begins"},
 		{"NotSet", []line{few, unset}, "- -", "stays waits"},
@@ -49,6 +50,7 @@ func TestTurnsOfSeveralLimits(t *testing.T) {
 		{"FirstOfSlotsKeepsItsToken", []line{busy, queue}, "- called, - called", "waits kept, waits rests"},
 		{"TokenOfAnotherIsNotKept", []line{busy, queue}, "- -", "waits stays"},
 		{"SecondOfTwo", []line{few, many}, "- -, - -", "begins begins, waits stays"},
+		{"OneSlotIsKeptForOne", []line{few, full}, "- -, - -", "kept waits, waits stays"},
 		{"NextHasRoom", []line{many, many, busy}, "- - -, - - -", "stays stays waits, stays stays waits"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

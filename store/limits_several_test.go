@@ -62,6 +62,25 @@ func TestSeveralLimits(t *testing.T) {
 	}
 }
 
+// The place of a step in each line is that of its first question, also if it has waited in another one.
+func TestPlaceInALaterLine(t *testing.T) {
+	t.Parallel()
+	s, runs := twoLimits(t)
+	askLimit(t, s, "a", runs[3])
+	serveBoth(t, s, LimitRequest{Asks: placesOf(runs[2])})
+	park(t, s, runs[2])
+	later := running(t, s, 1)
+	askLimit(t, s, "b", later...)
+	park(t, s, later...)
+	wantCalled(t, serve(t, s, "a", LimitRequest{Leaves: placesOf(runs[3])}), runs, "[2]")
+	woken := claim(t, s, request(1)).Runs
+	if a := serveBoth(t, s, LimitRequest{Asks: placesOf(woken...)}).Answers[0]; a.Granted || a.Waits != "b" {
+		t.Fatalf("while b has no slot: %+v", a)
+	}
+	park(t, s, woken...)
+	wantCalled(t, serve(t, s, "b", LimitRequest{Leaves: placesOf(runs[0])}), runs, "[2]")
+}
+
 // A slot is not kept for longer than ten seconds. The step keeps its place in the line.
 func TestKeptSlotOfAStepThatDoesNotCome(t *testing.T) {
 	t.Parallel()
