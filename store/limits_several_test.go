@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/pg"
 )
 
 func serveBoth(t *testing.T, s *Store, req LimitRequest) LimitResult {
@@ -166,5 +169,37 @@ func TestUnitsOfSeveralLimits(t *testing.T) {
 	wantGranted(t, serveBoth(t, s, LimitRequest{Leaves: asks[1:2], Asks: asks[2:]}).Answers, "[0]")
 	if a := serveBoth(t, s, LimitRequest{Asks: []Place{{RunID: runs[0].RunID, StepID: "step"}}}).Answers[0]; !a.Lost {
 		t.Errorf("under another lease: %+v", a)
+	}
+}
+
+// Limits are locked in the order of their names, whatever the order in the code: no two services wait for each other.
+func TestLocksOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	s, runs := twoLimits(t)
+	tx := begin(t, s)
+	exec(t, tx, `SELECT FROM kagzi.limits WHERE limit_name = 'a' FOR UPDATE`)
+	meetsLock(t, s, func(ctx context.Context) {
+		if _, err := s.Limits.Serve(ctx, []string{"b", "a"}, LimitRequest{Asks: placesOf(runs[2])}); err != nil &&
+			!pg.Locked(err) {
+			t.Error(err)
+		}
+	}, func() {
+		exec(t, tx, `SELECT FROM kagzi.limits WHERE limit_name = 'b' FOR UPDATE NOWAIT`)
+		commit(t, tx)
+	})
+}
+
+// A step that asks one limit without the other has lost its lease in between, and takes nothing.
+func TestLeaseThatIsLostBetweenTwoLimits(t *testing.T) {
+	t.Parallel()
+	a, b := &limitLine{}, &limitLine{}
+	v := service{lines: []*limitLine{a, b}}
+	for _, ord := range []int{1, 2} {
+		a.asks = append(a.asks, &limitStep{line: a, ord: ord})
+	}
+	b.asks = []*limitStep{{line: b, ord: 2}}
+	v.dropLost()
+	if len(a.asks) != 1 || a.asks[0].ord != 2 || len(b.asks) != 1 {
+		t.Errorf("%d steps ask a, and %d ask b", len(a.asks), len(b.asks))
 	}
 }
