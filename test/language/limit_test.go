@@ -29,13 +29,18 @@ func setLimit(k *kit.Kit, l admin.StepLimit) {
 // An account counts the functions under way, and the most at a time.
 type account struct{ now, most, calls atomic.Int64 }
 
+// enter counts a function until leave is called.
+func (a *account) enter() (leave func()) {
+	a.calls.Add(1)
+	n := a.now.Add(1)
+	for m := a.most.Load(); n > m && !a.most.CompareAndSwap(m, n); m = a.most.Load() {
+	}
+	return func() { a.now.Add(-1) }
+}
+
 func (a *account) call(d time.Duration) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
-		a.calls.Add(1)
-		n := a.now.Add(1)
-		defer a.now.Add(-1)
-		for m := a.most.Load(); n > m && !a.most.CompareAndSwap(m, n); m = a.most.Load() {
-		}
+		defer a.enter()()
 		select {
 		case <-time.After(d):
 		case <-ctx.Done():
