@@ -44,12 +44,11 @@ var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be 
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 
 // Limit makes a step subject to the limit of that name, which admin.Limits.Declare creates: all steps of the namespace
-// that name it share it, whatever their workflows, queues and workers. Each attempt waits until the limit lets it
-// begin. A wait of more than 200 ms holds no slot of the worker, and the step keeps its place in the line. The step's
-// [Timeout] does not count it.
+// that name it share it. Each attempt waits until the limit lets it begin. A wait of more than 200 ms holds no slot of
+// the worker, and the step's [Timeout] does not count it.
 //
 // An attempt takes one slot and one token, or as many as units says: 1 to 1,000,000. A step that wants more slots than
-// the limit has begins alone.
+// there are begins alone.
 //
 // A step may have up to 10 limits. It begins when all of them let it begin, and takes what it needs of all at once.
 //

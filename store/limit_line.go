@@ -1,12 +1,38 @@
 package store
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
+)
+
+// A Place is a step of a run that this worker holds, in the lines of its limits.
+type Place struct {
+	RunID uuid.UUID
+	Lease uuid.UUID
+	// with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
+	StepID string
+	Units  []int // slots and tokens that the step takes of each limit; nil: one of each. Only of one that asks.
+}
+
+// How a limit is served.
+const (
+	// LimitSoon is how far ahead a token is given to a step that waits for it in memory. The step may begin that late,
+	// or by the limitLate-th part of the time between two tokens: otherwise a token of each hour would be lost for a
+	// second.
+	LimitSoon = 200 * time.Millisecond
+	limitLate = 10
+	// limitKept is for how long a slot, or a token from its time on, is kept for a step that was called.
+	limitKept = time.Second
+	// limitHeld is for how long a slot is kept for a step that waits for another of its limits.
+	limitHeld = 10 * time.Second
+	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has
+	// returned.
+	limitOver = 10 * time.Second
+	// A service looks at as many steps of the line as may be called. If too few of them can come, the next ones look at
+	// mostLooked, in mostLooks transactions in all.
+	mostLooked, mostLooks = 1000, 20
 )
 
 // The states of a place: see doc_limits.go.
@@ -31,8 +57,11 @@ type limitLine struct {
 	asks    []*limitStep  // the steps that ask
 	head    []*limitStep  // the first steps that wait, in the order of the line
 	more    bool          // the line goes on behind the head
+	tally
+}
 
-	// serveLines sets these
+// A tally is what serveLines has found out of a line, and given to its steps.
+type tally struct {
 	room  int  // tokens that may be given or called for
 	known int  // units of the steps that it has looked at and that come before all others
 	taken int  // units of the steps that begin or are called
@@ -119,60 +148,6 @@ func (l *limitLine) tokensWithin(d time.Duration) int {
 // late returns until when a step may begin with a token of a time.
 func (l *limitLine) late(at time.Time) time.Time {
 	return at.Add(max(LimitSoon, l.every/limitLate))
-}
-
-// serveLines decides the fate of each step. First come the steps that were called and are here. Behind them stand the
-// calls that are not answered yet, and then all others in the order in which they asked. While there is room, a step
-// that is here begins if its token comes soon, and any other is called for the time of its token. Steps at the head
-// that could not come are called, too, so that others have their turn, and nothing is kept for them. Behind a step that
-// does not fit all others wait.
-//
-// It reports whether it has looked at too few steps: then those that ask must not begin before the others behind the
-// head.
-func serveLines(lines []*limitLine) (short bool) {
-	for _, t := range turnsIn(lines) {
-		t.serve()
-	}
-	for _, l := range lines {
-		short = short || l.more && l.known+l.called < min(l.room, l.free)
-	}
-	return short
-}
-
-// turnsIn returns the turns of the steps that could begin, in their order: steps that were called and are here go
-// first. Those at the head that could not begin are called.
-func turnsIn(lines []*limitLine) (turns []*turn) {
-	now := lines[len(lines)-1].now
-	ofAsk := map[int]*turn{}
-	for _, l := range lines {
-		l.now = now
-		asks, coming, absent := l.order()
-		for _, s := range asks {
-			t := ofAsk[s.ord]
-			if t == nil {
-				t = &turn{now: now}
-				ofAsk[s.ord], turns = t, append(turns, t)
-			}
-			t.steps = append(t.steps, s)
-		}
-		for _, s := range coming {
-			turns = append(turns, &turn{now: now, steps: []*limitStep{s}})
-		}
-		l.room = l.tokens()
-		if len(asks)+len(coming) == 0 && len(l.head) < mostLooked {
-			absent = absent[:min(len(absent), 1)] // no other has a turn: people see that the first one does not come
-		}
-		for _, s := range absent {
-			s.call(now, now)
-		}
-	}
-	for _, t := range turns {
-		t.prepare()
-	}
-	slices.SortStableFunc(turns, func(a, b *turn) int {
-		return cmp.Or(-cmp.Compare(a.came, b.came), a.askedAt.Compare(b.askedAt))
-	})
-	return turns
 }
 
 // order returns the steps that ask and have not begun, those at the head that could begin, and those that could not.

@@ -7,6 +7,60 @@ import (
 	"time"
 )
 
+// serveLines decides the fate of each step. First come the steps that were called and are here. Behind them stand the
+// calls that are not answered yet, and then all others in the order in which they asked. While there is room, a step
+// that is here begins if its token comes soon, and any other is called for the time of its token. Steps at the head
+// that could not come are called, too, so that others have their turn, and nothing is kept for them. Behind a step that
+// does not fit all others wait.
+//
+// It reports whether it has looked at too few steps: then those that ask must not begin before the others behind the
+// head.
+func serveLines(lines []*limitLine) (short bool) {
+	for _, t := range turnsIn(lines) {
+		t.serve()
+	}
+	for _, l := range lines {
+		short = short || l.more && l.known+l.called < min(l.room, l.free)
+	}
+	return short
+}
+
+// turnsIn returns the turns of the steps that could begin, in their order: steps that were called and are here go
+// first. Those at the head that could not begin are called.
+func turnsIn(lines []*limitLine) (turns []*turn) {
+	now := lines[len(lines)-1].now
+	ofAsk := map[int]*turn{}
+	for _, l := range lines {
+		l.now = now
+		asks, coming, absent := l.order()
+		for _, s := range asks {
+			t := ofAsk[s.ord]
+			if t == nil {
+				t = &turn{now: now}
+				ofAsk[s.ord], turns = t, append(turns, t)
+			}
+			t.steps = append(t.steps, s)
+		}
+		for _, s := range coming {
+			turns = append(turns, &turn{now: now, steps: []*limitStep{s}})
+		}
+		l.room = l.tokens()
+		if len(asks)+len(coming) == 0 && len(l.head) < mostLooked {
+			absent = absent[:min(len(absent), 1)] // no other has a turn: people see that the first one does not come
+		}
+		for _, s := range absent {
+			s.call(now, now)
+		}
+	}
+	for _, t := range turns {
+		t.prepare()
+	}
+	slices.SortStableFunc(turns, func(a, b *turn) int {
+		return cmp.Or(-cmp.Compare(a.came, b.came), a.askedAt.Compare(b.askedAt))
+	})
+	return turns
+}
+
 // A turn is the turn of one step, in the line of its limit, or if it asks and has several, in each of them. See
 // doc_limits.go.
 type turn struct {
@@ -79,8 +133,8 @@ func (t *turn) callFor(at time.Time) {
 	}
 }
 
-// waitFor leaves the step in the line of its nth limit, until that calls it. Meanwhile others keep what they have for it,
-// or nothing, if steps that could begin at once can use it.
+// waitFor leaves the step in the line of its nth limit, until that calls it. Meanwhile others keep what they have for
+// it, or nothing, if steps that could begin at once can use it.
 func (t *turn) waitFor(nth int) {
 	lacks := t.steps[nth].line
 	first := !lacks.full

@@ -17,15 +17,6 @@ import (
 // Limits keeps the limits of steps, queues and keys.
 type Limits struct{ *conn }
 
-// A Place is a step of a run that this worker holds, in the lines of its limits.
-type Place struct {
-	RunID uuid.UUID
-	Lease uuid.UUID
-	// with the number of the attempt: a request that arrives late, after its repetition, is about no other attempt
-	StepID string
-	Units  []int // slots and tokens that the step takes of each limit; nil: one of each. Only of one that asks.
-}
-
 // A LimitRequest is what a worker asks of a limit, or of several together, for all of its steps with these limits.
 type LimitRequest struct {
 	Asks   []Place       // steps that want to begin, in their order
@@ -53,25 +44,6 @@ type LimitResult struct {
 	Called     []Signalled   // runs of others that were woken, because a slot or a token is kept for one of their steps
 	More       bool          // serve again soon: other transactions have locked runs that should have been called
 }
-
-// How a limit is served.
-const (
-	// LimitSoon is how far ahead a token is given to a step that waits for it in memory. The step may begin that late,
-	// or by the limitLate-th part of the time between two tokens: otherwise a token of each hour would be lost for a
-	// second.
-	LimitSoon = 200 * time.Millisecond
-	limitLate = 10
-	// limitKept is for how long a slot, or a token from its time on, is kept for a step that was called.
-	limitKept = time.Second
-	// limitHeld is for how long a slot is kept for a step that waits for another of its limits.
-	limitHeld = 10 * time.Second
-	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has
-	// returned.
-	limitOver = 10 * time.Second
-	// A service looks at as many steps of the line as may be called. If too few of them can come, the next ones look at
-	// mostLooked, in mostLooks transactions in all.
-	mostLooked, mostLooks = 1000, 20
-)
 
 // The lock comes first, in a statement of its own: the later ones see what others have committed under it.
 const lockLimit = `
@@ -215,8 +187,8 @@ var placeColumns = columnsOf(leaveLimit,
 	texts("step_id", func(p Place) string { return p.StepID }),
 )
 
-// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots of all of the limits to the
-// steps that ask, and calls the runs of others for which there is room. It may be repeated: a step that was granted
+// Serve takes back the slots of the steps that leave and of the dead, gives tokens and slots of all of the limits to
+// the steps that ask, and calls the runs of others for which there is room. It may be repeated: a step that was granted
 // keeps what it has, unless its only limit has no slots and it had not waited. Then a repetition takes another token.
 func (s Limits) Serve(ctx context.Context, limits []string, req LimitRequest) (out LimitResult, err error) {
 	for n := 1; ; n++ {
@@ -311,7 +283,8 @@ func (v *service) readLock(l *limitLine, rows pgx.Rows) error {
 // readAsks reads the steps that ask.
 func (v *service) readAsks(l *limitLine, rows pgx.Rows) error {
 	s := limitStep{line: l}
-	_, err := pgx.ForEachRow(rows, []any{&s.ord, &s.had, &s.keeps, pg.UTC(&s.askedAt), pg.UTC(&s.dueAt)}, func() error {
+	columns := []any{&s.ord, &s.had, &s.keeps, pg.UTC(&s.askedAt), pg.UTC(&s.dueAt)}
+	_, err := pgx.ForEachRow(rows, columns, func() error {
 		asks := s
 		asks.Place, asks.units = v.req.Asks[s.ord-1], 1
 		if asks.Units != nil {
