@@ -43,9 +43,9 @@ func (g Group) start(c *startConfig) {
 var errKeyAndGroup = errors.New("kagzi: there are a Key and a Group (one may be a default of Define): a run has one " +
 	"of them; a group limits its runs to one at a time over all queues, a key is for the limits of a queue")
 
-// Limit makes a step subject to the limit of that name, which admin.Limits.Declare creates: all steps of the namespace
-// that name it share it. Each attempt waits until the limit lets it begin. A wait of more than 200 ms holds no slot of
-// the worker, and the step's [Timeout] does not count it.
+// Limit makes a step subject to the namespace's limit of that name, which admin.Limits.Declare creates. Each attempt
+// waits until the limit lets it begin. A wait of more than 200 ms holds no slot of the worker, and the step's [Timeout]
+// does not count it.
 //
 // An attempt takes one slot and one token, or as many as units says: 1 to 1,000,000. A step that wants more slots than
 // there are begins alone.
