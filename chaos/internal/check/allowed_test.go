@@ -319,6 +319,16 @@ var allowedLiveness = []allowed{
 			s.Next, s.Trouble = map[string]string{"narrow": "x"}, true
 		})
 	}},
+	{"WaitsForOneEventAfterTheOther", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Untold = map[string]string{"x": fmt.Sprint(s.At / time.Second)}
+		})
+	}},
+	{"NotToldDuringTrouble", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Untold, s.Trouble = map[string]string{"x": "e"}, true
+		})
+	}},
 	{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
 	{"DiedWithoutARun", func(w *world) {
 		w.Exits = append(w.Exits, evidence.Exit{At: w.tick(), Worker: "9.9", Killed: true})

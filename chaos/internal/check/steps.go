@@ -8,8 +8,8 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 )
 
-// Kinds of records: of a step that calls a function of the application, and of the run's value.
-const function, valueKind = "FUNCTION", "VALUE"
+// Kinds of records: of a step that calls a function of the application, of the run's value, and of a wait for an event.
+const function, valueKind, eventKind = "FUNCTION", "VALUE", "EVENT"
 
 // steps checks the executions and records of steps.
 type steps struct{ *checker }

@@ -30,9 +30,11 @@ func (p Plan) expectations() check.Expectations {
 			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
 		},
 		Answer:  func(c evidence.Call) string { return load.Answer(c.Name) },
-		Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
+		Backoff: load.Backoff, RunBackoff: load.RunBackoff,
+		Events: check.Events{Published: load.Published, Payload: payload, Awaited: awaited},
 		Bounds: check.Bounds{
 			Settle: p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
+			Told:      5 * time.Second,
 			Retention: p.Keep,
 		},
 	}
@@ -68,6 +70,21 @@ func sleeps(r evidence.Run, step string) (time.Duration, bool) {
 		return 0, false
 	}
 	return load.SleepOf(job, step)
+}
+
+// payload is check.Events.Payload.
+func payload(e evidence.Event) (string, bool) {
+	return load.NewsPayload(e.ID), e.Topic == load.News.Name()
+}
+
+// awaited is check.Events.Awaited.
+func awaited(r evidence.Run, step string) (e evidence.Event, ok bool) {
+	job, ok := job(r)
+	if !ok {
+		return e, false
+	}
+	id, ok := load.NewsIn(job, step)
+	return evidence.Event{Topic: load.News.Name(), ID: id}, ok
 }
 
 // ending is check.Expectations.Ending.

@@ -32,6 +32,7 @@ var (
 	Asked   = request.Define[string, string]("asked")
 	State   = value.Define[string]("state")
 	Told    = topic.Define[string]("told")
+	News    = topic.Define[string]("news")
 )
 
 // The policies of the workflows that fail by design, or often.
@@ -169,6 +170,8 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		return x.mapped(ctx, op, v)
 	case opRace:
 		return x.race(ctx, op, v)
+	case opEvent:
+		return x.hear(ctx, op, v)
 	case opWait, opAsked, opLeave:
 		return x.read(ctx, op, v)
 	case opChild:

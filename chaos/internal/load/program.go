@@ -64,6 +64,7 @@ const (
 	opPublish  = "publish"  // publishes an event
 	opMetadata = "metadata" // changes the run's metadata
 	opValue    = "value"    // sets the run's value to that of the program
+	opEvent    = "event"    // waits for an event that customers publish, with a timeout if N is above zero
 	opDie      = "die"      // a step that ends the process when it is executed for the first time
 	opPoison   = "poison"   // a step that ends the process each time
 	opAgain    = "again"    // the first attempt of the run fails here
@@ -106,7 +107,7 @@ func Of(job Job) Program {
 	case n < 28:
 		ops = append(ops, Op{Kind: opRollback, Name: "rollback"})
 	}
-	return Program{job, job.withValues(ops)}
+	return Program{job, job.withEvents(job.withValues(ops))}
 }
 
 // withValues lets some programs set their value at one to four places. The rest of the programs stays as it is.
