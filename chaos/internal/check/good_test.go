@@ -223,9 +223,14 @@ func (w *world) consumes(run string) {
 func (w *world) hears(run string) {
 	w.start(run, "", nil)
 	w.claim("2.1", run, "H")
+	w.run("2.1", run, columns{
+		"status": "SLEEPING", "available_at": w.wall().Add(time.Hour), "locked_by": nil,
+		"waiting_on": []columns{{"kind": "event", "name": "awaited/e"}},
+	})
 	for _, again := range []bool{false, true} {
 		w.Calls = append(w.Calls, evidence.Call{
-			Client: 1, Verb: "publish", Name: "awaited", Message: "e", Outcome: evidence.OK,
+			Client: 1, Verb: "publish", Name: "awaited", Message: "e", Began: w.tick(), Ended: w.tick(),
+			Outcome: evidence.OK,
 		})
 		if !again {
 			w.Events = append(w.Events, evidence.Event{Topic: "awaited", ID: "e", Payload: "payload of e", Position: 3})
@@ -234,6 +239,8 @@ func (w *world) hears(run string) {
 	w.Calls = append(w.Calls, evidence.Call{
 		Client: 2, Verb: "await", Name: "awaited", Message: "e", Output: "payload of e", Outcome: evidence.OK,
 	})
+	w.run("driver", run, columns{"available_at": w.wall()})
+	w.claim("2.1", run, "H2")
 	w.step("2.1", run, "group/a/wait e", 1, columns{"step_kind": "EVENT", "run_attempt": 1, "status": "COMPLETED"})
 	w.Steps = append(w.Steps, evidence.Step{
 		Run: run, Step: "group/a/wait e", Kind: "EVENT", Status: "COMPLETED", Attempt: 1, Output: "payload of e",

@@ -97,12 +97,3 @@ func (c *customers) knows(run string) bool {
 		return call.Outcome == evidence.OK && (call.New == run || call.Run == run && call.Verb == "start")
 	})
 }
-
-// published reports whether a customer was told that an event is published.
-func (c *customers) published(topic, id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.calls, func(call evidence.Call) bool {
-		return call.Verb == "publish" && call.Outcome == evidence.OK && call.Name == topic && call.Message == id
-	})
-}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,4 +68,13 @@ func (r *round) tellAgain(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// published reports whether a customer was told that an event is published.
+func (c *customers) published(topic, id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.calls, func(call evidence.Call) bool {
+		return call.Verb == "publish" && call.Outcome == evidence.OK && call.Name == topic && call.Message == id
+	})
 }
