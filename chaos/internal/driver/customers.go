@@ -88,6 +88,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // serve does jobs until the customers are shut, as customer number.
 func (c *customers) serve(ctx context.Context, number int) {
 	for ctx.Err() == nil && !c.shut.Load() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -23,7 +24,7 @@ func (c *customers) tell(ctx context.Context, number int, job load.Job) {
 		published := make(chan struct{})
 		if p.Awaited {
 			all.Go(func() {
-				for !c.awaitEvent(ctx, number, p.ID) && !closed(published) {
+				for !c.awaitEvent(ctx, number, p.ID) && !closed(published) && sleep(ctx, 50*time.Millisecond) {
 				}
 			})
 		}
@@ -55,16 +56,16 @@ func (c *customers) awaitEvent(ctx context.Context, number int, id string) bool 
 
 // tellAgain publishes the events again, every second until ctx ends, for which runs wait and which are gone after they
 // were published: a failover has lost them, or they are so old that they were removed.
-func (r *round) tellAgain(ctx context.Context) {
+func (c *customers) tellAgain(ctx context.Context, pool *pgxpool.Pool) {
 	for sleep(ctx, time.Second) {
 		// CollectRows returns its error
-		rows, _ := r.pool.Query(ctx, `SELECT DISTINCT w.event_id FROM kagzi.event_waits w WHERE w.topic = $1
+		rows, _ := pool.Query(ctx, `SELECT DISTINCT w.event_id FROM kagzi.event_waits w WHERE w.topic = $1
 			AND NOT EXISTS (SELECT FROM kagzi.events e WHERE e.topic = w.topic AND e.event_id = w.event_id)`,
 			load.News.Name())
 		gone, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
 		for _, id := range gone {
-			if r.customers.published(load.News.Name(), id) {
-				r.customers.publish(ctx, 0, load.News, id, load.NewsPayload(id), 0)
+			if c.published(load.News.Name(), id) {
+				c.publish(ctx, 0, load.News, id, load.NewsPayload(id), 0)
 			}
 		}
 	}

@@ -206,7 +206,7 @@ func (r *round) play(ctx context.Context) error {
 	working.Go(func() { r.customers.whisper(ctx, r.plan.Options.Duration) })
 	working.Go(func() { r.customers.murmur(ctx) })
 	if r.site.Losing || r.plan.Options.Soak {
-		helpers.Go(func() { r.tellAgain(ctx) })
+		helpers.Go(func() { r.customers.tellAgain(ctx, r.pool) })
 	}
 	if r.plan.Options.Soak {
 		helpers.Go(func() { r.gauges.run(ctx, 5*time.Second) })
@@ -381,15 +381,6 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 		if !closed(content) {
 			r.stuckWith("customers still wait %v after the last fault", r.plan.patience())
 		}
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
