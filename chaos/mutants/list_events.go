@@ -22,12 +22,21 @@ var eventMutants = []Mutant{
 		Shown: Shown{Test: "-run TestLockedRunHoldsUpNoOther$ ./test/events"},
 	},
 	{
-		Name: "a wait that is over overlooks its event", Breaks: "an event that was published in time is read",
+		Name: "an event is late if its message is", Breaks: "an event that was published in time is read",
+		Edits: []Edit{{
+			"internal/replay/signals.go", "at := store.EventOf(message.Headers, nil).PublishedAt",
+			"at := message.ReceivedAt",
+		}},
+		Shown: Shown{Test: "-run TestEventInTime ./test/events"},
+	},
+	{
+		Name:   "a wait whose time is over asks no more",
+		Breaks: "an event that was published in time is read, also if no coordinator has told the run",
 		Edits: []Edit{{
 			"internal/replay/signals.go", "	if w.spec.Kind == store.KindEvent { // the coordinator",
 			"	if w.spec.Kind == store.KindAsk { // the coordinator",
 		}},
-		Shown: Shown{Test: "-run TestEventInTime ./test/events"},
+		Shown: Shown{Test: "-run TestEventInTimeOfARunUnderWay ./test/events"},
 	},
 	{
 		Name: "an event that is published again replaces the first", Breaks: "a topic has the first event with an ID",
