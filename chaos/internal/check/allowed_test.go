@@ -342,6 +342,14 @@ func TestLossyHistories(t *testing.T) {
 	w.x.Lossy = true
 	w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", Outcome: evidence.OK},
 		evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
+	w.Calls = append(w.Calls, evidence.Call{Verb: "ask", Run: "reads", Name: "one", Outcome: evidence.Failed},
+		evidence.Call{Verb: "result", Run: "y", Outcome: evidence.OK, Output: "done"})
+	w.start("y", "", nil)
+	for _, lease := range []string{"Y1", "Y2"} {
+		w.claim("2.1", "y", lease)
+		w.line("2.1", evidence.Begin, "y", "once", 1, lease, "")
+	}
+	w.finish("2.1", "y", "CANCELLED", nil)
 	w.line("2.1", evidence.Begin, "retries", "s", 1, "lost", "")
 	w.line("2.1", evidence.Consume, "of a consumer, and lost", "", 0, "lost", "e1")
 	exactly(t, w, "")

@@ -78,8 +78,12 @@ func (c steps) failed(key stepKey, attempt int) bool {
 	return change != nil && change.new.Status == "FAILED"
 }
 
-// calls: no attempt of a step that is called at most once is executed twice, whatever lease it has (S6).
+// calls: no attempt of a step that is called at most once is executed twice, whatever lease it has (S6). A failover may
+// have lost that it was called.
 func (c steps) calls() {
+	if c.x.Lossy {
+		return
+	}
 	for _, key := range sortedSteps(c.h.lines) {
 		begun := map[int]evidence.Line{}
 		for _, line := range c.h.lines[key] {

@@ -38,7 +38,7 @@ func (j Job) publication(op Op) Publication {
 	r := j.random("publication of " + op.Name)
 	p := Publication{ID: newsID(j, op.Name), Payload: news(j, op)}
 	if r.IntN(3) > 0 {
-		p.After = time.Duration(r.IntN(4000)) * time.Millisecond
+		p.After = time.Duration(r.IntN(8000)) * time.Millisecond
 	}
 	if r.IntN(4) == 0 {
 		p.Open = time.Duration(1+r.IntN(1000)) * time.Millisecond
