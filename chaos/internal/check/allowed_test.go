@@ -228,6 +228,9 @@ var allowedFamilies = []allowed{
 		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"zero", "one", "two"}}
 		w.run("2.1", "reads", columns{"epoch": 2})
 	}},
+	{"ValueOfAnEpochBeforeTheRestart", func(w *world) {
+		w.ends["retries"] = check.Ending{Output: "done", Value: "new", AnyValue: true}
+	}},
 	{"EpochsCountMessagesAnew", func(w *world) {
 		w.start("continues", "", nil)
 		w.claim("2.1", "continues", "E")

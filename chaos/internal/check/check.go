@@ -146,6 +146,7 @@ type Ending struct {
 	Kinds      []string // of a run that fails: the kinds of the error that are right; nil: any
 	Output     string   // of a run that completes: its JSON, or the text if it is one
 	Value      string   // the same of its value, as it was set last; empty: it sets none
+	AnyValue   bool     // it may have begun with a later epoch, so that Value may have been set in another run
 	RollsBack  bool     // it completes once its compensations have run
 	Registered []string // the compensations that it registers until its end, in this order; their names without suffix
 	Messages   []string // the payloads that it reads until its end, in this order: JSON, or the text

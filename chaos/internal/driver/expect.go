@@ -113,6 +113,7 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 	}
 	end.Replaced = load.Shared(job) || r.Queue == "keyed" ||
 		strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
+	end.AnyValue = r.Origin != "" && job.Epoch > 0 // a restart begins with the input of the last epoch
 	if r.Origin != "" && len(end.Messages) > 0 {
 		return end, false // a fork may begin behind a message, and get it again
 	}
