@@ -7,6 +7,7 @@ func Mutants() []Mutant {
 	var all []Mutant
 	for _, some := range [][]Mutant{
 		leaseMutants, claimMutants, timeMutants, orderMutants, wakeMutants, retryMutants, longMutants,
+		eventMutants,
 	} {
 		all = append(all, some...)
 	}
@@ -115,8 +116,8 @@ var leaseMutants = []Mutant{
 		Name: "a call does not wait for its intent", Breaks: "a step in doubt is not called again by itself",
 		Edits: []Edit{
 			{
-				"internal/replay/step_doubt.go", "	b.record(r)\n	s.",
-				"	b.enqueue(r)\n	r.Outcome = store.Done\n	s.",
+				"internal/replay/step_doubt.go", "	b.record(r)\n	s.called",
+				"	b.enqueue(r)\n	r.Outcome = store.Done\n	s.called",
 			},
 		},
 		Shown: Shown{Test: "-run TestAKilledWorkerNeverPaysTwice ./test/crash"},

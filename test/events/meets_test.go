@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/topic"
 )
 
@@ -58,6 +60,40 @@ func TestEventInTime(t *testing.T) {
 				t.Errorf("got %d", got)
 			}
 		})
+	}
+}
+
+// The same holds for a run that is under way when the time is over, because another of its branches is busy.
+func TestEventInTimeOfARunUnderWay(t *testing.T) {
+	k := kit.New(t)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{NoCoordinator: true})
+	over := make(chan struct{})
+	kagzi.Handle(w, order, func(ctx kagzi.Context, id kagzi.ID) (int, error) {
+		busy := kagzi.Go(ctx, "busy", func(ctx kagzi.Context) (int, error) {
+			return 0, kagzi.Do(ctx, "works", func(context.Context) error {
+				<-over
+				return nil
+			})
+		})
+		n, err := waiting(kagzi.Timeout(2*time.Second))(ctx, id)
+		close(over)
+		if errors.Is(err, kind.Timeout) {
+			n, err = -1, nil
+		}
+		_, failed := busy.Result(ctx)
+		return n, errors.Join(err, failed)
+	})
+	kit.StartWorker(t, w)
+	run := kit.Begin(k, order, "order-7")
+	await.True(t, "the wait has begun", func() bool {
+		return k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_kind = 'EVENT'`) == 1
+	})
+	publish(k, paid.With(7).WithID("order-7"))
+	got := kit.ResultOf(k, run)
+	inTime := k.Count(`SELECT count(*) FROM kagzi.events e, kagzi.step_runs s WHERE s.step_kind = 'EVENT'
+		AND e.published_at <= s.wake_at`)
+	if got != 7 && inTime == 1 {
+		t.Errorf("got %d", got)
 	}
 }
 

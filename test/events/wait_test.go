@@ -229,6 +229,7 @@ func TestEventBehindAnOpenPublisher(t *testing.T) {
 	k.WaitStatus(run, kagzi.StatusSleeping)
 	k.WaitStatus(other, kagzi.StatusSleeping)
 	kit.CommitTx(t, tx)
+	k.WaitStatus(run, kagzi.StatusCompleted)
 	if got := kit.ResultOf(k, run); got != 7 {
 		t.Errorf("got %d", got)
 	}
@@ -259,6 +260,7 @@ func TestLockedRunHoldsUpNoOther(t *testing.T) {
 		t.Errorf("got %d", got)
 	}
 	kit.CommitTx(t, tx)
+	k.WaitStatus(held, kagzi.StatusCompleted)
 	if got := kit.ResultOf(k, held); got != 7 {
 		t.Errorf("got %d", got)
 	}

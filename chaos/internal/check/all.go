@@ -17,8 +17,8 @@ func All(e *evidence.Evidence, x Expectations) []Violation {
 		f.drains,
 		c.deletions,
 		s.effects, s.items, s.accounts, c.rolledBack,
-		c.compensations, c.messages, c.asks, c.events, c.published, c.consumers, c.children, c.verbs,
-		f.unended, f.unheld, f.due, f.admitted, f.settle, f.takeovers,
+		c.compensations, c.messages, c.asks, c.events, c.published, s.news, c.consumers, c.children, c.verbs,
+		f.unended, f.unheld, f.due, f.admitted, f.settle, f.takeovers, f.told,
 	} {
 		check()
 	}

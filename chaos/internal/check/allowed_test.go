@@ -228,6 +228,9 @@ var allowedFamilies = []allowed{
 		w.ends["reads"] = check.Ending{Output: "read", Messages: []string{"zero", "one", "two"}}
 		w.run("2.1", "reads", columns{"epoch": 2})
 	}},
+	{"ValueOfAnEpochBeforeTheRestart", func(w *world) {
+		w.ends["retries"] = check.Ending{Output: "done", Value: "new", AnyValue: true}
+	}},
 	{"EpochsCountMessagesAnew", func(w *world) {
 		w.start("continues", "", nil)
 		w.claim("2.1", "continues", "E")
@@ -319,6 +322,16 @@ var allowedLiveness = []allowed{
 			s.Next, s.Trouble = map[string]string{"narrow": "x"}, true
 		})
 	}},
+	{"WaitsForOneEventAfterTheOther", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Untold = map[string]string{"x": fmt.Sprint(s.At / time.Second)}
+		})
+	}},
+	{"NotToldDuringTrouble", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) {
+			s.Untold, s.Trouble = map[string]string{"x": "e"}, true
+		})
+	}},
 	{"PausedForEver", func(w *world) { w.start("x", "", columns{"paused": true}) }},
 	{"DiedWithoutARun", func(w *world) {
 		w.Exits = append(w.Exits, evidence.Exit{At: w.tick(), Worker: "9.9", Killed: true})
@@ -332,6 +345,14 @@ func TestLossyHistories(t *testing.T) {
 	w.x.Lossy = true
 	w.Calls = append(w.Calls, evidence.Call{Verb: "start", Run: "x", Outcome: evidence.OK},
 		evidence.Call{Verb: "signal", Run: "reads", Message: "m3", Outcome: evidence.OK})
+	w.Calls = append(w.Calls, evidence.Call{Verb: "ask", Run: "reads", Name: "one", Outcome: evidence.Failed},
+		evidence.Call{Verb: "result", Run: "y", Outcome: evidence.OK, Output: "done"})
+	w.start("y", "", nil)
+	for _, lease := range []string{"Y1", "Y2"} {
+		w.claim("2.1", "y", lease)
+		w.line("2.1", evidence.Begin, "y", "once", 1, lease, "")
+	}
+	w.finish("2.1", "y", "CANCELLED", nil)
 	w.line("2.1", evidence.Begin, "retries", "s", 1, "lost", "")
 	w.line("2.1", evidence.Consume, "of a consumer, and lost", "", 0, "lost", "e1")
 	exactly(t, w, "")

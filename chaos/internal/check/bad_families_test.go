@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/check"
@@ -52,6 +53,32 @@ var badFamilies = []bad{
 	}},
 }
 
+var badEvents = []bad{
+	{"AcknowledgedAndNotThere", "consumers", func(w *world) { w.Events = slices.DeleteFunc(w.Events, isAwaited) }},
+	{"StoredTwice", "S17", func(w *world) {
+		w.Events = append(w.Events, evidence.Event{Topic: "awaited", ID: "e", Payload: "payload of e", Position: 4})
+	}},
+	{"SecondPayload", "S17", func(w *world) {
+		w.Events[slices.IndexFunc(w.Events, isAwaited)].Payload = "payload of another"
+	}},
+	{"RunGotAnother", "S17", func(w *world) { w.heard(func(s *evidence.Step) { s.Output = "payload of another" }) }},
+	{"RunGotNone", "S17", func(w *world) { w.heard(func(s *evidence.Step) { s.Output, s.ErrorKind = "", "timeout" }) }},
+	{"ClientGotAnother", "S17", func(w *world) {
+		w.call("await", "", func(c *evidence.Call) { c.Output = "payload of another" })
+	}},
+}
+
+func isAwaited(e evidence.Event) bool { return e.Topic == "awaited" }
+
+// heard changes the step that waits for an event.
+func (w *world) heard(change func(*evidence.Step)) {
+	for i := range w.Steps {
+		if w.Steps[i].Kind == "EVENT" {
+			change(&w.Steps[i])
+		}
+	}
+}
+
 // child changes the step of the parent.
 func (w *world) child(change func(*evidence.Step)) {
 	for i := range w.Steps {
@@ -99,6 +126,10 @@ var badLiveness = []bad{
 		w.now += 3 * time.Second
 		w.plain("x", "") // after healing
 	}},
+	{"NotTold", "L6", func(w *world) {
+		w.sampled(4*time.Second, func(s *evidence.Sample) { s.Untold = map[string]string{"x": "e"} })
+	}},
+	{"LeftToTell", "L6", func(w *world) { w.Awaited = append(w.Awaited, evidence.Awaited{Topic: "awaited", ID: "e"}) }},
 	{"NotTakenOver", "L5", func(w *world) {
 		w.start("x", "", nil)
 		w.claim("3.1", "x", "X1")

@@ -19,7 +19,7 @@ type bad struct {
 
 // badHistories break each invariant in each way that its check knows.
 var badHistories = slices.Concat(badStarts, badRuns, badLeases, badSteps, badApplication, badFamilies, badVerbs,
-	badLiveness)
+	badEvents, badLiveness)
 
 func TestBadHistories(t *testing.T) {
 	t.Parallel()
@@ -34,8 +34,8 @@ func TestBadHistories(t *testing.T) {
 		})
 	}
 	for _, name := range []string{
-		"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13", "S15", "S16",
-		"compensations", "messages", "consumers", "children", "verbs", "L1", "L2", "L3", "L4", "L5",
+		"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13", "S15", "S16", "S17",
+		"compensations", "messages", "consumers", "children", "verbs", "L1", "L2", "L3", "L4", "L5", "L6",
 	} {
 		if !broken[name] {
 			t.Errorf("no history breaks %s", name)

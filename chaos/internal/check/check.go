@@ -23,14 +23,16 @@
 //	S15  payloads come back as they were
 //	S16  a transactional step has its effect exactly if it is recorded; a start that was rolled back left nothing; an
 //	     item of a batch is dealt with once, and an event that a run publishes is published once
+//	S17  an event is published once, with its first payload; each run and each client that waits for it gets that
 //
-// The others are called "compensations", "messages", "consumers", "children" and "verbs". L1 to L5 are about liveness:
+// The others are called "compensations", "messages", "consumers", "children" and "verbs". L1 to L6 are about liveness:
 //
 //	L1  every run has ended
 //	L2  no run is RUNNING under a lease that no live worker holds
 //	L3  no due run waits beside a free slot, nor does the next run of a queue or key whose limit has room
 //	L4  after healing, the last run ends soon
 //	L5  a dead worker's runs are taken over soon
+//	L6  no run waits for an event that is published
 package check
 
 import (
@@ -100,9 +102,7 @@ type Expectations struct {
 	// anything is right.
 	RunBackoff func(workflow string, attempts int) time.Duration
 
-	// Published returns the run and the step that have published an event; the step's name without those of groups and
-	// branches. It returns false for an event that no run has published.
-	Published func(evidence.Event) (run, step string, ok bool)
+	Events
 
 	// Accounts are the balances at the beginning.
 	Accounts map[string]int64
@@ -114,12 +114,28 @@ type Expectations struct {
 	Bounds
 }
 
+// Events say what is known of events. A function that is nil knows nothing.
+type Events struct {
+	// Published returns the run and the step that have published an event; the step's name without those of groups and
+	// branches. It returns false for an event that no run has published.
+	Published func(evidence.Event) (run, step string, ok bool)
+
+	// Payload returns the payload with which an event was published first, of which the topic and the ID are given. It
+	// returns false if that is unknown.
+	Payload func(evidence.Event) (string, bool)
+
+	// Awaited returns the event for which a run waits in a step, named by its ID, with topic and ID. It returns false
+	// if the step is no such wait.
+	Awaited func(run evidence.Run, step string) (evidence.Event, bool)
+}
+
 // Bounds say how long things may take.
 type Bounds struct {
 	Settle    time.Duration // L4: from the last fault's end to the end of the last run
 	Takeover  time.Duration // L5: from the death of a worker process to the next claim of its runs
 	Unheld    time.Duration // L2: how long a run may be RUNNING under a lease that no live worker process holds
 	Due       time.Duration // L3: how long a due run may wait beside a free slot: the poll interval and a margin
+	Told      time.Duration // L6: how long a run may wait for an event that is published
 	Retention time.Duration // S13: how long ago a run ended that retention deletes; zero: it deletes none
 }
 
@@ -130,6 +146,7 @@ type Ending struct {
 	Kinds      []string // of a run that fails: the kinds of the error that are right; nil: any
 	Output     string   // of a run that completes: its JSON, or the text if it is one
 	Value      string   // the same of its value, as it was set last; empty: it sets none
+	AnyValue   bool     // it may have begun with a later epoch, so that Value may have been set in another run
 	RollsBack  bool     // it completes once its compensations have run
 	Registered []string // the compensations that it registers until its end, in this order; their names without suffix
 	Messages   []string // the payloads that it reads until its end, in this order: JSON, or the text

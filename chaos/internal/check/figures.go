@@ -14,6 +14,7 @@ import (
 type Figures struct {
 	Runs, Ended int
 	Steps       int // with a recorded result
+	Heard       int // of these, waits for events
 	Executions  int // of functions of steps
 	Repeated    int // of these, executions of an attempt that had been executed before
 	Refused     int // writes of workers that had lost their lease
@@ -39,6 +40,11 @@ func Measure(e *evidence.Evidence) Figures {
 					f.HealedToEnd, f.Last = took, r.ID
 				}
 			}
+		}
+	}
+	for _, record := range h.result {
+		if record.new.Kind == eventKind {
+			f.Heard++
 		}
 	}
 	f.addLedger(e.Ledger)
@@ -94,8 +100,9 @@ func (f *Figures) addClaims(h *history) {
 
 func (f Figures) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d runs, %d of them over; %d steps recorded, %d executions of steps, %d of them repeated; %d "+
-		"refused writes\n", f.Runs, f.Ended, f.Steps, f.Executions, f.Repeated, f.Refused)
+	fmt.Fprintf(&b, "%d runs, %d of them over; %d steps recorded, %d of them waits for events; %d executions of "+
+		"steps, %d of them repeated; %d refused writes\n", f.Runs, f.Ended, f.Steps, f.Heard, f.Executions, f.Repeated,
+		f.Refused)
 	fmt.Fprintf(&b, "%d claims, %d of them takeovers; %v from healing to the last end\n", f.Claims, f.TakenOver,
 		f.HealedToEnd.Round(time.Millisecond))
 	fmt.Fprintf(&b, "from a worker's death to the next claim: %s\n", spread(f.KillToClaim))

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ func good() *world {
 	w.parent("parent")
 	w.cancelled("cancelled")
 	w.consumes("consumes")
+	w.hears("hears")
 	w.schedules("ticks")
 	w.rollsBack("rolled back")
 	w.collects("collects")
@@ -215,6 +217,44 @@ func (w *world) consumes(run string) {
 	}
 	w.Readers = append(w.Readers, evidence.Reader{Topic: "told", Consumer: "reader", Position: 2})
 	w.finish("2.1", run, "COMPLETED", nil)
+}
+
+// hears is a run that waits for an event, as a client does.
+func (w *world) hears(run string) {
+	w.start(run, "", nil)
+	w.claim("2.1", run, "H")
+	w.run("2.1", run, columns{
+		"status": "SLEEPING", "available_at": w.wall().Add(time.Hour), "locked_by": nil,
+		"waiting_on": []columns{{"kind": "event", "name": "awaited/e"}},
+	})
+	for _, again := range []bool{false, true} {
+		w.Calls = append(w.Calls, evidence.Call{
+			Client: 1, Verb: "publish", Name: "awaited", Message: "e", Began: w.tick(), Ended: w.tick(),
+			Outcome: evidence.OK,
+		})
+		if !again {
+			w.Events = append(w.Events, evidence.Event{Topic: "awaited", ID: "e", Payload: "payload of e", Position: 3})
+		}
+	}
+	w.Calls = append(w.Calls, evidence.Call{
+		Client: 2, Verb: "await", Name: "awaited", Message: "e", Output: "payload of e", Outcome: evidence.OK,
+	})
+	w.run("driver", run, columns{"available_at": w.wall()})
+	w.claim("2.1", run, "H2")
+	w.step("2.1", run, "group/a/wait e", 1, columns{"step_kind": "EVENT", "run_attempt": 1, "status": "COMPLETED"})
+	w.Steps = append(w.Steps, evidence.Step{
+		Run: run, Step: "group/a/wait e", Kind: "EVENT", Status: "COMPLETED", Attempt: 1, Output: "payload of e",
+	})
+	w.finish("2.1", run, "COMPLETED", nil)
+}
+
+// payload is check.Events.Payload.
+func payload(e evidence.Event) (string, bool) { return "payload of " + e.ID, e.Topic == "awaited" }
+
+// awaited is check.Events.Awaited.
+func awaited(_ evidence.Run, step string) (evidence.Event, bool) {
+	_, id, ok := strings.Cut(step, "wait ")
+	return evidence.Event{Topic: "awaited", ID: id}, ok
 }
 
 // schedules is two runs of schedules, and a tick that was skipped.

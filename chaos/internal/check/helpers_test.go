@@ -49,10 +49,12 @@ func newWorld() *world {
 		Accounts: map[string]int64{"a": 10, "b": 10},
 		Bounds: check.Bounds{
 			Settle: 10 * time.Second, Takeover: 2 * time.Second, Unheld: 2 * time.Second, Due: 2 * time.Second,
+			Told: 2 * time.Second,
 		},
-		Backoff:   func(evidence.Step) (time.Duration, time.Duration) { return 10 * time.Millisecond, time.Second },
-		Answer:    func(c evidence.Call) string { return "answer to " + c.Name },
-		Published: published, RunBackoff: func(string, int) time.Duration { return time.Second },
+		Backoff:    func(evidence.Step) (time.Duration, time.Duration) { return 10 * time.Millisecond, time.Second },
+		Answer:     func(c evidence.Call) string { return "answer to " + c.Name },
+		RunBackoff: func(string, int) time.Duration { return time.Second },
+		Events:     check.Events{Published: published, Payload: payload, Awaited: awaited},
 	}
 	return w
 }

@@ -124,6 +124,17 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
+// The timeline of a run that waits for an event has the publications of that.
+func TestTimelineOfAWait(t *testing.T) {
+	t.Parallel()
+	e := good().end()
+	for run, want := range map[string]int{"hears": 2, "reads": 0} {
+		if got := strings.Count(check.Timeline(e, run), "publish ok"); got != want {
+			t.Errorf("%s: %d publications, want %d", run, got, want)
+		}
+	}
+}
+
 func TestTicks(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 3, 1, 11, 59, 57, 500, time.UTC) // a Sunday

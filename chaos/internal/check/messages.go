@@ -100,8 +100,8 @@ func (c *checker) asks() {
 		case call.Outcome == evidence.Failed && !over(r.Status) && !c.x.Lossy && !c.h.had(call.Run, "RESUMED"):
 			c.violation("messages", call.Run, call.Ended, "client %d was told that the run is over (%.200s), and it "+
 				"is %s", call.Client, call.Error, r.Status)
-		case call.Outcome == evidence.Failed && r.Status == "COMPLETED" && !c.h.had(call.Run, "RESUMED") &&
-			c.reads(r, call.Name):
+		case call.Outcome == evidence.Failed && r.Status == "COMPLETED" && !c.x.Lossy &&
+			!c.h.had(call.Run, "RESUMED") && c.reads(r, call.Name):
 			c.violation("messages", call.Run, call.Ended, "client %d got no answer to request %q (%.200s), and the "+
 				"run has answered it", call.Client, call.Message, call.Error)
 		}

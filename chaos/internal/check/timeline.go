@@ -27,7 +27,7 @@ func Timeline(e *evidence.Evidence, run string, found ...Violation) string {
 		all = append(all, entry{at, fmt.Sprintf(format, args...)})
 	}
 	for _, call := range e.Calls {
-		if call.Run != run && call.New != run {
+		if call.Run != run && call.New != run && !h.waitsFor(run, call) {
 			continue
 		}
 		add(call.Began, "client %d    calls %s", call.Client, describe(call))
@@ -62,6 +62,13 @@ func Timeline(e *evidence.Evidence, run string, found ...Violation) string {
 		fmt.Fprintf(&b, "%10.3fs  %s\n", (x.at - begin).Seconds(), strings.TrimRight(x.text, " "))
 	}
 	return b.String()
+}
+
+// waitsFor reports whether a call has published an event for which the run has slept.
+func (h *history) waitsFor(run string, call evidence.Call) bool {
+	return call.Verb == "publish" && slices.ContainsFunc(h.ofRun[run], func(c *change) bool {
+		return strings.Contains(string(c.New), fmt.Sprintf("%q", call.Name+"/"+call.Message))
+	})
 }
 
 func describe(call evidence.Call) string {

@@ -29,6 +29,8 @@ type customers struct {
 	bursts atomic.Int64 // jobs of bursts so far
 	shut   atomic.Bool  // no new jobs
 
+	forgetful bool // the server may lose what it has acknowledged
+
 	mu    sync.Mutex
 	calls []evidence.Call
 }
@@ -86,6 +88,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // serve does jobs until the customers are shut, as customer number.
 func (c *customers) serve(ctx context.Context, number int) {
 	for ctx.Err() == nil && !c.shut.Load() {
@@ -106,12 +117,13 @@ func (c *customers) do(ctx context.Context, number int, job load.Job) {
 	}
 	s := load.ScriptOf(job)
 	job = s.Job
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { c.tell(ctx, number, job) })
 	run := c.start(ctx, number, job, s)
 	if run == "" {
 		return
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	wg.Go(func() { c.send(ctx, number, job, run) })
 	if job.Kind == "poison" { // it takes many minutes until such a run is quarantined
 		for !c.shut.Load() && sleep(ctx, 200*time.Millisecond) {

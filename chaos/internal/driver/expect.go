@@ -30,9 +30,11 @@ func (p Plan) expectations() check.Expectations {
 			return load.Item(load.Job{N: c.Program}), c.Verb == "batch"
 		},
 		Answer:  func(c evidence.Call) string { return load.Answer(c.Name) },
-		Backoff: load.Backoff, RunBackoff: load.RunBackoff, Published: load.Published,
+		Backoff: load.Backoff, RunBackoff: load.RunBackoff,
+		Events: check.Events{Published: load.Published, Payload: payload, Awaited: awaited},
 		Bounds: check.Bounds{
 			Settle: p.patience(), Takeover: p.detects(), Unheld: p.detects(), Due: p.Times.Poll + 3*time.Second,
+			Told:      5 * time.Second,
 			Retention: p.Keep,
 		},
 	}
@@ -70,6 +72,21 @@ func sleeps(r evidence.Run, step string) (time.Duration, bool) {
 	return load.SleepOf(job, step)
 }
 
+// payload is check.Events.Payload.
+func payload(e evidence.Event) (string, bool) {
+	return load.NewsPayload(e.ID), e.Topic == load.News.Name()
+}
+
+// awaited is check.Events.Awaited.
+func awaited(r evidence.Run, step string) (e evidence.Event, ok bool) {
+	job, ok := job(r)
+	if !ok {
+		return e, false
+	}
+	id, ok := load.NewsIn(job, step)
+	return evidence.Event{Topic: load.News.Name(), ID: id}, ok
+}
+
 // ending is check.Expectations.Ending.
 func ending(r evidence.Run) (end check.Ending, ok bool) {
 	switch r.Workflow {
@@ -96,6 +113,7 @@ func ending(r evidence.Run) (end check.Ending, ok bool) {
 	}
 	end.Replaced = load.Shared(job) || r.Queue == "keyed" ||
 		strings.HasSuffix(r.Schedule, string(kagzi.OverlapCancelPrevious))
+	end.AnyValue = r.Origin != "" && job.Epoch > 0 // a restart begins with the input of the last epoch
 	if r.Origin != "" && len(end.Messages) > 0 {
 		return end, false // a fork may begin behind a message, and get it again
 	}

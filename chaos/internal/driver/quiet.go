@@ -31,23 +31,30 @@ func (c *customers) whisper(ctx context.Context, d time.Duration) {
 			var first sync.WaitGroup
 			defer first.Wait()
 			if i%2 == 0 {
-				c.publish(ctx, q, "first", 0)
+				c.quietly(ctx, q, "first", 0)
 			} else {
-				first.Go(func() { c.publish(ctx, q, "first", gap+time.Duration(r.IntN(1000))*time.Millisecond) })
+				first.Go(func() { c.quietly(ctx, q, "first", gap+time.Duration(r.IntN(1000))*time.Millisecond) })
 			}
 			if sleep(ctx, gap) {
-				c.publish(ctx, q, "second", 0)
+				c.quietly(ctx, q, "second", 0)
 			}
 		})
 	}
 }
 
-// publish publishes an event until that has succeeded. Its transaction stays open for a while.
-func (c *customers) publish(ctx context.Context, q load.Quiet, what string, open time.Duration) {
-	id := fmt.Sprintf("%s of %s", what, q.Topic.Name())
-	call := evidence.Call{Verb: "publish", Name: q.Topic.Name(), Message: id}
-	c.insist(ctx, call, func(ctx context.Context) error {
-		e := q.Topic.With(what).WithID(kagzi.ID(id))
+// quietly is publish for a quiet topic.
+func (c *customers) quietly(ctx context.Context, q load.Quiet, what string, open time.Duration) {
+	c.publish(ctx, 0, q.Topic, fmt.Sprintf("%s of %s", what, q.Topic.Name()), what, open)
+}
+
+// publish publishes an event until that has succeeded, and reports whether it has. Its transaction stays open for a
+// while; zero: it has none.
+func (c *customers) publish(ctx context.Context, number int, t topic.Topic[string], id, payload string,
+	open time.Duration,
+) bool {
+	call := evidence.Call{Client: number, Verb: "publish", Name: t.Name(), Message: id}
+	e := t.With(payload).WithID(kagzi.ID(id))
+	return c.insist(ctx, call, func(ctx context.Context) error {
 		if open == 0 {
 			return topic.New(c.client).Publish(ctx, e)
 		}
@@ -58,5 +65,5 @@ func (c *customers) publish(ctx context.Context, q load.Quiet, what string, open
 			sleep(ctx, open)
 			return nil
 		})
-	})
+	}).Outcome == evidence.OK
 }

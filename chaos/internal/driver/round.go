@@ -152,7 +152,8 @@ func (r *round) openCustomers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison}
+	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison,
+		forgetful: r.site.Losing}
 	r.sampler = &sampler{
 		pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
 		poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble,
@@ -205,6 +206,9 @@ func (r *round) play(ctx context.Context) error {
 	}
 	working.Go(func() { r.customers.whisper(ctx, r.plan.Options.Duration) })
 	working.Go(func() { r.customers.murmur(ctx) })
+	if r.site.Losing || r.plan.Options.Soak {
+		helpers.Go(func() { r.customers.tellAgain(ctx, r.pool) })
+	}
 	if r.plan.Options.Soak {
 		helpers.Go(func() { r.gauges.run(ctx, 5*time.Second) })
 	}
@@ -361,10 +365,11 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 		if !sleep(ctx, 200*time.Millisecond) {
 			break
 		}
-		var left int
-		err := r.pool.QueryRow(ctx, `SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NULL`).Scan(&left)
+		var left, awaited int
+		err := r.pool.QueryRow(ctx, `SELECT count(*), (SELECT count(*) FROM kagzi.awaited_events)
+			FROM kagzi.workflow_runs WHERE finished_at IS NULL`).Scan(&left, &awaited)
 		quiet++
-		if err != nil || left > 0 || time.Now().Before(r.until.Add(2*time.Second)) {
+		if err != nil || left > 0 || awaited > 0 || time.Now().Before(r.until.Add(2*time.Second)) {
 			quiet = 0
 		}
 		if err == nil && left > 0 {
@@ -377,15 +382,6 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 		if !closed(content) {
 			r.stuckWith("customers still wait %v after the last fault", r.plan.patience())
 		}
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -50,6 +50,19 @@ const nextOfLimits = `
 		OR h.n < coalesce(q.max_running, q.key_max_running, 1000000)
 			AND coalesce(q.rate_at, '-infinity') < clock_timestamp()`
 
+// The runs that sleep and wait for an event which is published. A run that was told of it is due.
+const untold = `
+	SELECT coalesce(jsonb_object_agg(u.run_id, u.event_id), '{}')
+	FROM (
+		SELECT r.run_id, min(e.event_id) AS event_id
+		FROM kagzi.workflow_runs r
+		CROSS JOIN LATERAL jsonb_array_elements(r.waiting_on) w
+		JOIN kagzi.events e ON e.topic = 'news' AND 'news/' || e.event_id = w.value ->> 'name'
+		WHERE r.status = 'SLEEPING' AND r.available_at > clock_timestamp() AND r.paused_at IS NULL
+			AND r.outcome IS NULL AND w.value ->> 'kind' = 'event'
+		GROUP BY r.run_id
+	) u`
+
 // A run counts as due if a worker with a free slot could take it at once: its queue has no limits, and nothing holds it
 // back. A run that may have killed its workers often waits for a worker that has nothing else to do.
 const sample = `
@@ -57,7 +70,7 @@ const sample = `
 		(SELECT coalesce(jsonb_object_agg(run_id, lease), '{}') FROM kagzi.workflow_runs WHERE status = 'RUNNING'),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING' AND available_at < clock_timestamp()),
 		(SELECT count(*) FROM kagzi.workflow_runs WHERE finished_at IS NOT NULL),
-		(` + nextOfLimits + `), count(*), coalesce(min(available_at), 'epoch'),
+		(` + nextOfLimits + `), (` + untold + `), count(*), coalesce(min(available_at), 'epoch'),
 		coalesce((array_agg(run_id::text ORDER BY available_at))[1], '')
 	FROM kagzi.workflow_runs
 	WHERE task_queue IN ('plain', '` + load.QuietQueue + `') AND status IN ('PENDING', 'SLEEPING')
@@ -100,7 +113,7 @@ func (s *sampler) sample(ctx context.Context) {
 	v := evidence.Sample{Trouble: s.trouble(), Held: held, Runnable: evidence.Runnable()}
 	stamp := evidence.Stamp{Asked: evidence.Now()}
 	if err := s.pool.QueryRow(ctx, sample, s.poll, version).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next,
-		&v.Due, &v.DueSince, &v.DueRun); err != nil {
+		&v.Untold, &v.Due, &v.DueSince, &v.DueRun); err != nil {
 		return // the server is away
 	}
 	stamp.Answered, stamp.DB = evidence.Now(), v.Now

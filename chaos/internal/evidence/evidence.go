@@ -35,6 +35,7 @@ type Tables struct {
 	Steps    []Step
 	Messages []Message
 	Events   []Event
+	Awaited  []Awaited        // published events of which the runs that wait for them are not told yet
 	Readers  []Reader         // the subscriptions
 	Verbs    []Verb           // what operators and clients did to runs, as the database recorded it
 	Workers  []Worker         // the registry
@@ -75,16 +76,17 @@ type Call struct {
 	Client int
 	Began  time.Duration
 	Ended  time.Duration
-	// "start", "signal", "ask", "cancel", "terminate", "resume", "restart", "fork", "pause", "unpause", "result", …
+	// "start", "signal", "ask", "publish", "await", "cancel", "terminate", "resume", "restart", "fork", "pause",
+	// "unpause", "result", …
 	Verb       string
 	Program    int    // of a start: the number of the program that the run executes
 	ExternalID string // of a start: empty if it gave none
 	Run        string // the run that it was about, or that a start made or found; empty if unknown
 	New        string // of a restart or a fork: the new run
-	Message    string // of a signal or a question: the message's ID
+	Message    string // of a signal or a question: the message's ID; of an event: its ID
 	Priority   int    // of an update: the one that the run gets
-	Name       string // of a signal: its name; of a question: its text; of other calls, what they were about
-	Output     string // of a result: what the run returned; of a question: the answer
+	Name       string // of a signal: its name; of a question: its text; of an event: its topic; of others: any
+	Output     string // of a result: what the run returned; of a question: the answer; of a wait: the event's payload
 	RolledBack bool   // the call was in a transaction that was rolled back
 	Outcome    Outcome
 	Error      string
@@ -194,6 +196,9 @@ type Event struct {
 	Position           int64
 }
 
+// An Awaited is a row of kagzi.awaited_events at the end.
+type Awaited struct{ Topic, ID string }
+
 // A Reader is a row of kagzi.subscriptions at the end.
 type Reader struct {
 	Topic, Consumer string
@@ -258,6 +263,7 @@ type Sample struct {
 	DueRun   string    // which that is
 	// for queues and keys with limits that have room, the due run that is next, if a live worker has a free slot
 	Next     map[string]string
+	Untold   map[string]string // runs that sleep and wait for events which are published, each with one of them
 	Now      time.Time         // the database's clock
 	Running  map[string]string // runs that are RUNNING, with their lease
 	Held     map[string]bool   // leases that a live worker process says that it holds

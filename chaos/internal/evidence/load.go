@@ -97,6 +97,8 @@ const (
 		SELECT topic, event_id, coalesce(encode(payload, 'hex'), ''), position FROM kagzi.events ORDER BY topic,
 			position`
 
+	selectAwaited = `SELECT topic, event_id FROM kagzi.awaited_events ORDER BY publication, topic, event_id`
+
 	selectReaders = `SELECT topic, consumer, position, looked_at FROM kagzi.subscriptions WHERE subscribed
 		ORDER BY topic, consumer`
 
@@ -129,6 +131,9 @@ func (e *Evidence) read(ctx context.Context, tx pgx.Tx) (err error) {
 		return err
 	}
 	if e.Events, err = collect[Event](ctx, tx, selectEvents); err != nil {
+		return err
+	}
+	if e.Awaited, err = collect[Awaited](ctx, tx, selectAwaited); err != nil {
 		return err
 	}
 	if e.Readers, err = collect[Reader](ctx, tx, selectReaders); err != nil {

@@ -32,6 +32,7 @@ var (
 	Asked   = request.Define[string, string]("asked")
 	State   = value.Define[string]("state")
 	Told    = topic.Define[string]("told")
+	News    = topic.Define[string]("news")
 )
 
 // The policies of the workflows that fail by design, or often.
@@ -169,7 +170,7 @@ func (x execution) op(ctx kagzi.Context, op Op, v string) (string, error) {
 		return x.mapped(ctx, op, v)
 	case opRace:
 		return x.race(ctx, op, v)
-	case opWait, opAsked, opLeave:
+	case opEvent, opWait, opAsked, opLeave:
 		return x.read(ctx, op, v)
 	case opChild:
 		return x.child(ctx, op, v)
@@ -455,7 +456,10 @@ func (x execution) race(ctx kagzi.Context, op Op, v string) (string, error) {
 	return result, err
 }
 
-// read reads messages or requests, and answers the requests unless they are left to the next epoch.
+// never is a timeout that does not strike, also if a fault sets the server's clock.
+const never = 1000 * time.Hour
+
+// read waits for an event, messages or requests, and answers the requests unless they are left to the next epoch.
 func (x execution) read(ctx kagzi.Context, op Op, v string) (string, error) {
 	for range max(1, op.N) {
 		payload, err := x.readOne(ctx, op)
@@ -468,7 +472,10 @@ func (x execution) read(ctx kagzi.Context, op Op, v string) (string, error) {
 }
 
 func (x execution) readOne(ctx kagzi.Context, op Op) (payload string, err error) {
-	if op.Kind == opWait {
+	switch op.Kind {
+	case opEvent:
+		return x.hear(ctx, op)
+	case opWait:
 		return kagzi.WaitSignal(ctx, Mail)
 	}
 	r, err := request.Wait(ctx, Asked)
@@ -479,6 +486,16 @@ func (x execution) readOne(ctx kagzi.Context, op Op) (payload string, err error)
 		return r.In, nil
 	}
 	return r.In, r.Reply(ctx, Answer(r.In))
+}
+
+// hear waits for an event, and returns its payload.
+func (x execution) hear(ctx kagzi.Context, op Op) (string, error) {
+	var timeout []kagzi.Timeout
+	if op.N > 0 {
+		timeout = append(timeout, kagzi.Timeout(never))
+	}
+	e, err := topic.WaitEvent(ctx, op.Name, News, kagzi.ID(newsID(x.job, op.Name)), timeout...)
+	return e.Payload, err
 }
 
 // child runs a child. Whether it failed is part of the value; that it was cancelled ends its parent.

@@ -17,6 +17,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/request"
+	"github.com/kagzi/kagzi/topic"
 )
 
 // harmless reports whether a program leaves its process alive.
@@ -109,6 +110,14 @@ func follow(t *testing.T, k *kit.Kit, job load.Job, version int) {
 		return
 	}
 	messages, requests := load.Messages(job)
+	for _, p := range load.NewsOf(job) {
+		for _, payload := range []string{p.Payload, "too late"} {
+			e := load.News.With(payload).WithID(kagzi.ID(p.ID))
+			if err := topic.New(k.Client).Publish(k.Ctx, e); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 	for _, payload := range messages {
 		if err := k.Client.Signal(k.Ctx, run, load.Mail.With(payload)); err != nil &&
 			!errors.Is(err, kagzi.ErrRunFinished) {

@@ -21,7 +21,7 @@ type Ending struct {
 
 // Expect returns how a run of the job with this version of the code must end.
 func Expect(job Job, version int) Ending {
-	e := evaluation{version: version}
+	e := evaluation{job: job, version: version}
 	v := e.ops(Of(job).Ops, start(job))
 	if version >= 2 && job.Generation == 0 && !e.failed && !e.poison {
 		v = Link(v, "v2")
@@ -41,6 +41,7 @@ func start(job Job) string {
 
 // An evaluation computes what a program must return, without any of Kagzi.
 type evaluation struct {
+	job        Job
 	version    int
 	messages   int // that were read
 	requests   inbox
@@ -130,6 +131,8 @@ func (e *evaluation) op(op Op, v string) string {
 		return Link(v, all.String())
 	case opRace:
 		return Link(v, op.Name)
+	case opEvent:
+		return Link(v, news(e.job, op))
 	case opWait, opAsked, opLeave, opContinue:
 		for _, payload := range e.read(op) {
 			v = Link(v, payload)

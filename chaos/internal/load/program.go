@@ -64,6 +64,7 @@ const (
 	opPublish  = "publish"  // publishes an event
 	opMetadata = "metadata" // changes the run's metadata
 	opValue    = "value"    // sets the run's value to that of the program
+	opEvent    = "event"    // waits for an event that customers publish, with a timeout if N is above zero
 	opDie      = "die"      // a step that ends the process when it is executed for the first time
 	opPoison   = "poison"   // a step that ends the process each time
 	opAgain    = "again"    // the first attempt of the run fails here
@@ -106,7 +107,7 @@ func Of(job Job) Program {
 	case n < 28:
 		ops = append(ops, Op{Kind: opRollback, Name: "rollback"})
 	}
-	return Program{job, job.withValues(ops)}
+	return Program{job, job.withEvents(job.withValues(ops))}
 }
 
 // withValues lets some programs set their value at one to four places. The rest of the programs stays as it is.
@@ -120,6 +121,35 @@ func (j Job) withValues(ops []Op) []Op {
 	}
 	return ops
 }
+
+// withEvents lets some programs wait for one or two events, also in branches. The rest of the programs stays as it is.
+func (j Job) withEvents(ops []Op) []Op {
+	r := j.random("events")
+	if r.IntN(3) > 0 {
+		return ops
+	}
+	for n := range 1 + r.IntN(2) {
+		wait := Op{Kind: opEvent, Name: opEvent + strconv.Itoa(n), N: r.IntN(2)}
+		at := r.IntN(len(ops))
+		group := slices.IndexFunc(ops, func(op Op) bool { return len(op.Branches) > 0 })
+		if group < 0 || r.IntN(2) == 0 {
+			ops = slices.Insert(ops, at, wait)
+			continue
+		}
+		branch := &ops[group].Branches[r.IntN(len(ops[group].Branches))]
+		*branch = slices.Insert(*branch, r.IntN(len(*branch)+1), wait)
+	}
+	return ops
+}
+
+// newsID returns the ID of the event for which an operation of the job waits. All runs of the job wait for it.
+func newsID(job Job, op string) string { return fmt.Sprintf("%d/%d/%s", job.N, job.Generation, op) }
+
+// news returns the payload of the event for which an operation of the job waits.
+func news(job Job, op Op) string { return NewsPayload(newsID(job, op.Name)) }
+
+// NewsPayload returns the payload that an event of News has.
+func NewsPayload(id string) string { return Link("news", id) }
 
 // deadly reports whether programs end their processes. They do in a third of the rounds, several times a second: no
 // worker lives for long. In the others only faults end one.
