@@ -46,6 +46,6 @@
 //
 // Code: store.Messages.Answers, store.Messages.Replies, hints.Hints.Answer, hints.Hints.Replied.
 // Tests: TestAsk, TestAnswerDoesNotWait, TestRaceGivesTheRequestBack, TestStaleWorkerAnswersNothing,
-// TestLostAnswersOfRequests, TestForkKeepsTheAnswer,
+// TestKillBetweenReplyAndRecord, TestLostAnswersOfRequests, TestForkKeepsTheAnswer,
 // TestAskStep, TestLostReply, TestForkOfAnAsker, TestExpiry. They hold promises 2, 3 and 8 for answers.
 package replay

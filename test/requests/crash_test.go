@@ -16,8 +16,14 @@ import (
 )
 
 // TestStaleWorkerAnswersNothing freezes a worker between Reply and its record, until another worker has answered
-// otherwise. The asker gets that answer, and the frozen worker's is refused.
+// otherwise, or has the run. All askers get that answer, also beside the frozen worker, whose own is refused.
 func TestStaleWorkerAnswersNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("AnsweredMeanwhile", func(t *testing.T) { staleWorker(t, true) })
+	t.Run("AnsweredAfterwards", func(t *testing.T) { staleWorker(t, false) })
+}
+
+func staleWorker(t *testing.T, meanwhile bool) {
 	k := kit.New(t)
 	answering := func(answer int) func(kagzi.Context, struct{}) (int, error) {
 		return func(ctx kagzi.Context, _ struct{}) (int, error) {
@@ -36,25 +42,39 @@ func TestStaleWorkerAnswersNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	stale := kit.NewWorker(t, kit.NewClient(t, pool), kagzi.WorkerConfig{})
+	beside := kit.NewClient(t, pool)
+	stale := kit.NewWorker(t, beside, kagzi.WorkerConfig{})
 	kagzi.Handle(stale, cart, answering(1))
 	hung, release := kit.HangAt(t, stale, "before flush")
 	defer release()
 	kit.StartWorker(t, stale)
 	run := kit.Begin(k, cart, struct{}{}, kagzi.ID("x"))
-	if err := request.Send(k.Ctx, k.Client, run, add.With(7).WithID("q")); err != nil {
-		t.Fatal(err)
-	}
+	answers := make(chan int, 1)
+	go func() {
+		got, err := request.Ask(k.Ctx, beside, run, add.With(7).WithID("q"))
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- got
+	}()
 	await.Opened(t, hung)
 	k.Exec(`UPDATE kagzi.workflow_runs SET task_queue = 'other'`) // so that the frozen worker does not take it again
 	kit.LoseRun(t, k.Pool, run.ID(), 1)
 	fresh := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{Queue: "other"})
 	kagzi.Handle(fresh, cart, answering(2))
-	kit.StartWorker(t, fresh)
-	ask(k, run, add.With(7).WithID("q"), 2)
+	if meanwhile {
+		kit.StartWorker(t, fresh)
+		ask(k, run, add.With(7).WithID("q"), 2)
+	}
 	release()
 	if write := await.Receive(t, refused); write != "record" {
 		t.Errorf("the frozen worker's %s was refused", write)
+	}
+	if !meanwhile {
+		kit.StartWorker(t, fresh)
+	}
+	if got := await.Receive(t, answers); got != 2 {
+		t.Errorf("beside the frozen worker: got %d", got)
 	}
 	if got := kit.ResultOf(k, run); got != 2 {
 		t.Errorf("the run completed with %d", got)
