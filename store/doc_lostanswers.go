@@ -35,5 +35,5 @@
 //
 // Tests, over internal/pgproxy: TestLostFlush, TestLostClaim, TestLostStart, TestLostStartInPlace, TestLostSignal,
 // TestLostVerbs, TestLostUpdate, TestLostDelete, TestLostCompensate, TestLostAnswers, TestLostAnswersToUpdates,
-// TestLostAnswersToDeletes, TestLostAnswersToSetMetadata. They hold promise 7.
+// TestLostAnswersToDeletes, TestLostAnswersToSetMetadata, TestLostStartWithAQuestion. They hold promise 7.
 package store

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -100,6 +101,45 @@ func TestLostAnswersOfRequests(t *testing.T) {
 				t.Errorf("%s: got %d, %v", lost, got, err)
 			}
 			await.Opened(t, drop.Done()) // it was lost
+		}
+	})
+}
+
+// TestLostStartWithAQuestion loses the start of a run with a question whose ID a run of another ID has: that is another
+// question. A signal beside the start is like it.
+func TestLostStartWithAQuestion(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
+		kit.Serve(k, cart, serving(1))
+		q := add.With(3).WithID("q")
+		other := kit.Begin(k, cart, struct{}{}, kagzi.ID("other"), stop.With("").WithID("s"))
+		ask(k, other, q, 3)
+		c := l.Client(t, 5)
+		for _, commit := range []bool{false, true} {
+			lost := func() pgproxy.Match {
+				insert := pgproxy.Contains("INSERT INTO kagzi.workflow_runs")
+				if commit {
+					return pgproxy.After(insert, pgproxy.Exactly("commit"))
+				}
+				return insert
+			}
+			id := kagzi.ID(uuid.NewString())
+			drop := l.Lose(lost())
+			if got, err := request.Ask(k.Ctx, c, cart.With(struct{}{}, id), q); err != nil || got != 3 {
+				t.Errorf("got %d, %v", got, err)
+			}
+			await.Opened(t, drop.Done())
+			run := kit.Find(t, k.Client, cart, id)
+			if n := k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, run.ID()); n != 1 {
+				t.Errorf("the run has %d requests", n)
+			}
+			drop = l.Lose(lost())
+			id = kagzi.ID(uuid.NewString())
+			started, err := kagzi.Start(k.Ctx, c, cart, struct{}{}, id, stop.With("").WithID("s"))
+			if err != nil || started.ID() == other.ID() {
+				t.Errorf("started %v, %v", started.ID(), err)
+			}
+			await.Opened(t, drop.Done())
 		}
 	})
 }
