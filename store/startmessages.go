@@ -37,6 +37,9 @@ func (s Starts) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 			if out, err = s.insert(ctx, tx, runs); err != nil {
 				return err
 			}
+			if err := s.askedBefore(ctx, tx, runs, out); err != nil {
+				return err
+			}
 			return s.signalStarted(ctx, tx, runs, out)
 		})
 		if !errors.Is(err, errEnded) {
@@ -44,6 +47,29 @@ func (s Starts) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 		}
 	}
 	return nil, errors.New("the runs with these external IDs kept ending during the call: try again")
+}
+
+// ErrAskedBefore reports that another run, which had the external ID before, has the request: see Messages.Asked.
+var ErrAskedBefore = errors.New("a run that had the external ID before has the request")
+
+// askedBefore returns ErrAskedBefore if a request was sent to another run of its external ID. That is over, and so gets
+// no request any more: a statement that begins after the insert sees those that it has.
+func (s Starts) askedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
+	for i := range runs {
+		for _, m := range runs[i].Messages {
+			if m.Hash == nil || runs[i].ExternalID == "" {
+				continue
+			}
+			run, err := Messages(s).Asked(ctx, tx, runs[i].ExternalID, m.ID)
+			if err == nil && run != uuid.Nil && run != started[i].RunID {
+				err = ErrAskedBefore
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // signalStarted stores the messages of runs that were just started or found.

@@ -167,18 +167,7 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, at Ref, out Outgoing) (Out
 	if err := c.CheckSchema(ctx, tx); err != nil {
 		return out, err
 	}
-	switch {
-	case !at.ByID:
-	case out.Hash != nil && out.Repeats:
-		// The run that has the request may be over, and another may have the ID now.
-		run, err := c.Store.Messages.Asked(ctx, tx, at.Text, out.ID)
-		if err != nil {
-			return out, err
-		}
-		if run != uuid.Nil {
-			at = OfRun(run.String())
-		}
-	case out.byStep:
+	if at.ByID && out.Hash == nil && out.byStep {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
 		if sent, err := c.Store.Messages.Sent(ctx, tx, out.ID); err != nil || sent {
 			return out, err
@@ -186,6 +175,14 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, at Ref, out Outgoing) (Out
 	}
 	for {
 		run, err := c.Resolve(ctx, tx, at)
+		if err == nil && at.ByID && out.Hash != nil && out.Repeats {
+			// The run that has the request may be over, and another may have the ID now. While that is active, no
+			// earlier one gets the request any more.
+			asked := uuid.Nil
+			if asked, err = c.Store.Messages.Asked(ctx, tx, at.Text, out.ID); asked != uuid.Nil {
+				run = asked
+			}
+		}
 		if err != nil {
 			return out, err
 		}
