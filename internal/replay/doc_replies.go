@@ -48,5 +48,6 @@
 // Code: store.Messages.Answers, store.Messages.Replies, hints.Hints.Answer, hints.Hints.Replied.
 // Tests: TestAsk, TestAnswerDoesNotWait, TestRaceGivesTheRequestBack, TestStaleWorkerAnswersNothing,
 // TestKillBetweenReplyAndRecord, TestLostAnswersOfRequests, TestForkKeepsTheAnswer, TestQuestionThatIsOvertaken,
-// TestAskStep, TestLostReply, TestForkOfAnAsker, TestExpiry. They hold promises 2, 3 and 8 for answers.
+// TestAskStep, TestLostReply, TestLostAnswersOfAskStep, TestRedelivered, TestRedeliveredQuestionOfARun,
+// TestForkOfAnAsker, TestExpiry. They hold promises 2, 3 and 8 for answers.
 package replay
