@@ -142,11 +142,13 @@ func (s Starts) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 	var external, messages []string
 	for i := range runs {
 		if r := &runs[i]; len(r.Messages) > 0 {
-			ids, external, messages = append(ids, r.RunID), append(external, r.ExternalID), append(messages, r.Messages[0].ID)
+			ids, external = append(ids, r.RunID), append(external, r.ExternalID)
+			messages = append(messages, r.Messages[0].ID)
 		}
 	}
 	got := map[uuid.UUID][]uuid.UUID{}
-	if err := pg.Ask(ctx, tx, startedWith, []any{s.namespace, array(ids), external, messages}, func(rows pgx.Rows) error {
+	args := []any{s.namespace, array(ids), external, messages}
+	if err := pg.Ask(ctx, tx, startedWith, args, func(rows pgx.Rows) error {
 		var start, run uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&start, &run}, func() error {
 			got[start] = append(got[start], run)

@@ -245,8 +245,8 @@ func TestRestartAnswersAnew(t *testing.T) {
 	ask(k, id, add.With(3).WithID("q"), 3)
 }
 
-// TestQuestionThatIsOvertaken has a program that finds that no run has its question, and then is slow. Meanwhile another
-// one asks the same, gets its answer, and the run ends. The slow one gets that answer: no other run is asked.
+// TestQuestionThatIsOvertaken has a program that finds that no run has its question, and then is slow. Meanwhile
+// another one asks the same, gets its answer, and the run ends. The slow one gets that answer: no other run is asked.
 func TestQuestionThatIsOvertaken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -221,7 +221,8 @@ func TestLostAnswersOfAskStep(t *testing.T) {
 			})
 			kit.StartWorker(t, w)
 		}
-		question, record := pgproxy.Contains("INSERT INTO kagzi.signals"), pgproxy.Contains("INSERT INTO kagzi.step_runs")
+		question := pgproxy.Contains("INSERT INTO kagzi.signals")
+		record := pgproxy.Contains("INSERT INTO kagzi.step_runs")
 		start := pgproxy.Contains("INSERT INTO kagzi.workflow_runs")
 		for name, c := range map[string]struct {
 			lost          pgproxy.Match
@@ -266,8 +267,8 @@ func TestLostAnswersOfAskStep(t *testing.T) {
 	})
 }
 
-// TestRedeliveredQuestionOfARun has a request of a run set aside, and redelivered once the asked run's code takes it. The
-// run that asks gets the answer, unless it has heard before that the request was set aside: then that stays.
+// TestRedeliveredQuestionOfARun has a request of a run set aside, and redelivered once the asked run's code takes it.
+// The run that asks gets the answer, unless it has heard before that the request was set aside: then that stays.
 func TestRedeliveredQuestionOfARun(t *testing.T) {
 	t.Parallel()
 	for name, hears := range map[string]bool{"BeforeItLooks": false, "AfterItHasLooked": true} {
@@ -315,7 +316,8 @@ func TestRedeliveredQuestionOfARun(t *testing.T) {
 			if got := kit.ResultOf(k, asks); got != want+4 {
 				t.Errorf("got %d, want %d", got, want+4)
 			}
-			if n := k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1 AND name <> 'stop'`, asks.ID()); n != 1 {
+			n := k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1 AND name <> 'stop'`, asks.ID())
+			if n != 1 {
 				t.Errorf("the run that asks has %d answers", n)
 			}
 		})
