@@ -88,7 +88,12 @@ func send(ctx context.Context, client *kagzi.Client, to Target, m *kagzi.Message
 	if cfg.Tx != nil {
 		options = append(options, kagzi.InTx(cfg.Tx))
 	}
-	return start(ctx, client, call, msg.ID, options)
+	key, fresh, err = start(ctx, client, call, msg.ID, options)
+	if errors.Is(err, store.ErrAskedBefore) { // since it was looked for
+		again := m.WithID(kagzi.ID(msg.ID))
+		return send(ctx, client, to, &again, opts)
+	}
+	return key, fresh, err
 }
 
 // start starts a run with the request, or sends that to the active run of the call's ID.

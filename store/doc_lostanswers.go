@@ -10,8 +10,8 @@
 //	                       must have shown                               lease chosen before
 //	start in a window      under its lock: the run ID, the item's ID,    joins or opens the window
 //	                       the window's last start
-//	start with messages    the messages' IDs                             the run that has them was started or
-//	                                                                     signalled
+//	start with messages    the messages' IDs, in its own run and those   the run that has them was started or
+//	                       of its external ID                            signalled
 //	limit                  the step's place                              again: a step keeps its place; one that had
 //	                                                                     none takes another token
 //	claim                  rows with the lease chosen before, until a    executes the runs that the first query finds,
@@ -35,5 +35,5 @@
 //
 // Tests, over internal/pgproxy: TestLostFlush, TestLostClaim, TestLostStart, TestLostStartInPlace, TestLostSignal,
 // TestLostVerbs, TestLostUpdate, TestLostDelete, TestLostCompensate, TestLostAnswers, TestLostAnswersToUpdates,
-// TestLostAnswersToDeletes, TestLostAnswersToSetMetadata. They hold promise 7.
+// TestLostAnswersToDeletes, TestLostAnswersToSetMetadata, TestLostStartWithAQuestion. They hold promise 7.
 package store

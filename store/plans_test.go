@@ -424,6 +424,13 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			map[string][]string{"signals_signal_id": {"signal_id", "namespace_id"}},
 		),
 		plans.Of(
+			"startedWith", startedWith,
+			[]any{s.namespace, runs, []string{"id"}, []string{"id"}},
+			map[string][]string{
+				runsKey: {"run_id", "namespace_id"}, "signals_signal_id": {"signal_id", "namespace_id"},
+			},
+		),
+		plans.Of(
 			"unreadSignals", unreadSignals,
 			[]any{s.namespace, runs, 1000},
 			map[string][]string{signalsKey: {"run_id", "namespace_id"}},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -84,7 +85,8 @@ const removeMessage = `
 DELETE FROM kagzi.signals g
 WHERE g.signal_id = $3 AND g.run_id = $2 AND g.namespace_id = $1 AND g.consumed_by IS NULL
 	AND (g.set_aside_at IS NOT NULL OR $4::bool)
-RETURNING g.name, g.payload, g.headers, g.payload_hash, coalesce(g.reply_to, ''), coalesce(g.sent_by, '')`
+RETURNING g.name, g.payload, g.headers, g.payload_hash, coalesce(g.reply_to, ''), coalesce(g.sent_by, ''),
+	coalesce(extract(epoch FROM g.expires_at - g.received_at) * 1000000, 0)::bigint`
 
 const messageReadBy = `
 SELECT coalesce(g.consumed_by, '')
@@ -169,10 +171,11 @@ func (s Messages) removeMessage(ctx context.Context, tx pgx.Tx, run uuid.UUID, i
 ) (Message, error) {
 	m := Message{RunID: run, ID: id}
 	var headers *json.RawMessage
+	var within int64
 	err := pg.AskRow(ctx, tx, removeMessage, []any{s.namespace, run, id, unread}, &m.Name, &m.Payload, &headers,
-		&m.Hash, &m.ReplyTo, &m.SentBy)
+		&m.Hash, &m.ReplyTo, &m.SentBy, &within)
 	if err == nil {
-		m.Headers = pg.Deref(headers)
+		m.Headers, m.Within = pg.Deref(headers), time.Duration(within)*time.Microsecond
 		return m, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {

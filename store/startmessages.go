@@ -37,6 +37,9 @@ func (s Starts) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 			if out, err = s.insert(ctx, tx, runs); err != nil {
 				return err
 			}
+			if err := s.askedBefore(ctx, tx, runs, out); err != nil {
+				return err
+			}
 			return s.signalStarted(ctx, tx, runs, out)
 		})
 		if !errors.Is(err, errEnded) {
@@ -44,6 +47,29 @@ func (s Starts) startSignalling(ctx context.Context, tx pgx.Tx, runs []NewRun, r
 		}
 	}
 	return nil, errors.New("the runs with these external IDs kept ending during the call: try again")
+}
+
+// ErrAskedBefore reports that another run, which had the external ID before, has the request: see Messages.Asked.
+var ErrAskedBefore = errors.New("a run that had the external ID before has the request")
+
+// askedBefore returns ErrAskedBefore if a request was sent to another run of its external ID. That is over, and so gets
+// no request any more: a statement that begins after the insert sees those that it has.
+func (s Starts) askedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun, started []StartedRun) error {
+	for i := range runs {
+		for _, m := range runs[i].Messages {
+			if m.Hash == nil || runs[i].ExternalID == "" {
+				continue
+			}
+			run, err := Messages(s).Asked(ctx, tx, runs[i].ExternalID, m.ID)
+			if err == nil && run != uuid.Nil && run != started[i].RunID {
+				err = ErrAskedBefore
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // signalStarted stores the messages of runs that were just started or found.
@@ -94,22 +120,38 @@ func (s Starts) notStored(ctx context.Context, tx pgx.Tx, run uuid.UUID, message
 	return Signalled{}, errEnded
 }
 
+// Of the runs that have the message of a start, the start's own, and those that had its external ID. The sender chooses
+// the message's ID, which others may have, too.
+const startedWith = `
+SELECT u.run_id, r.run_id
+FROM unnest($2::uuid[], $3::text[], $4::text[]) AS u (run_id, external_id, signal_id)
+CROSS JOIN LATERAL (
+	SELECT s.run_id FROM kagzi.signals s WHERE s.signal_id = u.signal_id AND s.namespace_id = $1 OFFSET 0
+) g
+CROSS JOIN LATERAL (
+	SELECT q.run_id FROM kagzi.workflow_runs q
+	WHERE q.run_id = g.run_id AND q.namespace_id = $1 AND (q.run_id = u.run_id OR q.external_id = u.external_id)
+	OFFSET 0
+) r`
+
 // startedBefore returns the result of an earlier try of the same call whose answer was lost, nil if that try had no
 // effect. It finds the runs by their messages: a run that got them may be over by now, and the start must not insert
 // another one.
 func (s Starts) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]StartedRun, error) {
-	var ids []string
+	var ids []uuid.UUID
+	var external, messages []string
 	for i := range runs {
-		if len(runs[i].Messages) > 0 {
-			ids = append(ids, runs[i].Messages[0].ID)
+		if r := &runs[i]; len(r.Messages) > 0 {
+			ids, external = append(ids, r.RunID), append(external, r.ExternalID)
+			messages = append(messages, r.Messages[0].ID)
 		}
 	}
-	got := map[string][]uuid.UUID{}
-	if err := pg.Ask(ctx, tx, messageRuns, []any{s.namespace, ids}, func(rows pgx.Rows) error {
-		var id string
-		var run uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id, &run}, func() error {
-			got[id] = append(got[id], run)
+	got := map[uuid.UUID][]uuid.UUID{}
+	args := []any{s.namespace, array(ids), external, messages}
+	if err := pg.Ask(ctx, tx, startedWith, args, func(rows pgx.Rows) error {
+		var start, run uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&start, &run}, func() error {
+			got[start] = append(got[start], run)
 			return nil
 		})
 		return err
@@ -120,10 +162,7 @@ func (s Starts) startedBefore(ctx context.Context, tx pgx.Tx, runs []NewRun) ([]
 	var rest []NewRun
 	var indexes []int
 	for i := range runs {
-		var found []uuid.UUID
-		if len(runs[i].Messages) > 0 {
-			found = got[runs[i].Messages[0].ID]
-		}
+		found := got[runs[i].RunID]
 		switch {
 		case found == nil:
 			rest, indexes = append(rest, runs[i]), append(indexes, i)

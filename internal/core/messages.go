@@ -167,25 +167,14 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, at Ref, out Outgoing) (Out
 	if err := c.CheckSchema(ctx, tx); err != nil {
 		return out, err
 	}
-	switch {
-	case !at.ByID:
-	case out.Hash != nil && out.Repeats:
-		// The run that has the request may be over, and another may have the ID now.
-		run, err := c.Store.Messages.Asked(ctx, tx, at.Text, out.ID)
-		if err != nil {
-			return out, err
-		}
-		if run != uuid.Nil {
-			at = OfRun(run.String())
-		}
-	case out.byStep:
+	if at.ByID && out.Hash == nil && out.byStep {
 		// An earlier attempt of the step may have sent it to a run that had the ID before the one that has it now.
 		if sent, err := c.Store.Messages.Sent(ctx, tx, out.ID); err != nil || sent {
 			return out, err
 		}
 	}
 	for {
-		run, err := c.Resolve(ctx, tx, at)
+		run, err := c.receiver(ctx, tx, at, &out)
 		if err != nil {
 			return out, err
 		}
@@ -205,6 +194,21 @@ func (c *Client) send(ctx context.Context, tx pgx.Tx, at Ref, out Outgoing) (Out
 		out.Existed = found.Existed
 		return out, c.Hints.Signalled(ctx, tx, found)
 	}
+}
+
+// receiver returns the run behind at. For a request that may have been sent before, that is the run that has it, among
+// those that had the ID. It is looked for last: while a run of the ID is active, no earlier one gets the request any
+// more.
+func (c *Client) receiver(ctx context.Context, tx pgx.Tx, at Ref, out *Outgoing) (uuid.UUID, error) {
+	run, err := c.Resolve(ctx, tx, at)
+	if err != nil || !at.ByID || out.Hash == nil || !out.Repeats {
+		return run, err
+	}
+	asked, err := c.Store.Messages.Asked(ctx, tx, at.Text, out.ID)
+	if asked != uuid.Nil {
+		run = asked
+	}
+	return run, err
 }
 
 // ReadMessage decodes the payload of a message. of says what it is: a signal, or a request. If that fails, out stays as

@@ -15,6 +15,7 @@ import (
 type CPUMeter struct {
 	postmaster string // its process ID, "" if it cannot be found
 	before     float64
+	ownBefore  float64 // of before, this process's part
 }
 
 // NewCPUMeter begins to measure the server of the pool.
@@ -28,6 +29,7 @@ func NewCPUMeter(b *testing.B, pool *pgxpool.Pool) *CPUMeter {
 	if stat := processStat(filepath.Join("/proc", strconv.Itoa(backend), "stat")); stat != nil {
 		m.postmaster = stat[1]
 		m.before = m.total()
+		m.ownBefore = own()
 	}
 	return m
 }
@@ -36,6 +38,13 @@ func NewCPUMeter(b *testing.B, pool *pgxpool.Pool) *CPUMeter {
 func (m *CPUMeter) Report(b *testing.B, n int) {
 	if s := m.Seconds(); s > 0 {
 		b.ReportMetric(s*1e6/float64(n), "cpu-us/run")
+	}
+}
+
+// ReportOwn reports the time of this process alone since NewCPUMeter, for each of n runs.
+func (m *CPUMeter) ReportOwn(b *testing.B, n int) {
+	if m.postmaster != "" {
+		b.ReportMetric((own()-m.ownBefore)*1e6/float64(n), "own-cpu-us/run")
 	}
 }
 
@@ -61,10 +70,24 @@ func (m *CPUMeter) total() (s float64) {
 		if pid == m.postmaster {
 			used = stat[11:15] // and by children that have ended
 		}
-		for _, ticks := range used {
-			n, _ := strconv.Atoi(ticks)
-			s += float64(n) / 100
-		}
+		s += seconds(used)
+	}
+	return s
+}
+
+// own returns the processor time that this process has used so far.
+func own() float64 {
+	if stat := processStat("/proc/self/stat"); stat != nil {
+		return seconds(stat[11:13])
+	}
+	return 0
+}
+
+// seconds adds up times in ticks.
+func seconds(used []string) (s float64) {
+	for _, ticks := range used {
+		n, _ := strconv.Atoi(ticks)
+		s += float64(n) / 100
 	}
 	return s
 }

@@ -21,7 +21,8 @@
 //   - A run that ends writes nothing about its open requests. The query for answers finds the end of the run in the
 //     same snapshot as the missing reply.
 //   - A request whose ID the run has of another payload or name is refused by the hash (store.RequestHash). For an ID
-//     of a run, the request is looked for first among the runs that had the ID, so that no second run is asked.
+//     of a run, the request is looked for first among the runs that had the ID, so that no second run is asked. That
+//     comes after the active run of the ID is found, or is started: from then on no run before it gets the request.
 //   - A fork has the messages of its source, and the replies before the fork's step: it gives the same answers. It does
 //     not answer runs that have asked its source.
 //
@@ -46,6 +47,7 @@
 //
 // Code: store.Messages.Answers, store.Messages.Replies, hints.Hints.Answer, hints.Hints.Replied.
 // Tests: TestAsk, TestAnswerDoesNotWait, TestRaceGivesTheRequestBack, TestStaleWorkerAnswersNothing,
-// TestLostAnswersOfRequests, TestForkKeepsTheAnswer,
-// TestAskStep, TestLostReply, TestForkOfAnAsker, TestExpiry. They hold promises 2, 3 and 8 for answers.
+// TestKillBetweenReplyAndRecord, TestLostAnswersOfRequests, TestForkKeepsTheAnswer, TestQuestionThatIsOvertaken,
+// TestAskStep, TestLostReply, TestLostAnswersOfAskStep, TestRedelivered, TestRedeliveredQuestionOfARun,
+// TestForkOfAnAsker, TestExpiry. They hold promises 2, 3 and 8 for answers.
 package replay

@@ -258,6 +258,7 @@ func handleWorkloads(w *kagzi.Worker, led *ledger, reach func(string)) {
 	kagzi.Handle(w, flowing, l.flowing)
 	kagzi.Handle(w, saga, l.saga)
 	kagzi.Handle(w, undoSaga, l.undoSaga)
+	kagzi.Handle(w, asked, l.asked)
 	kagzi.Handle(w, oneStep, func(ctx kagzi.Context, n int) (string, error) {
 		return l.step(ctx, "one", strconv.Itoa(n))
 	})

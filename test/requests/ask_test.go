@@ -28,12 +28,17 @@ var (
 	cart = kagzi.Define[struct{}, int]("cart")
 )
 
+// lax is add without its check.
+var lax = request.Define[int, int]("add")
+
 // serving answers so many requests with the sum so far, and refuses those of zero.
-func serving(n int) func(kagzi.Context, struct{}) (int, error) {
+func serving(n int) func(kagzi.Context, struct{}) (int, error) { return servingAs(add, n) }
+
+func servingAs(def request.Request[int, int], n int) func(kagzi.Context, struct{}) (int, error) {
 	return func(ctx kagzi.Context, _ struct{}) (int, error) {
 		sum := 0
 		for range n {
-			r, err := request.Wait(ctx, add)
+			r, err := request.Wait(ctx, def)
 			if err != nil {
 				return sum, err
 			}
@@ -364,7 +369,6 @@ func TestSetAside(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, cart, serving(1))
 	run := kit.Begin(k, cart, struct{}{})
-	lax := request.Define[int, int]("add")
 	_, err := request.Ask(k.Ctx, k.Client, run, lax.With(-1).WithID("x"))
 	if !errors.Is(err, kind.BadInput) {
 		t.Errorf("got %v", err)
@@ -373,4 +377,44 @@ func TestSetAside(t *testing.T) {
 		t.Error(err)
 	}
 	ask(k, run, add.With(3).WithID("x"), 3)
+}
+
+// TestRedelivered gives a request that was set aside back to the run, once that has code that takes it. Who asks again
+// gets the answer, and the run reads the request once. It may be delivered for as long as one that is sent again.
+func TestRedelivered(t *testing.T) {
+	k := kit.New(t)
+	stopStrict := kit.Serve(k, cart, serving(2))
+	run := kit.Begin(k, cart, struct{}{})
+	q := lax.With(-1).WithID("x").Within(time.Hour)
+	if _, err := request.Ask(k.Ctx, k.Client, run, q); !errors.Is(err, kind.BadInput) {
+		t.Errorf("got %v", err)
+	}
+	if err := stopStrict(); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if n := k.Count(`SELECT count(*) FROM kagzi.signals WHERE expires_at BETWEEN now() + interval '50 minutes'
+		AND now() + interval '1 hour'`); n != 1 {
+		t.Errorf("%d requests expire in an hour", n)
+	}
+	answers := make(chan int, 4)
+	for range cap(answers) {
+		go func() {
+			got, err := request.Ask(k.Ctx, k.Client, run, q)
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- got
+		}()
+	}
+	kit.Serve(k, cart, servingAs(lax, 2))
+	for range cap(answers) {
+		if got := await.Receive(t, answers); got != -1 {
+			t.Errorf("got %d", got)
+		}
+	}
+	ask(k, run, add.With(3), 2)
+	ask(k, run, q, -1)
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/request"
 )
@@ -241,4 +243,59 @@ func TestRestartAnswersAnew(t *testing.T) {
 	}
 	ask(k, kagzi.ID("c"), add.With(2).WithID("q"), 2) // the first answer
 	ask(k, id, add.With(3).WithID("q"), 3)
+}
+
+// TestQuestionThatIsOvertaken has a program that finds that no run has its question, and then is slow. Meanwhile
+// another one asks the same, gets its answer, and the run ends. The slow one gets that answer: no other run is asked.
+func TestQuestionThatIsOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		to    request.Target
+		holds string // a statement of the slow program
+		next  bool   // another run has the ID by then
+	}{
+		"OfTheActiveRun":  {kagzi.ID("c"), "status IN ('PENDING', 'SLEEPING', 'RUNNING')", true},
+		"OfAStart":        {cart.With(struct{}{}, kagzi.ID("c")), "INSERT INTO kagzi.workflow_runs", false},
+		"OfAStartOfANext": {cart.With(struct{}{}, kagzi.ID("c")), "INSERT INTO kagzi.workflow_runs", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := kit.NewLossy(t, false)
+			k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
+			answers := 0
+			kit.Serve(k, cart, func(ctx kagzi.Context, _ struct{}) (int, error) {
+				r, err := request.Wait(ctx, add)
+				if err != nil {
+					return 0, err
+				}
+				answers++
+				return 0, r.Reply(ctx, answers)
+			})
+			run := kit.Begin(k, cart, struct{}{}, kagzi.ID("c"))
+			q := add.With(1).WithID("q")
+			held := l.Proxy.HoldRequest(pgproxy.Contains(c.holds), func([][]byte) bool { return false })
+			slow, got := l.Client(t, 5), make(chan int, 1)
+			go func() {
+				n, err := request.Ask(k.Ctx, slow, c.to, q)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- n
+			}()
+			await.True(t, "the slow program is held up", held.Holds)
+			ask(k, run, q, 1)
+			kit.ResultOf(k, run)
+			if c.next {
+				kit.Begin(k, cart, struct{}{}, kagzi.ID("c"))
+			}
+			held.Release()
+			if n := await.Receive(t, got); n != 1 {
+				t.Errorf("got the answer %d", n)
+			}
+			ask(k, c.to, q, 1)
+			if n := k.Count(`SELECT count(*) FROM kagzi.signals`); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
 }

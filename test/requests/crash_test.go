@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
@@ -16,8 +17,14 @@ import (
 )
 
 // TestStaleWorkerAnswersNothing freezes a worker between Reply and its record, until another worker has answered
-// otherwise. The asker gets that answer, and the frozen worker's is refused.
+// otherwise, or has the run. All askers get that answer, also beside the frozen worker, whose own is refused.
 func TestStaleWorkerAnswersNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("AnsweredMeanwhile", func(t *testing.T) { staleWorker(t, true) })
+	t.Run("AnsweredAfterwards", func(t *testing.T) { staleWorker(t, false) })
+}
+
+func staleWorker(t *testing.T, meanwhile bool) {
 	k := kit.New(t)
 	answering := func(answer int) func(kagzi.Context, struct{}) (int, error) {
 		return func(ctx kagzi.Context, _ struct{}) (int, error) {
@@ -36,25 +43,39 @@ func TestStaleWorkerAnswersNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	stale := kit.NewWorker(t, kit.NewClient(t, pool), kagzi.WorkerConfig{})
+	beside := kit.NewClient(t, pool)
+	stale := kit.NewWorker(t, beside, kagzi.WorkerConfig{})
 	kagzi.Handle(stale, cart, answering(1))
 	hung, release := kit.HangAt(t, stale, "before flush")
 	defer release()
 	kit.StartWorker(t, stale)
 	run := kit.Begin(k, cart, struct{}{}, kagzi.ID("x"))
-	if err := request.Send(k.Ctx, k.Client, run, add.With(7).WithID("q")); err != nil {
-		t.Fatal(err)
-	}
+	answers := make(chan int, 1)
+	go func() {
+		got, err := request.Ask(k.Ctx, beside, run, add.With(7).WithID("q"))
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- got
+	}()
 	await.Opened(t, hung)
 	k.Exec(`UPDATE kagzi.workflow_runs SET task_queue = 'other'`) // so that the frozen worker does not take it again
 	kit.LoseRun(t, k.Pool, run.ID(), 1)
 	fresh := kit.NewWorker(t, kit.NewClient(t, k.Pool), kagzi.WorkerConfig{Queue: "other"})
 	kagzi.Handle(fresh, cart, answering(2))
-	kit.StartWorker(t, fresh)
-	ask(k, run, add.With(7).WithID("q"), 2)
+	if meanwhile {
+		kit.StartWorker(t, fresh)
+		ask(k, run, add.With(7).WithID("q"), 2)
+	}
 	release()
 	if write := await.Receive(t, refused); write != "record" {
 		t.Errorf("the frozen worker's %s was refused", write)
+	}
+	if !meanwhile {
+		kit.StartWorker(t, fresh)
+	}
+	if got := await.Receive(t, answers); got != 2 {
+		t.Errorf("beside the frozen worker: got %d", got)
 	}
 	if got := kit.ResultOf(k, run); got != 2 {
 		t.Errorf("the run completed with %d", got)
@@ -80,6 +101,45 @@ func TestLostAnswersOfRequests(t *testing.T) {
 				t.Errorf("%s: got %d, %v", lost, got, err)
 			}
 			await.Opened(t, drop.Done()) // it was lost
+		}
+	})
+}
+
+// TestLostStartWithAQuestion loses the start of a run with a question whose ID a run of another ID has: that is another
+// question. A signal beside the start is like it.
+func TestLostStartWithAQuestion(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
+		kit.Serve(k, cart, serving(1))
+		q := add.With(3).WithID("q")
+		other := kit.Begin(k, cart, struct{}{}, kagzi.ID("other"), stop.With("").WithID("s"))
+		ask(k, other, q, 3)
+		c := l.Client(t, 5)
+		for _, commit := range []bool{false, true} {
+			lost := func() pgproxy.Match {
+				insert := pgproxy.Contains("INSERT INTO kagzi.workflow_runs")
+				if commit {
+					return pgproxy.After(insert, pgproxy.Exactly("commit"))
+				}
+				return insert
+			}
+			id := kagzi.ID(uuid.NewString())
+			drop := l.Lose(lost())
+			if got, err := request.Ask(k.Ctx, c, cart.With(struct{}{}, id), q); err != nil || got != 3 {
+				t.Errorf("got %d, %v", got, err)
+			}
+			await.Opened(t, drop.Done())
+			run := kit.Find(t, k.Client, cart, id)
+			if n := k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, run.ID()); n != 1 {
+				t.Errorf("the run has %d requests", n)
+			}
+			drop = l.Lose(lost())
+			id = kagzi.ID(uuid.NewString())
+			started, err := kagzi.Start(k.Ctx, c, cart, struct{}{}, id, stop.With("").WithID("s"))
+			if err != nil || started.ID() == other.ID() {
+				t.Errorf("started %v, %v", started.ID(), err)
+			}
+			await.Opened(t, drop.Done())
 		}
 	})
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/request"
 )
@@ -197,6 +199,128 @@ func TestLostReply(t *testing.T) {
 	due(k)
 	if got := kit.ResultOf(k, run); got != 4 {
 		t.Errorf("got %d", got)
+	}
+}
+
+// TestLostAnswersOfAskStep loses, of a run that asks another, the question on its way, the answer's record, the message
+// with the answer, and the record of that; or the acknowledgements of their commits. There is one of each.
+func TestLostAnswersOfAskStep(t *testing.T) {
+	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
+		k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
+		// The workers of the queue "lossy" are behind the proxy, those of "safe" are not.
+		asker := kagzi.Define[kagzi.RunID, int]("asker")
+		starter := kagzi.Define[kagzi.ID, int]("starter")
+		for queue, c := range map[string]*kagzi.Client{"lossy": l.Client(t, 8), "safe": k.Client} {
+			w := kit.NewWorker(t, c, kagzi.WorkerConfig{Queue: queue})
+			kagzi.Handle(w, cart, serving(1))
+			kagzi.Handle(w, asker, func(ctx kagzi.Context, to kagzi.RunID) (int, error) {
+				return request.AskStep(ctx, "ask", to, add.With(4))
+			})
+			kagzi.Handle(w, starter, func(ctx kagzi.Context, id kagzi.ID) (int, error) {
+				return request.AskStep(ctx, "ask", cart.With(struct{}{}, id, kagzi.Queue("safe")), add.With(4))
+			})
+			kit.StartWorker(t, w)
+		}
+		question := pgproxy.Contains("INSERT INTO kagzi.signals")
+		record := pgproxy.Contains("INSERT INTO kagzi.step_runs")
+		start := pgproxy.Contains("INSERT INTO kagzi.workflow_runs")
+		for name, c := range map[string]struct {
+			lost          pgproxy.Match
+			asker, answer string // the queues of the runs; no answer: the question starts the run
+		}{
+			"question":          {question, "lossy", "safe"},
+			"record of answer":  {record, "safe", "lossy"},
+			"message of answer": {question, "safe", "lossy"},
+			"record of message": {record, "lossy", "safe"},
+			"start":             {start, "lossy", ""},
+			"commit of start":   {pgproxy.After(start, pgproxy.Exactly("commit")), "lossy", ""},
+		} {
+			id := kagzi.ID(name)
+			var run *kagzi.Run[int]
+			var drop *pgproxy.Drop
+			if c.answer != "" {
+				to := kit.Begin(k, cart, struct{}{}, id, kagzi.Queue(c.answer))
+				k.WaitStatus(to, kagzi.StatusSleeping)
+				drop = l.Lose(c.lost)
+				run = kit.Begin(k, asker, to.ID(), kagzi.Queue(c.asker))
+			} else {
+				drop = l.Lose(c.lost)
+				run = kit.Begin(k, starter, id, kagzi.Queue(c.asker))
+			}
+			await.Opened(t, drop.Done())
+			if got := kit.ResultOf(k, run); got != 4 {
+				t.Errorf("%s: got %d", name, got)
+			}
+			to := kit.Find(t, k.Client, cart, id)
+			for what, n := range map[string]int{
+				"runs":      k.Count(`SELECT count(*) FROM kagzi.workflow_runs WHERE external_id = $1`, name),
+				"questions": k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, to.ID()),
+				"replies": k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND step_kind = 'REPLY'`,
+					to.ID()),
+				"answers": k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1`, run.ID()),
+			} {
+				if n != 1 {
+					t.Errorf("%s: %d %s", name, n, what)
+				}
+			}
+		}
+	})
+}
+
+// TestRedeliveredQuestionOfARun has a request of a run set aside, and redelivered once the asked run's code takes it.
+// The run that asks gets the answer, unless it has heard before that the request was set aside: then that stays.
+func TestRedeliveredQuestionOfARun(t *testing.T) {
+	t.Parallel()
+	for name, hears := range map[string]bool{"BeforeItLooks": false, "AfterItHasLooked": true} {
+		t.Run(name, func(t *testing.T) {
+			k := kit.New(t)
+			run := kit.Begin(k, cart, struct{}{})
+			kit.Serve(k, asker, func(ctx kagzi.Context, _ struct{}) (int, error) {
+				n, err := request.AskStep(ctx, "ask", run, lax.With(-4))
+				if errors.Is(err, kind.BadInput) == (err == nil) {
+					return 0, err
+				}
+				text, failed := kagzi.WaitSignal(ctx, stop) // it is replayed
+				if err != nil {
+					n = 100
+				}
+				return n + len(text), failed
+			})
+			asks := kit.Begin(k, asker, struct{}{})
+			k.WaitStatus(asks, kagzi.StatusSleeping, "answer ask")
+			stopStrict := kit.Serve(k, cart, serving(2))
+			await.True(t, "the request is set aside", func() bool {
+				return k.Count(`SELECT count(*) FROM kagzi.signals WHERE set_aside_at IS NOT NULL`) == 1
+			})
+			if err := stopStrict(); err != nil {
+				t.Fatal(err)
+			}
+			want := -4
+			if hears {
+				due(k)
+				k.WaitStatus(asks, kagzi.StatusSleeping, "signal stop")
+				want = 100
+			}
+			id := kagzi.ID(dbtest.QueryOne[string](t, k.Pool, `SELECT signal_id FROM kagzi.signals
+				WHERE set_aside_at IS NOT NULL`))
+			if err := admin.New(k.Client).Messages.Redeliver(k.Ctx, run, id); err != nil {
+				t.Fatal(err)
+			}
+			kit.Serve(k, cart, servingAs(lax, 2))
+			ask(k, run, add.With(6), 2) // the one that was redelivered counts once
+			if got := kit.ResultOf(k, run); got != 2 {
+				t.Errorf("the asked run completed with %d", got)
+			}
+			k.WaitStatus(asks, kagzi.StatusSleeping, "signal stop")
+			k.Signal(asks, stop.With("four"))
+			if got := kit.ResultOf(k, asks); got != want+4 {
+				t.Errorf("got %d, want %d", got, want+4)
+			}
+			n := k.Count(`SELECT count(*) FROM kagzi.signals WHERE run_id = $1 AND name <> 'stop'`, asks.ID())
+			if n != 1 {
+				t.Errorf("the run that asks has %d answers", n)
+			}
+		})
 	}
 }
 
