@@ -32,8 +32,8 @@ const (
 	resolveStatement = "AND q.lease = ANY ($5::uuid[]) AND q.status = 'RUNNING'"
 )
 
-// The connection of a slow claim is lost. The claim commits only after the worker has resolved it, found nothing, and
-// claimed again. The runs of the lost claim are executed nevertheless, long before their leases expire.
+// The connection of a slow claim is lost. The claim commits only after the worker has looked for it twice, found
+// nothing, and claimed again. The runs of the lost claim are executed nevertheless, long before their leases expire.
 func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
@@ -56,7 +56,7 @@ func TestClaimThatCommitsAfterItWasResolved(t *testing.T) {
 	handleWorkloads(w, nil, nil)
 	kit.StartLocal(t, w)
 	await.Receive(t, cut.Done())
-	await.True(t, "the worker has resolved the claim", func() bool { return resolves.Load() > 0 })
+	await.True(t, "the worker has resolved the claim twice", func() bool { return resolves.Load() > 1 })
 	kit.WakeWorkers(t, db.Pool)
 	await.True(t, "the worker claims again", func() bool { return claims.Load() > 1 })
 	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.workflow_runs
