@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/value"
 )
 
 type rounds struct{ Done, Left int }
@@ -23,7 +26,7 @@ var (
 // TestChildContinues has a parent that waits for a child, which continues four times. The parent gets the result of the
 // last epoch.
 //
-// Original: temporal samples-go/child-workflow-continue-as-new, 0 lines; here 0.
+// Original: temporal samples-go/child-workflow-continue-as-new, 53 lines; here 23.
 func TestChildContinues(t *testing.T) {
 	k := kit.New(t)
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
@@ -43,12 +46,79 @@ func TestChildContinues(t *testing.T) {
 	}
 }
 
+// A swarm looks for the minimum of a function.
+type swarm struct {
+	At   float64
+	Step int
+}
+
+var (
+	optimize = kagzi.Define[int, string]("optimize")
+	search   = kagzi.Define[swarm, bool]("search")
+	searches = value.Define[kagzi.RunID]("searches")
+)
+
+// searching makes twenty steps, and continues after five. It returns whether it has come to the minimum.
+func searching(ctx kagzi.Context, s swarm) (bool, error) {
+	for range 5 {
+		if s.At < 1 || s.Step == 20 {
+			return s.At < 1, nil
+		}
+		at, err := kagzi.Step(ctx, "move", func(context.Context) (float64, error) { return s.At / 2, nil })
+		if err != nil {
+			return false, err
+		}
+		s = swarm{at, s.Step + 1}
+	}
+	return false, kagzi.Continue(ctx, s)
+}
+
+// TestSearch has a run that tries a search from other points until one comes to its goal. Each search is a child that
+// continues, and a value of the run says which.
+//
+// Original: temporal samples-go/pso, 137 lines; here 57. Its swarm is not counted.
+func TestSearch(t *testing.T) {
+	k := kit.New(t)
+	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{})
+	kagzi.Handle(w, search, searching)
+	kagzi.Handle(w, optimize, func(ctx kagzi.Context, most int) (string, error) {
+		for n := range most {
+			seed, err := kagzi.Step(ctx, "seed", func(context.Context) (float64, error) {
+				return []float64{1e12, 1e9, 1e5}[n], nil
+			})
+			if err != nil {
+				return "", err
+			}
+			c, err := kagzi.StartChild(ctx, fmt.Sprint("search-", n), search, swarm{At: seed})
+			if err != nil {
+				return "", err
+			}
+			if err := value.Set(ctx, searches, c.ID()); err != nil {
+				return "", err
+			}
+			if found, err := c.Result(ctx); found || err != nil {
+				return fmt.Sprint("found by search ", n), err
+			}
+		}
+		return "not found", nil
+	})
+	kit.StartWorker(t, w)
+	run := kit.Begin(k, optimize, 3)
+	if got := kit.ResultOf(k, run); got != "found by search 2" {
+		t.Errorf("got %q", got)
+	}
+	now, err := value.Get(k.Ctx, k.Client, run, searches)
+	if last := k.ChildOf(run.ID(), "search-2"); err != nil || now.Value != last.ID || last.Epoch != 3 {
+		t.Errorf("the last search is %s, %v, in epoch %d", now.Value, err, last.Epoch)
+	}
+}
+
 var cron = kagzi.Define[time.Time, struct{}]("cron")
 
 // TestCronLoop works every hour, each time for the time since it last succeeded, and continues. A failure ends nothing:
 // the next hour deals with its time, too.
 //
-// Original: temporal samples-go/cron, 0 lines; here 0.
+// Original: temporal samples-go/cron, 48 lines; here 36.
 func TestCronLoop(t *testing.T) {
 	k := kit.New(t)
 	windows := make(chan [2]time.Time, 10)
@@ -97,11 +167,15 @@ var (
 	batch    = kagzi.Define[window, int]("batch")
 	record   = kagzi.Define[job, int]("record")
 	finished = kagzi.DefineSignal[int]("finished")
+	progress = value.Define[window]("progress")
 )
 
 // slide returns how many records were dealt with. As soon as one is, the next one begins.
 func slide(ctx kagzi.Context, w window) (int, error) {
 	for range w.Page {
+		if err := value.Set(ctx, progress, w); err != nil {
+			return 0, err
+		}
 		switch {
 		case w.Next < w.End && w.Open < w.Size:
 			name, next := fmt.Sprint("record-", w.Next), job{ctx.RunID(), w.Next}
@@ -124,7 +198,8 @@ func slide(ctx kagzi.Context, w window) (int, error) {
 // TestSlidingWindow deals with the records of a batch, a few at a time, each in a run of its own. The batch continues
 // while these run, and no report is lost.
 //
-// Original: temporal samples-go/batch-sliding-window (without partitions and loader), 0 lines; here 0.
+// Original: temporal samples-go/batch-sliding-window, 223 lines; here 59. Its partitions and its loader are not
+// counted.
 func TestSlidingWindow(t *testing.T) {
 	k := kit.New(t)
 	var open, most atomic.Int64
@@ -145,9 +220,48 @@ func TestSlidingWindow(t *testing.T) {
 	if got := kit.ResultOf(k, run); got != 30 || most.Load() > 4 {
 		t.Errorf("%d records, up to %d at once", got, most.Load())
 	}
-	if epoch := k.InfoOf(run).Epoch; epoch != 6 {
-		t.Errorf("epoch %d", epoch)
+	now, err := value.Get(k.Ctx, k.Client, run, progress)
+	if err != nil || now.Value.Done != 30 || k.InfoOf(run).Epoch != 6 {
+		t.Errorf("progress %+v, %v", now.Value, err)
 	}
+}
+
+var everyStatus = kagzi.Define[string, struct{}]("every-status", kit.NoRetry)
+
+// TestEveryStatus makes runs that end in each way, or go on. One that continues is no run of its own.
+//
+// Original: temporal samples-go/temporal-fixtures/rainbow-statuses, 112 lines; here 33.
+func TestEveryStatus(t *testing.T) {
+	k := kit.New(t)
+	kit.Serve(k, everyStatus, func(ctx kagzi.Context, way string) (struct{}, error) {
+		switch way {
+		case "continued":
+			return struct{}{}, kagzi.Continue(ctx, "completed")
+		case "completed":
+			return struct{}{}, nil
+		case "failed":
+			return struct{}{}, errors.New("as it was told")
+		}
+		return struct{}{}, kit.SleepLong(ctx)
+	})
+	runs := map[string]*kagzi.Run[struct{}]{}
+	for _, way := range []string{"completed", "failed", "continued", "cancelled", "terminated", "running"} {
+		runs[way] = kit.Begin(k, everyStatus, way, kagzi.Metadata{"way": way})
+	}
+	runs["timed out"] = kit.Begin(k, everyStatus, "timed out", kagzi.Timeout(time.Millisecond))
+	k.Cancel(runs["cancelled"])
+	if err := admin.New(k.Client).Runs.Terminate(k.Ctx, runs["terminated"]); err != nil {
+		t.Fatal(err)
+	}
+	for way, want := range map[string]kagzi.Status{
+		"completed": kagzi.StatusCompleted, "failed": kagzi.StatusFailed, "continued": kagzi.StatusCompleted,
+		"cancelled": kagzi.StatusCancelled, "terminated": kagzi.StatusCancelled, "timed out": kagzi.StatusFailed,
+	} {
+		if info := kit.EndsAs(k, runs[way], want); way == "timed out" && info.Kind != kind.Deadline {
+			t.Errorf("timed out with kind %s", info.Kind)
+		}
+	}
+	k.WaitStatus(runs["running"], kagzi.StatusSleeping)
 }
 
 // A service is down until it was called as often as it says.
@@ -165,7 +279,7 @@ var polling = kagzi.Define[struct{}, string]("polling")
 // TestFrequentPolling polls a service many times a second, in one step. It needs no heartbeat: if its worker dies, the
 // next one executes the step.
 //
-// Original: temporal samples-go/polling/frequent, 0 lines; here 0.
+// Original: temporal samples-go/polling/frequent, 73 lines; here 31. Its service is counted.
 func TestFrequentPolling(t *testing.T) {
 	k := kit.New(t)
 	s := &service{}
@@ -192,7 +306,7 @@ func TestFrequentPolling(t *testing.T) {
 
 // TestInfrequentPolling polls a service every minute, by the retries of a step. Meanwhile the run holds nothing.
 //
-// Original: temporal samples-go/polling/infrequent, 0 lines; here 0.
+// Original: temporal samples-go/polling/infrequent, 46 lines; here 18.
 func TestInfrequentPolling(t *testing.T) {
 	k := kit.New(t)
 	s := &service{}
@@ -215,7 +329,7 @@ func TestInfrequentPolling(t *testing.T) {
 // TestPeriodicSequence polls a service by a sequence of steps with pauses between them, and continues after ten of
 // these. It needs no child for that.
 //
-// Original: temporal samples-go/polling/periodic_sequence, 0 lines; here 0.
+// Original: temporal samples-go/polling/periodic_sequence, 67 lines; here 20.
 func TestPeriodicSequence(t *testing.T) {
 	k := kit.New(t)
 	s := &service{}

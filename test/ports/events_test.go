@@ -40,7 +40,7 @@ func inOrder(ctx kagzi.Context, _ struct{}) (string, error) {
 // TestSignalsOutOfOrder sends three messages in the wrong order. The run deals with them in the right one, and fails if
 // one of them does not come in time.
 //
-// Original: temporal samples-go/await-signals, 0 lines; here 0.
+// Original: temporal samples-go/await-signals, 118 lines; here 37.
 func TestSignalsOutOfOrder(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, ordered, inOrder)
@@ -72,7 +72,7 @@ var (
 // TestNamedEvent has runs that wait for the decision about an expense, by its name. Who decides knows nothing of runs,
 // and may decide before a run waits.
 //
-// Original: temporal samples-go/expense, 0 lines; here 0.
+// Original: temporal samples-go/expense, 119 lines; here 48. Its server, which completes the activity, is not counted.
 func TestNamedEvent(t *testing.T) {
 	k := kit.New(t)
 	var paid atomic.Int64
@@ -122,7 +122,7 @@ var (
 // TestMutex has runs with a critical section on the same resource. The section is a child in the group of the resource,
 // in which one run is active at a time. Its Timeout frees the resource.
 //
-// Original: temporal samples-go/mutex, 0 lines; here 0.
+// Original: temporal samples-go/mutex, 180 lines; here 37. Its mock is not counted.
 func TestMutex(t *testing.T) {
 	k := kit.New(t)
 	var inside, most atomic.Int64
@@ -164,7 +164,7 @@ var (
 
 // TestSleepForDays sends an email every thirty days until a message comes.
 //
-// Original: temporal samples-go/sleep-for-days, 0 lines; here 0.
+// Original: temporal samples-go/sleep-for-days, 42 lines; here 31.
 func TestSleepForDays(t *testing.T) {
 	k := kit.New(t)
 	var sent atomic.Int64

@@ -133,7 +133,7 @@ func nodesDo(context.Context) error { return nil }
 // TestClusterManager has a run that gives nodes to jobs and takes them back, one request after the other, checks the
 // nodes every ten minutes, and continues. Concurrent askers get different nodes.
 //
-// Original: temporal samples-go/safe_message_handler, 0 lines; here 0.
+// Original: temporal samples-go/safe_message_handler, 412 lines; here 125.
 func TestClusterManager(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, manage, manageCluster)
@@ -199,7 +199,7 @@ func transferring(complete, cancel func(context.Context) error) func(kagzi.Conte
 // TestEarlyReturn starts a transfer and asks it in one call. The caller has the validated transaction while the run
 // completes it.
 //
-// Original: temporal samples-go/early-return, 0 lines; here 0.
+// Original: temporal samples-go/early-return, 118 lines; here 50.
 func TestEarlyReturn(t *testing.T) {
 	k := kit.New(t)
 	told, cancelled := make(chan struct{}), make(chan struct{}, 1)
@@ -235,7 +235,7 @@ var (
 
 // TestCounter has a run that counts, tells each asker the number before, and refuses negative ones, until it is done.
 //
-// Original: temporal samples-go/update, 0 lines; here 0.
+// Original: temporal samples-go/update, 78 lines; here 45.
 func TestCounter(t *testing.T) {
 	k := kit.New(t)
 	type asked = *request.Received[int, int]
@@ -280,7 +280,9 @@ var (
 // TestUppercaser has a run that serves requests for ever, and continues after ten. Requests that come meanwhile need no
 // refusal and no second try.
 //
-// Original: temporal samples-go/reqrespupdate, 0 lines; here 0.
+// Original: temporal samples-go/reqrespupdate, 165 lines; here 37. With signals and activities: temporal
+// samples-go/reqrespactivity, 219 lines; here 37. With signals and a query: temporal samples-go/reqrespquery, 188
+// lines; here 37.
 func TestUppercaser(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, uppercaser, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
@@ -363,7 +365,7 @@ func shopping(ctx kagzi.Context, items map[string]int) (map[string]int, error) {
 // TestShoppingCart fills a cart that the first item starts, takes things out of it, and checks out. The cart continues,
 // and its items can be read at any time.
 //
-// Original: temporal samples-go/shoppingcart, 0 lines; here 0.
+// Original: temporal samples-go/shoppingcart, 70 lines; here 64. Only its workflow is counted.
 func TestShoppingCart(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, shop, shopping)
@@ -416,7 +418,7 @@ func choice(ctx kagzi.Context, q request.Request[string, string], next string, c
 // TestDialogue leads a caller through the pages of an order. Each page sends what was entered and gets the next page,
 // or an error.
 //
-// Original: temporal samples-go/synchronous-proxy, 0 lines; here 0.
+// Original: temporal samples-go/synchronous-proxy, 191 lines; here 53. Its activities and pages are not counted.
 func TestDialogue(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, ordering, func(ctx kagzi.Context, _ struct{}) (o order, err error) {

@@ -17,7 +17,7 @@ var (
 
 // TestQuery reads the state of a run, before, during and after its sleep. The run's code is not asked.
 //
-// Original: temporal samples-go/query, 0 lines; here 0.
+// Original: temporal samples-go/query, 58 lines; here 31.
 func TestQuery(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, stateful, func(ctx kagzi.Context, _ struct{}) (struct{}, error) {
@@ -54,7 +54,7 @@ var (
 
 // TestUpdatableTimer has a run that sleeps until a time, which messages change while it sleeps.
 //
-// Original: temporal samples-go/updatabletimer, 0 lines; here 0.
+// Original: temporal samples-go/updatabletimer, 86 lines; here 38.
 func TestUpdatableTimer(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, alarm, func(ctx kagzi.Context, at time.Time) (time.Time, error) {
@@ -95,9 +95,9 @@ var (
 	trips     = value.Define[int]("trips")
 )
 
-// TestTrips has a run that counts the trips of a user, and continues after ten. Everyone can read the number.
+// TestTrips has a run that counts the trips of a user, and continues after ten. Any program can read the number.
 //
-// Original: temporal samples-go/recovery (its trips), 0 lines; here 0.
+// Original: temporal samples-go/recovery, 71 lines; here 34. Only its trips and their query are counted.
 func TestTrips(t *testing.T) {
 	k := kit.New(t)
 	kit.Serve(k, traveller, func(ctx kagzi.Context, n int) (struct{}, error) {
