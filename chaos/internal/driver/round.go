@@ -152,8 +152,10 @@ func (r *round) openCustomers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.customers = &customers{pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison,
-		forgetful: r.site.Losing}
+	r.customers = &customers{
+		pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison,
+		forgetful: r.site.Losing,
+	}
 	r.sampler = &sampler{
 		pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
 		poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble,
