@@ -124,7 +124,7 @@ func (v *service) callSteps(r *roundTrip, l *limitLine) {
 	var over []uuid.UUID
 	var called []*limitStep
 	for _, s := range l.asks {
-		if v.answers && s.had == placeWaiting && s.state == placeCalled && !s.rests() {
+		if v.answers && s.had == placeWaiting && s.state == placeCalled && !s.isHeld() {
 			s.comes = true
 			called = append(called, s)
 		}
@@ -154,10 +154,17 @@ func (v *service) answer(r *roundTrip) {
 			v.out.Slots = l.slots
 		}
 		var written []*limitStep
+		var left []Place
 		for _, s := range l.asks {
-			if v.answerOne(&v.out.Answers[s.ord-1], s) {
+			switch writes := v.answerOne(&v.out.Answers[s.ord-1], s); {
+			case s.state == placeLeft:
+				left = append(left, s.Place)
+			case writes:
 				written = append(written, s)
 			}
+		}
+		if left != nil {
+			r.queue(nil, leaveLimit, placeColumns.args(v.namespace, left, l.name)...)
 		}
 		if written != nil {
 			r.queue(nil, writePlaces, placeWrites.args(v.namespace, written, l.name)...)
@@ -183,7 +190,7 @@ func (v *service) answerOne(a *LimitAnswer, s *limitStep) (writes bool) {
 		if a.Granted {
 			a.At = latest(a.At, s.dueAt)
 		}
-		if late := l.late(s.dueAt); l.every > 0 && (a.Late.IsZero() || late.Before(a.Late)) {
+		if late := l.late(); late > 0 && (a.Late == 0 || late < a.Late) {
 			a.Late = late
 		}
 		return kept && s.had != placeRunning
@@ -191,10 +198,12 @@ func (v *service) answerOne(a *LimitAnswer, s *limitStep) (writes bool) {
 		a.Granted, a.At = false, time.Time{}
 	}
 	switch {
-	case s.rests():
+	case s.isHeld():
 		return true
 	case s.state == placeCalled:
-		a.At, a.Waits = s.callAt, l.name
+		if a.At = s.callAt; a.Waits == "" || l.every > 0 {
+			a.Waits = l.name
+		}
 		return s.had != placeWaiting
 	case s.state == placeWaiting:
 		a.Waits = l.name

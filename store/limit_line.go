@@ -25,8 +25,9 @@ const (
 	limitLate = 10
 	// limitKept is for how long a slot, or a token from its time on, is kept for a step that was called.
 	limitKept = time.Second
-	// limitHeld is for how long a slot is kept for a step that waits for another of its limits.
-	limitHeld = 10 * time.Second
+	// limitHeld is for how long a slot or a token is kept for a step that waits for another of its limits, and
+	// limitHeldFirst if it is the first there.
+	limitHeld, limitHeldFirst = 10 * time.Second, time.Minute
 	// limitOver is for how long a slot counts after its run has ended, if the step's worker does not say that it has
 	// returned.
 	limitOver = 10 * time.Second
@@ -40,6 +41,7 @@ const (
 	placeWaiting = "WAITING"
 	placeCalled  = "CALLED"
 	placeRunning = "RUNNING"
+	placeLeft    = "LEFT" // it has none any more
 )
 
 // A limitLine is a limit under its lock, with the steps that ask and the head of its line.
@@ -145,9 +147,17 @@ func (l *limitLine) tokensWithin(d time.Duration) int {
 	return 1 + int(min(ahead/max(l.every, 1), math.MaxInt32))
 }
 
-// late returns until when a step may begin with a token of a time.
-func (l *limitLine) late(at time.Time) time.Time {
-	return at.Add(max(LimitSoon, l.every/limitLate))
+// late returns how late a step may begin with its token; zero: it has none.
+func (l *limitLine) late() time.Duration {
+	if l.every == 0 {
+		return 0
+	}
+	return max(LimitSoon, l.every/limitLate)
+}
+
+// hasNoneBefore reports whether no step of the head asked before a time.
+func (l *limitLine) hasNoneBefore(at time.Time) bool {
+	return len(l.head) == 0 || !l.head[0].askedAt.Before(at)
 }
 
 // order returns the steps that ask and have not begun, those at the head that could begin, and those that could not.

@@ -89,7 +89,7 @@ func (t *turn) prepare() {
 			l.known += s.units
 		}
 	}
-	slices.SortStableFunc(t.steps, func(a, b *limitStep) int {
+	slices.SortStableFunc(t.steps, func(a, b *limitStep) int { // of one width in the order of the locks
 		return cmp.Compare(a.line.width(), b.line.width())
 	})
 }
@@ -106,15 +106,20 @@ func (t *turn) serve() {
 		at = latest(at, s.line.token(s.behind()))
 	}
 	if s := t.steps[0]; s.ord > 0 && !at.After(t.now.Add(LimitSoon)) {
-		t.begin()
+		t.begin(at)
 		return
 	}
 	t.callFor(latest(at, t.now.Add(LimitSoon)))
 }
 
-func (t *turn) begin() {
+// begin lets the step begin at a time. A limit whose token came before gives the next one after that time, too: so no
+// two steps are closer than any rate allows.
+func (t *turn) begin(at time.Time) {
 	for _, s := range t.steps {
 		l := s.line
+		if moved := at.Sub(l.token(l.given)); len(t.steps) > 1 && l.every > 0 && moved > 0 {
+			l.nextAt = l.nextAt.Add(moved)
+		}
 		s.state, s.dueAt = placeRunning, latest(t.now, l.token(l.given))
 		l.taken, l.given, l.last = l.taken+s.units, l.given+s.units, s.units
 	}
@@ -125,7 +130,7 @@ func (t *turn) callFor(at time.Time) {
 	for _, s := range t.steps {
 		l := s.line
 		if at.After(latest(t.now, l.token(s.behind())).Add(limitHeld)) {
-			s.rest(t.now)
+			s.leave()
 			continue
 		}
 		l.taken, l.calls = l.taken+s.units, l.calls+s.units
@@ -137,29 +142,32 @@ func (t *turn) callFor(at time.Time) {
 // it, or nothing, if steps that could begin at once can use it.
 func (t *turn) waitFor(nth int) {
 	lacks := t.steps[nth].line
-	first := !lacks.full
+	first, held := !lacks.full && lacks.hasNoneBefore(t.askedAt), limitHeld
+	if first {
+		held = limitHeldFirst
+	}
 	lacks.full = true
 	for i, s := range t.steps {
 		switch {
 		case i == nth:
 			s.state, s.dueAt = placeWaiting, s.askedAt
-		case s.isKept(lacks, first):
+		case s.isKept(lacks, i < nth, first):
 			s.line.taken, s.line.calls = s.line.taken+s.units, s.line.calls+s.units
-			s.rest(t.now.Add(limitHeld))
+			s.state, s.dueAt, s.callAt = placeCalled, t.now.Add(held), time.Time{}
 		default:
-			s.rest(t.now)
+			s.leave()
 		}
 	}
 }
 
-// isKept reports whether a slot or a token is kept for the step while it waits for another limit. A limit with fewer
-// slots keeps one: most of the steps in its line wait for the other one, too. Of the steps that wait for a rate, only
-// the first keeps its slot, and of those that wait for a slot, only the first keeps its token.
-func (s *limitStep) isKept(lacks *limitLine, first bool) bool {
+// isKept reports whether a slot or a token is kept for the step while it waits for another limit. A limit that comes
+// before, with fewer slots, keeps one: most of the steps in its line wait for the other one, too. Of the steps that wait
+// for a rate, only the first keeps its slot, and of those that wait for a slot, only the first keeps its token.
+func (s *limitStep) isKept(lacks *limitLine, before, first bool) bool {
 	if s.line.slots == 0 {
 		return first && s.came()
 	}
-	return s.line.width() < lacks.width() && (lacks.slots > 0 || first)
+	return before && (lacks.slots > 0 || first)
 }
 
 // width orders the limits of a step: a limit that is not set comes first, and one without slots last.
@@ -173,12 +181,12 @@ func (l *limitLine) width() int {
 	return l.slots
 }
 
-// rest takes the step out of a line while it waits in another one. A slot is kept for it until then.
-func (s *limitStep) rest(until time.Time) {
-	if s.had != "" || until.After(s.line.now) {
-		s.state, s.dueAt, s.callAt = placeCalled, until, time.Time{}
+// leave takes the step out of a line while it waits in another one. Nothing is kept for it.
+func (s *limitStep) leave() {
+	if s.had != "" {
+		s.state = placeLeft
 	}
 }
 
-// rests reports whether the step has left the line for another one.
-func (s *limitStep) rests() bool { return s.state == placeCalled && s.callAt.IsZero() }
+// isHeld reports whether something is kept for the step while it waits in another line.
+func (s *limitStep) isHeld() bool { return s.state == placeCalled && s.callAt.IsZero() }

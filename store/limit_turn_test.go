@@ -16,6 +16,7 @@ func TestTurnsOfSeveralLimits(t *testing.T) {
 	type line struct {
 		slots, free, called int // free: of the slots
 		every, nextAt       time.Duration
+		older               bool // a step waits that has asked before
 	}
 	few, many := line{slots: 1, free: 1}, line{slots: 5, free: 5}
 	busy, full := line{slots: 1}, line{slots: 5}
@@ -23,6 +24,7 @@ func TestTurnsOfSeveralLimits(t *testing.T) {
 	unset := line{slots: 0, free: -1}
 	queue := line{every: time.Minute, called: 2}
 	slow, late := line{every: time.Minute}, line{every: time.Minute, nextAt: 5 * time.Second}
+	before := func(l line) line { l.older = true; return l }
 	for _, c := range []struct {
 		name  string
 		lines []line
@@ -30,27 +32,30 @@ func TestTurnsOfSeveralLimits(t *testing.T) {
 		want  string // what becomes of them
 	}{
 		{"RoomInAll", []line{few, many}, "- -", "begins begins"},
-		{"NoRoomInTheLarger", []line{few, full}, "- -", "kept waits"},
+		{"NoRoomInTheLarger", []line{few, full}, "- -", "kept60 waits"},
 		{"NoRoomInTheSmaller", []line{busy, many}, "- -", "waits stays"},
-		{"OrderIsBySlots", []line{full, few}, "- -", "waits kept"},
+		{"OrderIsBySlots", []line{full, few}, "- -", "waits kept60"},
 		{"UnlimitedComesLast", []line{slow, busy}, "- -", "stays waits"},
 		{"NoRoomInBoth", []line{busy, full}, "- -", "waits stays"},
-		{"CalledByTheSmaller", []line{kept, full}, "called waiting", "kept waits"},
+		{"CalledByTheSmaller", []line{kept, full}, "called waiting", "kept60 waits"},
 		{"CalledByTheLarger", []line{kept, many}, "called called", "begins begins"},
 		{"CalledByTheLargerAfterThat", []line{few, many}, "late called", "begins begins"},
-		{"CalledByTheLargerTooLate", []line{busy, many}, "late called", "waits rests"},
-		{"WaitsInOne", []line{few, full}, "waiting waiting", "kept waits"},
+		{"CalledByTheLargerTooLate", []line{busy, many}, "late called", "waits leaves"},
+		{"WaitsInOne", []line{few, full}, "waiting waiting", "kept60 waits"},
 		{"TokenLater", []line{few, late}, "- -", "called 4800 called 4800"},
 		{"TwoTokens", []line{slow, late}, "- -", "called 4800 called 4800"},
 		{"TwoTokensTheOtherWay", []line{late, slow}, "- -", "called 4800 called 4800"},
 		{"TokenMuchLater", []line{few, {every: time.Hour, nextAt: time.Hour}}, "- -", "stays called 3599800"},
 		{"TwoTokensNow", []line{slow, slow}, "- -", "begins begins"},
 		{"NotSet", []line{few, unset}, "- -", "stays waits"},
-		{"FirstOfARateKeepsItsSlot", []line{many, queue}, "- -, - -", "kept waits, stays waits"},
-		{"FirstOfSlotsKeepsItsToken", []line{busy, queue}, "- called, - called", "waits kept, waits rests"},
+		{"FirstOfARateKeepsItsSlot", []line{many, queue}, "- -, - -", "kept60 waits, stays waits"},
+		{"FirstOfSlotsKeepsItsToken", []line{busy, queue}, "- called, - called", "waits kept60, waits leaves"},
 		{"TokenOfAnotherIsNotKept", []line{busy, queue}, "- -", "waits stays"},
+		{"BehindOthersOfTheLarger", []line{few, before(full)}, "- -", "kept10 waits"},
+		{"BehindOthersOfARate", []line{many, before(queue)}, "- -", "stays waits"},
+		{"BehindOthersOfSlots", []line{before(busy), queue}, "- called", "waits leaves"},
 		{"SecondOfTwo", []line{few, many}, "- -, - -", "begins begins, waits stays"},
-		{"OneSlotIsKeptForOne", []line{few, full}, "- -, - -", "kept waits, waits stays"},
+		{"OneSlotIsKeptForOne", []line{few, full}, "- -, - -", "kept60 waits, waits stays"},
 		{"NextHasRoom", []line{many, many, busy}, "- - -, - - -", "stays stays waits, stays stays waits"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -67,6 +72,9 @@ func TestTurnsOfSeveralLimits(t *testing.T) {
 					one.free, one.running, one.unset = 0, 0, true
 				case l.slots == 0:
 					one.free = 1 << 40
+				}
+				if l.older {
+					one.head = []*limitStep{{line: one, askedAt: now.Add(-time.Hour)}}
 				}
 				lines = append(lines, one)
 			}
@@ -111,10 +119,10 @@ func fate(s *limitStep) string {
 		return "begins"
 	case s.state == placeWaiting:
 		return "waits"
-	case !s.rests():
+	case s.state == placeLeft:
+		return "leaves"
+	case !s.isHeld():
 		return fmt.Sprint("called ", s.callAt.Sub(s.line.now).Milliseconds())
-	case s.dueAt.After(s.line.now):
-		return "kept"
 	}
-	return "rests"
+	return fmt.Sprintf("kept%.0f", s.dueAt.Sub(s.line.now).Seconds())
 }

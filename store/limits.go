@@ -27,12 +27,12 @@ type LimitRequest struct {
 
 // A LimitAnswer is the answer to one of the Asks.
 type LimitAnswer struct {
-	Granted bool      // the step may begin, at the time At
-	At      time.Time // if it is not granted, when to ask again; zero: when the run is called
-	Late    time.Time // until when a granted step may begin with its tokens; zero: it has none
-	Waits   string    // if it is not granted, the limit that it waits for
-	Kept    bool      // the step has a row, so it must leave
-	Lost    bool      // the run is not held under this lease any more
+	Granted bool          // the step may begin, at the time At
+	At      time.Time     // if it is not granted, when to ask again; zero: when the run is called
+	Late    time.Duration // how late a granted step may begin with its tokens; zero: it has none
+	Waits   string        // if it is not granted, the limit that it waits for
+	Kept    bool          // the step has a row, so it must leave
+	Lost    bool          // the run is not held under this lease any more
 }
 
 // A LimitResult is the result of Serve.
@@ -120,14 +120,15 @@ WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $
 	AND (lost.kept OR lost.waits)`
 
 // The limit's numbers, in a row with each of the first steps of the line; if there is none, alone. The line is read
-// only if there is room for a step that is not called yet. The first of it is always read for a rate: it is called for
-// the next token, however late that is. comes says whether a step could begin now. It is NULL if its run is over.
+// only if there is room for a step that is not called yet, or that one of the runs $6 may leave, because their steps ask
+// other limits, too. The first of it is always read for these, and for a rate: it is called for the next token, however
+// late that is. comes says whether a step could begin now. It is NULL if its run is over.
 const headOfLimit = `
 WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	SELECT t.now, c.every, c.burst, n.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
 		LEAST(LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running,
 			CASE WHEN n.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
-			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END) - k.called, $5::int) AS room
+			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END) - k.called + k.asking, $5::int) AS room
 	FROM (SELECT clock_timestamp() AS now) t
 	CROSS JOIN kagzi.limits c
 	CROSS JOIN LATERAL (SELECT GREATEST(c.next_at, c.paused_until) AS next_at) n
@@ -136,13 +137,15 @@ WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 		WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'RUNNING'
 	) h
 	CROSS JOIN LATERAL (
-		SELECT coalesce(sum(p.units), 0)::bigint AS called FROM kagzi.limit_places p
+		SELECT coalesce(sum(p.units), 0)::bigint AS called,
+			coalesce(sum(p.units) FILTER (WHERE p.run_id = ANY ($6::uuid[])), 0)::bigint AS asking
+		FROM kagzi.limit_places p
 		WHERE p.limit_name = $2 AND p.namespace_id = $1 AND p.state = 'CALLED' AND p.due_at > t.now
 	) k
 	WHERE c.limit_name = $2 AND c.namespace_id = $1
 ), line AS MATERIALIZED (
 	SELECT counted.*, CASE WHEN counted.room > 0 THEN LEAST(counted.room + $4::int, $5::int)
-		WHEN counted.every > 0 THEN 1 ELSE 0 END AS look
+		WHEN counted.every > 0 OR $6::uuid[] IS NOT NULL THEN 1 ELSE 0 END AS look
 	FROM counted
 )
 SELECT line.now, line.every, line.burst, line.next_at, line.slots, line.running, line.called, line.look, head.run_id,
@@ -266,7 +269,16 @@ func (v *service) readOne(r *roundTrip, l *limitLine, beyond int) {
 			placeColumns.args(v.namespace, v.req.Asks, l.name)...)
 	}
 	r.queue(func(rows pgx.Rows) error { return v.readLine(l, rows) }, headOfLimit, v.namespace, l.name,
-		pg.Micros(limitKept), min(beyond, mostLooked), mostLooked)
+		pg.Micros(limitKept), min(beyond, mostLooked), mostLooked, v.mayLeave())
+}
+
+// mayLeave returns the runs whose steps ask several limits, so that they may leave what one of these keeps for them;
+// nil: there are none.
+func (v *service) mayLeave() any {
+	if len(v.lines) == 1 {
+		return nil
+	}
+	return uuidArray(len(v.req.Asks), func(i int) uuid.UUID { return v.req.Asks[i].RunID })
 }
 
 // readLock reads whether the limit is there, and locked. One that is set later in the transaction is not locked.

@@ -84,13 +84,13 @@ func TestPlaceInALaterLine(t *testing.T) {
 	wantCalled(t, serve(t, s, "b", LimitRequest{Leaves: placesOf(runs[0])}), runs, "[2]")
 }
 
-// A slot is not kept for longer than ten seconds. The step keeps its place in the line.
+// A slot is not kept for longer than a minute. The step keeps its place in the line.
 func TestKeptSlotOfAStepThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	s, runs := twoLimits(t)
 	serveBoth(t, s, LimitRequest{Asks: placesOf(runs[2])})
 	park(t, s, runs[2])
-	elapse(t, s, limitHeld+time.Second)
+	elapse(t, s, limitHeldFirst+time.Second)
 	wantGranted(t, askLimit(t, s, "a", runs[3]), "[0]")
 	wantCalled(t, serve(t, s, "b", LimitRequest{Leaves: placesOf(runs[0])}), runs, "[2]")
 	woken := claim(t, s, request(1)).Runs
@@ -201,5 +201,120 @@ func TestLeaseThatIsLostBetweenTwoLimits(t *testing.T) {
 	v.dropLost()
 	if len(a.asks) != 1 || a.asks[0].ord != 2 || len(b.asks) != 1 {
 		t.Errorf("%d steps ask a, and %d ask b", len(a.asks), len(b.asks))
+	}
+}
+
+// A step comes because one limit has called it, and waits for another. The next step of the first one has its turn at
+// once.
+func TestNextOfALineAfterAStepThatWaitsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "a", MaxRunning: 1})
+	setLimit(t, s, StepLimit{Name: "b", Every: time.Hour})
+	runs := running(t, s, 6)
+	askLimit(t, s, "b", runs[:3]...) // the second one is called for the next token, and the third waits
+	askLimit(t, s, "a", runs[3])
+	serveBoth(t, s, LimitRequest{Asks: placesOf(runs[4])})
+	askLimit(t, s, "a", runs[5])
+	park(t, s, runs[4:]...)
+	wantCalled(t, serve(t, s, "a", LimitRequest{Leaves: placesOf(runs[3])}), runs, "[4]")
+	out := serveBoth(t, s, LimitRequest{Asks: placesOf(claim(t, s, request(1)).Runs...)})
+	if a := out.Answers[0]; a.Granted || a.Waits != "b" {
+		t.Fatalf("while b has no token: %+v", a)
+	}
+	wantCalled(t, out, runs, "[5]")
+}
+
+// The steps of two limits of one slot each end in turns, each after a minute. A step of both has its turn.
+func TestStepOfTwoLimitsBesideLongSteps(t *testing.T) {
+	t.Parallel()
+	for _, slots := range []int{1, 2} {
+		t.Run(fmt.Sprint("Slots", slots), func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			setLimit(t, s, StepLimit{Name: "a", MaxRunning: 1})
+			setLimit(t, s, StepLimit{Name: "b", MaxRunning: slots})
+			runs := running(t, s, 24)
+			x, under, waiting := runs[0], map[string][]*ClaimedRun{}, map[string][]*ClaimedRun{
+				"a": runs[1:12], "b": runs[12:],
+			}
+			next := func(limit string) {
+				first := waiting[limit][0]
+				if askLimit(t, s, limit, first)[0].Granted {
+					under[limit], waiting[limit] = append(under[limit], first), waiting[limit][1:]
+				}
+			}
+			next("a")
+			for range slots {
+				next("b")
+			}
+			serveBoth(t, s, LimitRequest{Asks: placesOf(x)})
+			park(t, s, x)
+			for i := range 20 {
+				limit := []string{"b", "a"}[i%2]
+				next(limit) // it waits
+				elapse(t, s, 25*time.Second)
+				var out LimitResult
+				if ends := under[limit]; len(ends) > 0 {
+					out, under[limit] = serve(t, s, limit, LimitRequest{Leaves: placesOf(ends[0])}), ends[1:]
+				}
+				if len(called(out, runs[:1])) > 0 {
+					x = claim(t, s, request(1)).Runs[0]
+					if serveBoth(t, s, LimitRequest{Asks: placesOf(x)}).Answers[0].Granted {
+						return
+					}
+					park(t, s, x)
+				}
+				next(limit)
+			}
+			t.Error("the step had no turn in twenty turns of others")
+		})
+	}
+}
+
+// Of the steps that wait for a slot of a limit, only the first keeps its token of another.
+func TestOnlyTheFirstKeepsItsToken(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "a", MaxRunning: 5})
+	setLimit(t, s, StepLimit{Name: "b", Every: time.Millisecond})
+	runs := running(t, s, 6)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = now() + interval '1 hour' WHERE limit_name = 'b'`)
+	for _, r := range runs[:5] {
+		serveBoth(t, s, LimitRequest{Asks: placesOf(r)})
+	}
+	park(t, s, runs[:5]...)
+	elapse(t, s, time.Hour)
+	big := placesOf(runs[5])
+	big[0].Units = []int{5}
+	elapse(t, s, 11*time.Second)
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = now() WHERE limit_name = 'b'`)
+	if a := serve(t, s, "a", LimitRequest{Asks: big}).Answers[0]; !a.Granted {
+		t.Fatal(a)
+	}
+	serve(t, s, "b", LimitRequest{})
+	for _, r := range claim(t, s, request(5)).Runs {
+		serveBoth(t, s, LimitRequest{Asks: placesOf(r)})
+	}
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.limit_places WHERE limit_name = 'b' AND state = 'CALLED'
+		AND due_at > now() + interval '2 s'`); n > 1 {
+		t.Errorf("%d steps keep a token", n)
+	}
+}
+
+// A step of two rates has as long to begin as one of the slower one.
+func TestLateStepOfTwoRates(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	setLimit(t, s, StepLimit{Name: "a", Every: time.Second})
+	setLimit(t, s, StepLimit{Name: "b", Every: time.Millisecond})
+	exec(t, s.pool, `UPDATE kagzi.limits SET next_at = clock_timestamp() + interval '150 ms' WHERE limit_name = 'a'`)
+	a := serveBoth(t, s, LimitRequest{Asks: placesOf(running(t, s, 1)...)}).Answers[0]
+	if !a.Granted || a.Late != LimitSoon {
+		t.Fatalf("the answer is %+v", a)
+	}
+	if next := one[time.Time](t, s.pool, `SELECT next_at FROM kagzi.limits WHERE limit_name = 'b'`); next.Sub(a.At) !=
+		time.Millisecond {
+		t.Errorf("the faster rate has its next token %v after the step", next.Sub(a.At))
 	}
 }

@@ -759,7 +759,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of("freeSlots", freeSlots, []any{s.namespace, "limit", pg.Micros(limitOver)}, placed),
 		plans.Of(
 			"headOfLimit", headOfLimit,
-			[]any{s.namespace, "limit", pg.Micros(limitKept), 0, mostLooked},
+			[]any{s.namespace, "limit", pg.Micros(limitKept), 0, mostLooked, runs},
 			plans.Both(plans.Both(pauses, map[string][]string{
 				"workers_live": nil, "workers_pkey": {"namespace_id"}, "queues_pkey": {"task_queue", "namespace_id"},
 				slotsIndex: {"task_queue", "namespace_id"}, "workflow_runs_group_slot": {"run_key", "namespace_id"},

@@ -100,13 +100,13 @@ type Permit struct {
 
 	// The line's mutex guards these.
 	state  State
-	at     time.Time // when granted, the time of the token; else when to ask again, zero if the run is called
-	kept   bool      // the table has the step's place
-	yields bool      // with gone: the step keeps its place
-	failed error     // with Refused: the server refuses the step's place
-	late   time.Time // with Granted: until when the step may begin; zero: at any time
-	pauses bool      // with Granted: an error of the step may pause a limit
-	waits  string    // with Waiting: the limit that it waits for
+	at     time.Time     // when granted, the time of the token; else when to ask again, zero if the run is called
+	kept   bool          // the table has the step's place
+	yields bool          // with gone: the step keeps its place
+	failed error         // with Refused: the server refuses the step's place
+	late   time.Duration // with Granted: how late the step may begin; zero: at any time
+	pauses bool          // with Granted: an error of the step may pause a limit
+	waits  string        // with Waiting: the limit that it waits for
 }
 
 // NewPermit returns a permit that was not asked for yet. tell is called when an answer has come.
@@ -116,7 +116,7 @@ func NewPermit(place store.Place, tell func()) *Permit { return &Permit{place: p
 func (p *Permit) At() time.Time { return p.at }
 
 // IsLate reports whether a granted permit has a token that is too old by now.
-func (p *Permit) IsLate(now time.Time) bool { return !p.late.IsZero() && now.After(p.late) }
+func (p *Permit) IsLate(now time.Time) bool { return p.late > 0 && now.Sub(p.at) > p.late }
 
 // Pauses reports, of a granted permit, whether an error of its step may pause the limit.
 func (p *Permit) Pauses() bool { return p.pauses }
