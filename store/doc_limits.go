@@ -67,8 +67,8 @@
 // A step with several limits asks them together: the service locks all of them, in the order of their names. It begins
 // in all of them, or in none. If one lacks room, the step waits in that line, and a call of it makes the step ask all
 // again. In the other lines it has no place, or if a slot or a token is kept for it, one that is CALLED without a call.
-// That lapses, so nothing has to be freed. A place in any line is that of the first question. The limits are looked at in the order of their slots,
-// fewest first; which of them keep something meanwhile is decided in isKept.
+// That lapses, so nothing has to be freed. A place in any line is that of the first question. The limits are looked at
+// in the order of their slots, fewest first; which of them keep something meanwhile is decided in isKept.
 //
 // If the server refuses a task of a batch, Isolate halves the batch, and only that step fails. The commit waits for the
 // disk: a crash of the server must not forget a slot whose function is under way.

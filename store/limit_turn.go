@@ -161,8 +161,8 @@ func (t *turn) waitFor(nth int) {
 }
 
 // isKept reports whether a slot or a token is kept for the step while it waits for another limit. A limit that comes
-// before, with fewer slots, keeps one: most of the steps in its line wait for the other one, too. Of the steps that wait
-// for a rate, only the first keeps its slot, and of those that wait for a slot, only the first keeps its token.
+// before, with fewer slots, keeps one: most of the steps in its line wait for the other one, too. Of the steps that
+// wait for a rate, only the first keeps its slot, and of those that wait for a slot, only the first keeps its token.
 func (s *limitStep) isKept(lacks *limitLine, before, first bool) bool {
 	if s.line.slots == 0 {
 		return first && s.came()

@@ -120,17 +120,16 @@ WHERE p.run_id = lost.run_id AND p.step_id = lost.step_id AND p.namespace_id = $
 	AND (lost.kept OR lost.waits)`
 
 // The limit's numbers, in a row with each of the first steps of the line; if there is none, alone. The line is read
-// only if there is room for a step that is not called yet, or that one of the runs $6 may leave, because their steps ask
-// other limits, too. The first of it is always read for these, and for a rate: it is called for the next token, however
-// late that is. comes says whether a step could begin now. It is NULL if its run is over.
+// only if there is room for a step that is not called yet, or that one of the runs $6 may leave, because their steps
+// ask other limits, too. The first of it is always read for these, and for a rate: it is called for the next token,
+// however late that is. comes says whether a step could begin now. It is NULL if its run is over.
 const headOfLimit = `
 WITH ` + clause.PausesOfRuns + `, counted AS MATERIALIZED (
 	SELECT t.now, c.every, c.burst, n.next_at, coalesce(c.max_running, 0) AS slots, h.running, k.called,
 		LEAST(LEAST(CASE WHEN c.declared IS NULL AND c.set_by IS NULL THEN 0 END, c.max_running - h.running,
 			CASE WHEN n.next_at > t.now + $3::bigint * interval '1 microsecond' THEN 1
 			WHEN c.every > 0 THEN c.burst + 1 + $3::bigint / c.every END) - k.called + k.asking, $5::int) AS room
-	FROM (SELECT clock_timestamp() AS now) t
-	CROSS JOIN kagzi.limits c
+	FROM (SELECT clock_timestamp() AS now) t CROSS JOIN kagzi.limits c
 	CROSS JOIN LATERAL (SELECT GREATEST(c.next_at, c.paused_until) AS next_at) n
 	CROSS JOIN LATERAL (
 		SELECT coalesce(sum(p.units), 0)::bigint AS running FROM kagzi.limit_places p
