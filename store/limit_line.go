@@ -90,7 +90,7 @@ type limitStep struct {
 	callAt  time.Time // of a call, when the run is to come; zero: it is not woken
 }
 
-// A placeKey tells steps apart.
+// A placeKey identifies a step.
 type placeKey struct {
 	run uuid.UUID
 	id  string

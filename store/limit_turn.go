@@ -56,7 +56,7 @@ func turnsIn(lines []*limitLine) (turns []*turn) {
 		t.prepare()
 	}
 	slices.SortStableFunc(turns, func(a, b *turn) int {
-		return cmp.Or(-cmp.Compare(a.came, b.came), a.askedAt.Compare(b.askedAt))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), a.askedAt.Compare(b.askedAt))
 	})
 	return turns
 }
@@ -66,17 +66,17 @@ func turnsIn(lines []*limitLine) (turns []*turn) {
 type turn struct {
 	now     time.Time
 	steps   []*limitStep // in the order of width
-	came    int          // 1: it was called everywhere, and is here
+	rank    int          // 1: it was called everywhere, and is here; 2: any other
 	askedAt time.Time
 }
 
 // prepare sets the turn's place among others: it is that of the step's first question to any of the limits.
 func (t *turn) prepare() {
 	first := t.steps[0]
-	t.came, t.askedAt = 1, first.askedAt
+	t.rank, t.askedAt = 1, first.askedAt
 	for _, s := range t.steps {
 		if !s.came() {
-			t.came = 0
+			t.rank = 2
 		}
 		if s.askedAt.Before(t.askedAt) {
 			t.askedAt = s.askedAt

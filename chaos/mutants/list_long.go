@@ -57,7 +57,7 @@ var longMutants = []Mutant{
 		Shown: Shown{Test: "-run TestANewEpochBeginsAfresh ./test/epochs"},
 	},
 	{
-		Name: "the records of all epochs stay", Breaks: "a run that continues for ever leaves few rows",
+		Name: "the records of all epochs stay", Breaks: "a run that continues without end leaves few rows",
 		Edits: []Edit{{
 			"store/continue.go", `s.step_id >= E'\x01' || (u.epoch - 1)::text || '/'`,
 			`s.step_id >= E'\x01' || u.epoch::text || '/'`,

@@ -233,7 +233,7 @@ var (
 	done = kagzi.DefineSignal[struct{}]("done")
 )
 
-// TestCounter has a run that counts, tells each asker the number before, and refuses negative ones, until it is done.
+// TestCounter has a run that counts, answers with the number before, and refuses negative ones, until it is done.
 //
 // Original: temporal samples-go/update, 78 lines; here 45.
 func TestCounter(t *testing.T) {
@@ -277,8 +277,8 @@ var (
 	uppercase  = request.Define[string, string]("uppercase")
 )
 
-// TestUppercaser has a run that serves requests for ever, and continues after ten. Requests that come meanwhile need no
-// refusal and no second try.
+// TestUppercaser has a run that serves requests without end, and continues after ten. Requests that come meanwhile need
+// no refusal and no second try.
 //
 // Original: temporal samples-go/reqrespupdate, 165 lines; here 37. With signals and activities: temporal
 // samples-go/reqrespactivity, 219 lines; here 37. With signals and a query: temporal samples-go/reqrespquery, 188

@@ -109,27 +109,38 @@ func (c fleet) admitted() {
 	if c.x.Due == 0 {
 		return
 	}
-	type next struct{ limit, run string }
-	since := map[next]time.Duration{}
-	told := map[next]bool{}
-	for i, s := range c.e.Samples {
-		trouble := troubled(c.e.Samples, i)
-		for n := range since {
-			if trouble || s.Next[n.limit] != n.run {
-				delete(since, n)
+	next := func(s *evidence.Sample) map[string]string { return s.Next }
+	lasting(c.e.Samples, c.x.Due, next, func(limit, run string, at, waits time.Duration) {
+		c.violation("L3", run, at, "for %v it has been the next run of %q, which has room, beside a free slot", waits,
+			limit)
+	})
+}
+
+// lasting calls found, once for each, for what the samples have for longer than that. Time of trouble does not count.
+func lasting(samples []evidence.Sample, most time.Duration, of func(*evidence.Sample) map[string]string,
+	found func(key, value string, at, lasts time.Duration),
+) {
+	type pair struct{ key, value string }
+	since := map[pair]time.Duration{}
+	said := map[pair]bool{}
+	for i := range samples {
+		s, trouble := &samples[i], troubled(samples, i)
+		now := of(s)
+		for p := range since {
+			if trouble || now[p.key] != p.value {
+				delete(since, p)
 			}
 		}
-		for _, limit := range sorted(s.Next) {
-			n := next{limit, s.Next[limit]}
-			first, known := since[n]
-			switch wait := s.At - first; {
+		for _, key := range sorted(now) {
+			p := pair{key, now[key]}
+			first, known := since[p]
+			switch lasts := s.At - first; {
 			case trouble:
 			case !known:
-				since[n] = s.At
-			case wait > c.x.Due && !told[n]:
-				told[n] = true
-				c.violation("L3", n.run, s.At, "for %v it has been the next run of %q, which has room, beside a "+
-					"free slot", wait, limit)
+				since[p] = s.At
+			case lasts > most && !said[p]:
+				said[p] = true
+				found(p.key, p.value, s.At, lasts)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // news: an event that clients publish is there once, with the payload with which it was published first, and each run
-// and each client that has waited for it has got that (S17). The output of a run tells that it has waited.
+// and each client that has waited for it has got that (S17). The output of a run says that it has waited.
 func (c steps) news() {
 	if c.x.Payload == nil {
 		return
@@ -65,30 +65,10 @@ func (c fleet) told() {
 	if c.x.Told == 0 {
 		return
 	}
-	type wait struct{ run, event string }
-	since := map[wait]time.Duration{}
-	said := map[wait]bool{}
-	for i, s := range c.e.Samples {
-		trouble := troubled(c.e.Samples, i)
-		for w := range since {
-			if trouble || s.Untold[w.run] != w.event {
-				delete(since, w)
-			}
-		}
-		for _, run := range sorted(s.Untold) {
-			w := wait{run, s.Untold[run]}
-			first, known := since[w]
-			switch waits := s.At - first; {
-			case trouble:
-			case !known:
-				since[w] = s.At
-			case waits > c.x.Told && !said[w]:
-				said[w] = true
-				c.violation("L6", run, s.At, "for %v it has been waiting for event %q, which is published", waits,
-					w.event)
-			}
-		}
-	}
+	untold := func(s *evidence.Sample) map[string]string { return s.Untold }
+	lasting(c.e.Samples, c.x.Told, untold, func(run, event string, at, waits time.Duration) {
+		c.violation("L6", run, at, "for %v it has been waiting for event %q, which is published", waits, event)
+	})
 	for _, a := range c.e.Awaited {
 		c.violation("L6", "", c.e.Over, "event %q of topic %q is published, and its runs are not told of it", a.ID,
 			a.Topic)
