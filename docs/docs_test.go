@@ -191,10 +191,11 @@ type compiler struct {
 
 // used are the packages that blocks may name without importing them.
 var used = []string{
-	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "os", "os/signal", "slices", "sync",
-	"syscall", "testing", "time",
+	"context", "encoding/json", "errors", "fmt", "log", "log/slog", "net/http", "net/smtp", "os", "os/signal", "slices",
+	"sync", "syscall", "testing", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
-	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/admin", "github.com/kagzi/kagzi/doctor",
+	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/admin", "github.com/kagzi/kagzi/alerts",
+	"github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/health",
 	"github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/request",
 	"github.com/kagzi/kagzi/topic", "github.com/kagzi/kagzi/value",
 	"github.com/kagzi/kagzi/kind", "github.com/kagzi/kagzi/migrations",
@@ -366,7 +367,7 @@ func TestGoBlocksCompile(t *testing.T) {
 func TestExamplesAreAttached(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, dir := range []string{"..", "../doctor", "../health", "../kagzitest", "../migrations"} {
+	for _, dir := range []string{"..", "../alerts", "../doctor", "../health", "../kagzitest", "../migrations"} {
 		fset := token.NewFileSet()
 		names, err := filepath.Glob(dir + "/*.go")
 		if err != nil {

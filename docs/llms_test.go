@@ -24,8 +24,9 @@ var sections = []struct {
 		"consumers", "continue", "limits", "flow", "schedules", "interceptors", "testing", "versions",
 	}},
 	{"Operate", []string{
-		"operating", "runs", "waiting", "repairing", "pauses", "health", "hanging", "crashes", "workers", "statistics",
-		"performance", "retention", "audit", "security", "database", "poolers", "distributed", "upgrading",
+		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers",
+		"statistics", "performance", "retention", "audit", "security", "database", "poolers", "distributed",
+		"upgrading",
 	}},
 	{"Change Kagzi", []string{"architecture"}},
 }

@@ -31,6 +31,7 @@ var root = append([]string{
 var allowed = map[string][]string{
 	"":              root,
 	"admin":         append([]string{"", "topic"}, root...),
+	"alerts":        append([]string{"", "admin", "topic"}, root...),
 	"topic":         append([]string{""}, root...),
 	"request":       append([]string{""}, root...),
 	"value":         append([]string{""}, root...),

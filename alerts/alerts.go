@@ -1,0 +1,228 @@
+package alerts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/valid"
+)
+
+// An Alert says that something is wrong, or that it is well again. Its JSON is what [Webhook] sends.
+type Alert struct {
+	// ID is the same when the alert opens, when it closes, and when it opens again. It has the namespace and the Check,
+	// with the Status, or with the workflow and kind.
+	ID string `json:"id"`
+	// Key is another one for each opening and each closing. An alert that is sent twice has the same Key.
+	Key       string `json:"key"`
+	Namespace string `json:"namespace"`
+	Check     string `json:"check"` // the name of a health.Check, or "runs" for the failures of a workflow
+	// Status is Degraded or Unhealthy. A check that becomes Unhealthy opens a second alert, beside that of Degraded.
+	Status health.Status `json:"status"`
+	Closed bool          `json:"closed"` // it is well again
+	Title  string        `json:"title"`  // a line
+	// Detail is the finding, and what to do about it. A closed alert has the last one.
+	Detail string    `json:"detail,omitempty"`
+	Since  time.Time `json:"since"`         // when the trouble was first seen
+	At     time.Time `json:"at"`            // when the alert opened or closed
+	URL    string    `json:"url,omitempty"` // Config.URL
+}
+
+// A Notifier passes alerts on to people. If Notify returns an error, it is called again after a pause, for a day. Its
+// ctx ends after 30 seconds. It is called from several goroutines.
+type Notifier interface {
+	Notify(ctx context.Context, a Alert) error
+}
+
+// A Func is a Notifier that is a function.
+type Func func(ctx context.Context, a Alert) error
+
+// Notify calls f.
+func (f Func) Notify(ctx context.Context, a Alert) error { return f(ctx, a) }
+
+// A Config configures [Run].
+type Config struct {
+	// Notifiers get each alert, by a name of yours: all processes that watch a namespace give the same names. A name
+	// that a process does not have waits for one that has it.
+	Notifiers map[string]Notifier
+
+	// Every is the time between two looks. Zero means 15 seconds.
+	Every time.Duration
+
+	// For is how long a check must be bad before its alert opens, and then well before it closes. Zero means a minute.
+	For time.Duration
+
+	// Ignore has names of checks that open no alert, such as "pauses": see docs/health.md.
+	Ignore []string
+
+	// Runs opens an alert when a run fails for good: one for each workflow and kind. It closes once no run has failed
+	// so for Quiet. It hears of the runs whose clients have kagzi.ClientConfig.RunEvents.
+	Runs bool
+
+	// Quiet is how long no run may fail before the alert of its workflow and kind closes. Zero means an hour.
+	Quiet time.Duration
+
+	// URL is added to each alert, for example that of the dashboard.
+	URL string
+}
+
+// errNoNotifiers reports a Config without Notifiers.
+var errNoNotifiers = errors.New("kagzi: alerts: Config.Notifiers is empty, so no alert would reach anyone: give at " +
+	"least alerts.Slog{}")
+
+// validated returns the configuration with its defaults.
+func (c Config) validated() (Config, error) {
+	if len(c.Notifiers) == 0 {
+		return c, errNoNotifiers
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Notifiers)) {
+		if err := valid.Name("alerts: the name of a notifier", name); err != nil {
+			return c, err
+		}
+		if len(name) > maxName {
+			return c, fmt.Errorf("kagzi: alerts: the name of a notifier has %d bytes: at most %d are allowed",
+				len(name), maxName)
+		}
+		n := c.Notifiers[name]
+		if f, ok := n.(Func); n == nil || ok && f == nil {
+			return c, fmt.Errorf("kagzi: alerts: Config.Notifiers[%q] is nil", name)
+		}
+		if v, ok := n.(interface{ validate() error }); ok {
+			if err := v.validate(); err != nil {
+				return c, fmt.Errorf("kagzi: alerts: Config.Notifiers[%q]: %w", name, err)
+			}
+		}
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"Every", c.Every}, {"For", c.For}, {"Quiet", c.Quiet}} {
+		if d.value < 0 || d.value > 0 && d.value < shortest {
+			return c, fmt.Errorf("kagzi: alerts: Config.%s is %v: give at least %v, or zero for the default", d.field,
+				d.value, shortest)
+		}
+	}
+	c.Every, c.For = cmp.Or(c.Every, 15*time.Second), cmp.Or(c.For, time.Minute)
+	c.Quiet = cmp.Or(c.Quiet, time.Hour)
+	return c, nil
+}
+
+const (
+	shortest = 10 * time.Millisecond
+	maxName  = 100
+)
+
+// Run watches the client's namespace, and sends alerts, until ctx ends: it then returns nil. It returns another error
+// only before it begins: if cfg is not valid, or client is nil.
+//
+// It needs two connections of the client's pool at times, and one outside of it for the heartbeats of its worker. While
+// the database is away, it goes on trying.
+//
+// Processes may call it for one namespace at the same time, with the same Config. It is safe for concurrent use.
+func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
+	cfg, err := cfg.validated()
+	if err != nil {
+		return err
+	}
+	if err := client.Core().Made(); err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	w := &watcher{cfg: cfg, client: client, admin: admin.New(client), log: client.Core().Log}
+	own, err := kagzi.NewClient(client.Core().Store.Pool(), kagzi.ClientConfig{
+		Namespace: client.Namespace() + ownNamespace, Logger: w.log,
+	})
+	if err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	worker, err := kagzi.NewWorker(own, kagzi.WorkerConfig{})
+	if err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	kagzi.HandleDo(worker, watchWorkflow, w.watch)
+	kagzi.HandleDo(worker, notifyWorkflow, w.notify)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { w.watchOutages(ctx) })
+	beside.Go(func() { w.keepWatch(ctx, own) })
+	for ctx.Err() == nil {
+		if err := worker.Run(ctx); err != nil && ctx.Err() == nil {
+			w.log.Error("kagzi: alerts: the worker has stopped, and is started again", "error", err)
+			pause(ctx, cfg.Every)
+		}
+	}
+	return nil
+}
+
+// ownNamespace follows the name of the namespace that is watched in that of the watch.
+const ownNamespace = ".alerts"
+
+// keepWatch starts the watch, and starts it again if an operator has ended it.
+func (w *watcher) keepWatch(ctx context.Context, own *kagzi.Client) {
+	for ctx.Err() == nil {
+		_, err := kagzi.Start(ctx, own, watchWorkflow, state{}, kagzi.ID("watch"), kagzi.ReturnAnyInput)
+		if err != nil && ctx.Err() == nil {
+			w.log.Warn("kagzi: alerts: the watch cannot be started, and is tried again", "error", err)
+		}
+		pause(ctx, w.cfg.Every)
+	}
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Only returns a Notifier that passes on to n the alerts that are as bad as least, or worse.
+func Only(least health.Status, n Notifier) Notifier { return only{least, n} }
+
+type only struct {
+	least health.Status
+	to    Notifier
+}
+
+func (o only) validate() error {
+	if o.least != health.Degraded && o.least != health.Unhealthy {
+		return fmt.Errorf("Only has the status %q: give health.Degraded or health.Unhealthy", o.least)
+	}
+	if o.to == nil {
+		return errors.New("Only has no Notifier")
+	}
+	if v, ok := o.to.(interface{ validate() error }); ok {
+		return v.validate()
+	}
+	return nil
+}
+
+func (o only) Notify(ctx context.Context, a Alert) error {
+	if o.least.Worse(a.Status) {
+		return nil
+	}
+	return o.to.Notify(ctx, a)
+}
+
+// describe returns the alert as text of several lines.
+func (a Alert) describe() string {
+	lines := []string{a.Title}
+	if a.Detail != "" {
+		lines = append(lines, "", a.Detail)
+	}
+	lines = append(lines, "", "Namespace: "+a.Namespace, "Since: "+a.Since.UTC().Format(time.RFC1123))
+	if a.URL != "" {
+		lines = append(lines, a.URL)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,177 @@
+package alerts
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi/health"
+)
+
+// A Slog logs alerts: an Unhealthy one as an error, a Degraded one as a warning, and a closed one as information.
+type Slog struct {
+	Logger *slog.Logger // zero means slog.Default()
+}
+
+// Notify logs the alert.
+func (s Slog) Notify(ctx context.Context, a Alert) error {
+	logger := s.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	level := slog.LevelWarn
+	switch {
+	case a.Closed:
+		level = slog.LevelInfo
+	case a.Status == health.Unhealthy:
+		level = slog.LevelError
+	}
+	logger.Log(ctx, level, a.Title, "alert", a.ID, "namespace", a.Namespace, "detail", a.Detail, "since", a.Since)
+	return nil
+}
+
+// A Webhook sends each [Alert] as JSON, in a POST with the header Idempotency-Key. It is sent again unless the answer
+// has a status below 300.
+type Webhook struct {
+	URL    string
+	Header http.Header  // is added, for example Authorization
+	Client *http.Client // zero means http.DefaultClient
+}
+
+func (w Webhook) validate() error { return validURL("Webhook", w.URL) }
+
+// Notify sends the alert.
+func (w Webhook) Notify(ctx context.Context, a Alert) error {
+	header := w.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("Idempotency-Key", a.Key)
+	return post(ctx, w.Client, w.URL, header, a)
+}
+
+// A Slack posts alerts to a channel of Slack, or of a service that takes its messages, such as Mattermost.
+type Slack struct {
+	URL    string       // of an incoming webhook
+	Client *http.Client // zero means http.DefaultClient
+}
+
+func (s Slack) validate() error { return validURL("Slack", s.URL) }
+
+// Notify posts the alert.
+func (s Slack) Notify(ctx context.Context, a Alert) error {
+	sign := ":warning:"
+	switch {
+	case a.Closed:
+		sign = ":white_check_mark:"
+	case a.Status == health.Unhealthy:
+		sign = ":rotating_light:"
+	}
+	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	return post(ctx, s.Client, s.URL, nil, map[string]string{"text": sign + " " + escape.Replace(a.describe())})
+}
+
+// A PagerDuty opens and resolves incidents of PagerDuty's Events API, version 2. An alert that is sent twice, or by two
+// processes, is one incident.
+type PagerDuty struct {
+	RoutingKey string       // of the service's integration
+	URL        string       // zero means that of PagerDuty
+	Client     *http.Client // zero means http.DefaultClient
+}
+
+const pagerDuty = "https://events.pagerduty.com/v2/enqueue"
+
+func (p PagerDuty) validate() error {
+	if p.RoutingKey == "" {
+		return errors.New("PagerDuty has no RoutingKey: it is that of an integration with the Events API v2")
+	}
+	if p.URL == "" {
+		return nil
+	}
+	return validURL("PagerDuty", p.URL)
+}
+
+// Notify opens or resolves the incident.
+func (p PagerDuty) Notify(ctx context.Context, a Alert) error {
+	type payload struct {
+		Summary   string `json:"summary"`
+		Source    string `json:"source"`
+		Severity  string `json:"severity"`
+		Timestamp string `json:"timestamp"`
+		Component string `json:"component"`
+		Details   Alert  `json:"custom_details"`
+	}
+	event := struct {
+		RoutingKey string   `json:"routing_key"`
+		Action     string   `json:"event_action"`
+		DedupKey   string   `json:"dedup_key"`
+		ClientURL  string   `json:"client_url,omitempty"`
+		Payload    *payload `json:"payload,omitempty"`
+	}{RoutingKey: p.RoutingKey, Action: "resolve", DedupKey: shorten(a.ID), ClientURL: a.URL}
+	if !a.Closed {
+		severity := "warning"
+		if a.Status == health.Unhealthy {
+			severity = "critical"
+		}
+		event.Action = "trigger"
+		event.Payload = &payload{
+			Summary: a.Namespace + ": " + a.Title, Source: "kagzi/" + a.Namespace, Severity: severity,
+			Timestamp: a.At.UTC().Format(time.RFC3339), Component: a.Check, Details: a,
+		}
+	}
+	to := p.URL
+	if to == "" {
+		to = pagerDuty
+	}
+	return post(ctx, p.Client, to, nil, event)
+}
+
+// validURL refuses a URL to which nothing can be sent. Its error does not have the URL, which may hold a secret.
+func validURL(of, s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return fmt.Errorf("the URL of %s is not one that begins with https:// or http://", of)
+	}
+	return nil
+}
+
+// post sends v as JSON. Its errors do not have the URL, which may hold a secret.
+func post(ctx context.Context, client *http.Client, to string, header http.Header, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the URL is not valid")
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if client == nil {
+		client = http.DefaultClient
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return fmt.Errorf("POST to %s: %w", req.URL.Host, err)
+	}
+	defer res.Body.Close()
+	answer, _ := io.ReadAll(io.LimitReader(res.Body, 300)) // for the error only
+	if res.StatusCode >= 300 {
+		return fmt.Errorf("POST to %s: %s: %s", req.URL.Host, res.Status, answer)
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package alerts
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/internal/pgproxy"
+)
+
+// A recorder keeps the alerts that it gets, in order.
+type recorder struct {
+	kit.Journal
+	fail func() error // nil: it never fails
+}
+
+func (r *recorder) Notify(_ context.Context, a Alert) error {
+	if r.fail != nil {
+		if err := r.fail(); err != nil {
+			return err
+		}
+	}
+	sign := "+"
+	if a.Closed {
+		sign = "-"
+	}
+	r.Add(sign + a.ID)
+	return nil
+}
+
+// run runs alerts of the client until the test ends, or stop is called.
+func run(t *testing.T, c *kagzi.Client, cfg Config) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, c, cfg) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func quick(to map[string]Notifier) Config {
+	return Config{
+		Notifiers: to, Every: 20 * time.Millisecond, For: 50 * time.Millisecond, Quiet: 200 * time.Millisecond,
+	}
+}
+
+var order = kagzi.DefineDo[int]("order")
+
+func clientOf(t *testing.T, pool *pgxpool.Pool, namespace string) *kagzi.Client {
+	return kit.NewClientWith(t, pool, kagzi.ClientConfig{Namespace: namespace, RunEvents: true})
+}
+
+// An alert opens and closes once, whichever of two processes is there.
+func TestAlertsOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	var got recorder
+	cfg := quick(map[string]Notifier{"test": &got})
+	first := run(t, clientOf(t, db.Pool, "shop"), cfg)
+	second := run(t, clientOf(t, db.Pool, "shop"), cfg)
+	operator := admin.New(clientOf(t, db.Pool, "shop"))
+	if err := operator.Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the alert opens", func() bool { return got.Has("+shop/pauses/degraded") })
+	first()
+	if err := operator.Pauses.End(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the alert closes", func() bool { return got.Has("-shop/pauses/degraded") })
+	second()
+	third := run(t, clientOf(t, db.Pool, "shop"), cfg)
+	if err := operator.Pauses.Set(t.Context(), admin.Target{Queue: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	const all = "+shop/pauses/degraded -shop/pauses/degraded +shop/pauses/degraded"
+	await.True(t, "it opens again", func() bool { return strings.Count(got.String(), "+") == 2 })
+	third()
+	got.Want(t, all)
+}
+
+// A notifier that fails gets its alerts in order, and holds up no other.
+func TestANotifierThatFails(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	var broken atomic.Bool
+	broken.Store(true)
+	var down, up recorder
+	tries := make(chan struct{}, 100)
+	down.fail = func() error {
+		tries <- struct{}{}
+		if broken.Load() {
+			return errors.New("away")
+		}
+		return nil
+	}
+	run(t, c, quick(map[string]Notifier{"down": &down, "up": &up}))
+	operator := admin.New(c)
+	if err := operator.Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.Receive(t, tries)
+	await.True(t, "the other opens", func() bool { return up.Has("+shop/pauses/degraded") })
+	if err := operator.Pauses.End(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the other closes", func() bool { return up.Has("-shop/pauses/degraded") })
+	broken.Store(false)
+	await.True(t, "both come", func() bool { return down.Has("-shop/pauses/degraded") })
+	down.Want(t, "+shop/pauses/degraded -shop/pauses/degraded")
+}
+
+// The first run that fails opens an alert, which closes once no run has failed for a while.
+func TestFailuresOfRuns(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kagzi.HandleDo(w, order, func(kagzi.Context, int) error { return errors.New("out of stock") })
+	kit.StartWorker(t, w)
+	fail := func() {
+		r, err := kagzi.Start(t.Context(), c, order, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Result(t.Context()); err == nil {
+			t.Fatal("the run did not fail")
+		}
+	}
+	fail() // before the watch
+	var got recorder
+	cfg := quick(map[string]Notifier{"test": &got})
+	cfg.Runs, cfg.Ignore = true, []string{"failures"}
+	run(t, c, cfg)
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	await.True(t, "the watch has looked", func() bool {
+		info, err := own.Get(t.Context(), kagzi.ID("watch"))
+		return err == nil && info.Epoch > 0
+	})
+	if s := got.String(); s != "" {
+		t.Errorf("a failure before the watch opened %s", s)
+	}
+	fail()
+	await.True(t, "the alert closes", func() bool { return got.Has("-shop/runs/order: unknown") })
+	got.Want(t, "+shop/runs/order: unknown -shop/runs/order: unknown")
+}
+
+// While the database is away, the process says so by itself.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	pool, err := pgxpool.New(t.Context(), proxy.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var got recorder
+	stop := run(t, clientOf(t, pool, "shop"), quick(map[string]Notifier{
+		"test": &got, "pager": Only(health.Unhealthy, &got),
+	}))
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	await.True(t, "the watch has looked", func() bool {
+		info, err := own.Get(t.Context(), kagzi.ID("watch"))
+		return err == nil && info.Epoch > 0
+	})
+	away := proxy.Impose(pgproxy.Trouble{Refuse: true})
+	proxy.CutAll()
+	count := func(what string) int { return strings.Count(got.String(), what) }
+	await.True(t, "the alerts open", func() bool { return count("+shop/database/unhealthy") == 2 })
+	away.Lift()
+	await.True(t, "the alerts close", func() bool { return count("-shop/database/unhealthy") == 2 })
+	stop()
+}
+
+// A watch that an operator has ended begins again.
+func TestWatchThatWasTerminated(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	var got recorder
+	run(t, c, quick(map[string]Notifier{"test": &got}))
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	await.True(t, "the watch is there", func() bool {
+		return admin.New(own).Runs.Terminate(t.Context(), kagzi.ID("watch")) == nil
+	})
+	if err := admin.New(c).Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the alert opens", func() bool { return got.Has("+shop/pauses/degraded") })
+}
+
+// A watch goes on in a process with other notifiers. Its replay sends what the look has found.
+func TestOtherNotifiersInTheMiddleOfALook(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	if err := admin.New(c).Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	var old, other recorder
+	cfg := quick(map[string]Notifier{"a": &old, "b": &old})
+	cfg.Every, cfg.For = time.Hour, shortest // it sleeps behind the second look, which opens the alert
+	stop := run(t, c, cfg)
+	var asleep kagzi.RunInfo
+	k := &kit.Kit{T: t, Ctx: t.Context(), Pool: db.Pool}
+	await.True(t, "it sleeps behind the alert", func() bool {
+		var err error
+		asleep, err = own.Get(t.Context(), kagzi.ID("watch"))
+		if err == nil && asleep.Status == kagzi.StatusSleeping && asleep.Epoch == 0 {
+			k.Forward(asleep.ID)
+		}
+		return err == nil && asleep.Status == kagzi.StatusSleeping && strings.Count(old.String(), "+") == 2
+	})
+	stop()
+	k.Forward(asleep.ID)
+	run(t, c, quick(map[string]Notifier{"c": &other}))
+	if err := admin.New(c).Pauses.End(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "it closes", func() bool { return other.Has("-shop/pauses/degraded") })
+	if now, err := own.Get(t.Context(), kagzi.ID("watch")); err != nil || now.ID != asleep.ID {
+		t.Errorf("the watch is run %s, %v, and was %s", now.ID, err, asleep.ID)
+	}
+	other.Want(t, "-shop/pauses/degraded")
+}
+
+func TestConfigsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	to := map[string]Notifier{"log": Slog{}}
+	for _, test := range []struct {
+		client *kagzi.Client
+		cfg    Config
+		want   string
+	}{
+		{c, Config{}, "Config.Notifiers is empty"},
+		{c, Config{Notifiers: map[string]Notifier{"": Slog{}}}, "the name of a notifier is empty"},
+		{c, Config{Notifiers: map[string]Notifier{strings.Repeat("x", 101): Slog{}}}, "at most 100 are allowed"},
+		{c, Config{Notifiers: map[string]Notifier{"log": nil}}, `Config.Notifiers["log"] is nil`},
+		{c, Config{Notifiers: map[string]Notifier{"log": Func(nil)}}, `Config.Notifiers["log"] is nil`},
+		{c, Config{Notifiers: map[string]Notifier{"w": Webhook{}}}, "begins with https://"},
+		{c, Config{Notifiers: map[string]Notifier{"s": Only(health.Unhealthy, Slack{})}}, "begins with https://"},
+		{c, Config{Notifiers: map[string]Notifier{"o": Only("bad", Slog{})}}, "give health.Degraded or"},
+		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Healthy, Slog{})}}, "give health.Degraded or"},
+		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Degraded, nil)}}, "has no Notifier"},
+		{c, Config{Notifiers: map[string]Notifier{"p": PagerDuty{}}}, "no RoutingKey"},
+		{c, Config{Notifiers: map[string]Notifier{"m": Mail{Addr: "host"}}}, "give host and port"},
+		{c, Config{Notifiers: map[string]Notifier{"m": Mail{Addr: "h:25", From: "a@b.c"}}}, "no address in To"},
+		{c, Config{Notifiers: map[string]Notifier{"m": Mail{Addr: "h:25", From: "x", To: []string{"a@b.c"}}}}, `"x"`},
+		{c, Config{Notifiers: to, Every: time.Microsecond}, "Config.Every is 1µs"},
+		{c, Config{Notifiers: to, For: -1}, "Config.For is -1ns"},
+		{c, Config{Notifiers: to, Quiet: 1}, "Config.Quiet is 1ns"},
+		{nil, Config{Notifiers: to}, "the client is nil"},
+		{&kagzi.Client{}, Config{Notifiers: to}, "NewClient"},
+		{clientOf(t, db.Pool, strings.Repeat("n", 255)), Config{Notifiers: to}, "262 bytes"},
+	} {
+		if err := Run(t.Context(), test.client, test.cfg); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v, want %s", test.cfg, err, test.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Run(ctx, c, Config{Notifiers: to}); err != nil {
+		t.Errorf("with an ended context: %v", err)
+	}
+}

@@ -1,0 +1,211 @@
+package alerts
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/text"
+	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/topic"
+)
+
+// A state is what a watch knows after a look: the input of its next epoch.
+type state struct {
+	Troubles map[string]trouble `json:"troubles,omitempty"` // by the ID of their alerts, without the namespace
+	Began    time.Time          `json:"began,omitzero"`     // of the first look
+	After    int64              `json:"after,omitempty"`    // the position of the last event that was read
+}
+
+// A trouble is something that is bad, or was and is not closed yet.
+type trouble struct {
+	Check  string        `json:"check"`
+	Status health.Status `json:"status"`
+	Of     string        `json:"of,omitempty"` // the workflow and kind whose runs fail
+	Detail string        `json:"detail,omitempty"`
+	Since  time.Time     `json:"since"`            // when it was first seen
+	Bad    time.Time     `json:"bad"`              // when it was last seen
+	Well   time.Time     `json:"well,omitzero"`    // since when it is well; zero: it is not
+	Opened time.Time     `json:"opened,omitzero"`  // zero: its alert is not open yet
+	Failed int           `json:"failed,omitempty"` // runs that have failed so since it opened
+}
+
+// A look is what a watch sees at once.
+type look struct {
+	At     time.Time
+	Checks []health.Check // that are bad, one for each name
+	Failed []failed
+	After  int64 // the position of the last event that was read
+}
+
+// A failed counts the runs of a workflow that failed with a kind since the last look.
+type failed struct {
+	Workflow string
+	Kind     kind.Kind
+	Runs     int
+	Last     string // the ID of the last one
+}
+
+// of returns the workflow and kind as one text.
+func (f failed) of() string { return f.Workflow + ": " + string(f.Kind) }
+
+// bad returns the checks of a report that are bad and that keep accepts. Those of one name become one, with the worst
+// status.
+func bad(report health.Report, keep func(name string) bool) (out []health.Check) {
+	const most = 10
+	found := map[string]int{} // where in out
+	more := map[string]int{}
+	for _, c := range report.Checks {
+		if c.Status == health.Healthy || !keep(c.Name) {
+			continue
+		}
+		i, ok := found[c.Name]
+		switch {
+		case !ok:
+			found[c.Name] = len(out)
+			out = append(out, c)
+			continue
+		case strings.Count(out[i].Detail, "\n") < most-1:
+			out[i].Detail += "\n" + c.Detail
+		default:
+			more[c.Name]++
+		}
+		if c.Status.Worse(out[i].Status) {
+			out[i].Status = c.Status
+		}
+	}
+	for name, n := range more {
+		out[found[name]].Detail += fmt.Sprintf("\nand %d more", n)
+	}
+	return out
+}
+
+// learn returns the state after a look, and the alerts that it opens and closes, in order of their IDs.
+func (s state) learn(l look, cfg Config) (next state, changed []Alert) {
+	next = state{Troubles: maps.Clone(s.Troubles), Began: s.Began, After: max(s.After, l.After)}
+	if next.Began.IsZero() {
+		next.Began = l.At
+	}
+	if next.Troubles == nil {
+		next.Troubles = map[string]trouble{}
+	}
+	next.see(l)
+	for _, id := range slices.Sorted(maps.Keys(next.Troubles)) {
+		t := next.Troubles[id]
+		wait := cfg.For
+		if t.Of != "" {
+			wait = cfg.Quiet
+		}
+		switch {
+		case t.Well.IsZero() && t.Opened.IsZero() && (t.Of != "" || l.At.Sub(t.Since) >= cfg.For):
+			t.Opened = l.At
+			next.Troubles[id] = t
+			changed = append(changed, t.alert(id, false, l.At))
+		case t.Well.IsZero():
+		case t.Opened.IsZero(): // it was bad for a moment
+			delete(next.Troubles, id)
+		case l.At.Sub(t.Well) >= wait:
+			delete(next.Troubles, id)
+			changed = append(changed, t.alert(id, true, l.At))
+		}
+	}
+	return next, changed
+}
+
+// see notes which troubles the look has seen, and which it has not.
+func (s *state) see(l look) {
+	seen := map[string]bool{}
+	note := func(id string, now trouble) {
+		seen[id] = true
+		t, ok := s.Troubles[id]
+		if !ok {
+			t = trouble{Check: now.Check, Status: now.Status, Of: now.Of, Since: l.At}
+		}
+		t.Detail, t.Bad, t.Well, t.Failed = now.Detail, l.At, time.Time{}, t.Failed+now.Failed
+		s.Troubles[id] = t
+	}
+	for _, c := range l.Checks {
+		for _, status := range []health.Status{health.Degraded, health.Unhealthy} {
+			if !status.Worse(c.Status) {
+				note(c.Name+"/"+string(status), trouble{Check: c.Name, Status: status, Detail: c.Detail})
+			}
+		}
+	}
+	for _, f := range l.Failed {
+		note("runs/"+f.of(), trouble{
+			Check: "runs", Status: health.Degraded, Of: f.of(), Failed: f.Runs,
+			Detail: "The last of them is " + text.Quote(f.Last) + ".",
+		})
+	}
+	for id, t := range s.Troubles {
+		if !seen[id] && t.Well.IsZero() {
+			t.Well = t.Bad
+			if t.Of == "" {
+				t.Well = l.At
+			}
+			s.Troubles[id] = t
+		}
+	}
+}
+
+// alert returns the alert that opens or closes at a time. Its namespace is added where it is sent.
+func (t trouble) alert(id string, closed bool, at time.Time) Alert {
+	a := Alert{
+		ID: id, Check: t.Check, Status: t.Status, Closed: closed, Detail: t.Detail, Since: t.Since, At: at,
+	}
+	state := "opened"
+	if closed {
+		state = "closed"
+	}
+	a.Key = id + "/" + t.Opened.UTC().Format(time.RFC3339Nano) + "/" + state
+	switch {
+	case t.Of == "" && closed:
+		a.Title = t.Check + " is not " + string(t.Status) + " any more"
+	case t.Of == "":
+		a.Title = t.Check + " is " + string(t.Status)
+	case closed:
+		a.Title = "Runs fail no more: " + t.Of
+		a.Detail = strconv.Itoa(t.Failed) + " had failed. " + t.Detail
+	default:
+		a.Title = "Runs fail: " + t.Of
+	}
+	return a
+}
+
+// failures counts the events of runs that failed.
+type failures struct {
+	by    map[string]*failed
+	order []string
+}
+
+func (f *failures) add(e topic.RunEvent) {
+	if e.Status != kagzi.StatusFailed {
+		return
+	}
+	one := failed{Workflow: e.Workflow, Kind: e.Kind}
+	if f.by == nil {
+		f.by = map[string]*failed{}
+	}
+	found, ok := f.by[one.of()]
+	if !ok {
+		found = &one
+		f.by[one.of()] = found
+		f.order = append(f.order, one.of())
+	}
+	found.Runs++
+	found.Last = cmp.Or(string(e.ID), string(e.Run))
+}
+
+// all returns what was counted, the first failure first.
+func (f *failures) all() (out []failed) {
+	for _, of := range f.order {
+		out = append(out, *f.by[of])
+	}
+	return out
+}
