@@ -59,6 +59,12 @@ func TestExamplesOfHelpAreCommands(t *testing.T) {
 	}
 }
 
+// The commands in tables are complete: those in the text are often only named.
+var (
+	rows  = regexp.MustCompile("(?m)^\\|.*$")
+	spans = regexp.MustCompile("`(kagzi [^`]+)`")
+)
+
 var blocks = regexp.MustCompile("(?ms)^```.*?^```$")
 
 func TestCommandsOfDocumentationAreCommands(t *testing.T) {
@@ -83,6 +89,11 @@ func TestCommandsOfDocumentationAreCommands(t *testing.T) {
 				if line = strings.TrimPrefix(line, "$ "); strings.HasPrefix(line, "kagzi ") {
 					n += wantCommands(t, line)
 				}
+			}
+		}
+		for _, row := range rows.FindAllString(string(text), -1) {
+			for _, code := range spans.FindAllStringSubmatch(row, -1) {
+				n += wantCommands(t, code[1])
 			}
 		}
 		if n < least {
@@ -123,7 +134,8 @@ func wantCommands(t *testing.T, text string) (n int) {
 			if err == nil && found.Args != nil && found.Runnable() {
 				err = found.Args(found, found.Flags().Args())
 			}
-			if err != nil || !found.Runnable() {
+			misspelt := found.HasSubCommands() && found.Flags().NArg() > 0
+			if err != nil || !found.Runnable() || misspelt {
 				t.Errorf("%q is no command: %v", line, err)
 			}
 		}
