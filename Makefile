@@ -6,7 +6,7 @@ STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # govulncheck needs the database of vuln.go.dev, or the Go module that has it.
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-.PHONY: all help test test-long vulncheck release vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors clean
+.PHONY: all help test test-long vulncheck release vet lint format build hello quickstart shop fuzz bench bench-peers chaos soak mutants test-majors site clean
 
 all: vet lint test ## what to call before a commit
 
@@ -94,5 +94,16 @@ test-majors: .majors/installed ## all tests on Postgres 14, 16, 17 and 18, which
 	chmod -R go+rX .majors
 	touch $@
 
-clean: ## removes what test-majors and the set-up of the tests have downloaded, and dist
-	rm -rf .majors .tools dist
+site: .site/installed ## the documentation as a web site with a search, into dist/site; npm downloads what makes it
+	rm -rf .site/src dist/site
+	go run ./internal/site .site/src
+	cd .site && KAGZI_SITE_OUT="$(CURDIR)/dist/site" npx vitepress build src
+	go run ./internal/site -check dist/site
+
+.site/installed: Makefile
+	rm -rf .site && mkdir .site && echo '{"private": true}' > .site/package.json
+	cd .site && npm install --no-audit --no-fund --ignore-scripts --save-exact vitepress@1.6.4
+	touch $@
+
+clean: ## removes what test-majors, site and the set-up of the tests have downloaded, and dist
+	rm -rf .majors .site .tools dist

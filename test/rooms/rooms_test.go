@@ -110,6 +110,7 @@ var allowed = map[string][]string{
 	"internal/plainjson": {},
 	"internal/dbtest":    {"migrations", "internal/localpg", "internal/pgbouncer"},
 	"internal/release":   {"migrations"},
+	"internal/site":      {},
 	"internal/testlog":   {"internal/await"},
 	"internal/source":    {},
 }
