@@ -130,7 +130,8 @@ func TestPacingByTheHarness(t *testing.T) {
 		}
 	}
 	count := func() int {
-		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
+		return dbtest.QueryOne[int](t, db.Pool,
+			`SELECT count(*)::int FROM kagzi.workflow_runs WHERE status = 'COMPLETED'`)
 	}
 	await.True(t, "all are done", func() bool { return count() == 42 })
 	awaitMetrics(t, lines, map[string]func(float64) bool{"enqueue_rate": positive})

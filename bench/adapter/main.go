@@ -55,7 +55,9 @@ func run(ctx context.Context, getenv func(string) string, stdin io.Reader, stdou
 	if err != nil {
 		return err
 	}
-	b := &bench{settings: s, pool: pool, client: client, out: newOutput(stdout, s.instance), latencies: newWindow(time.Now)}
+	b := &bench{
+		settings: s, pool: pool, client: client, out: newOutput(stdout, s.instance), latencies: newWindow(time.Now),
+	}
 	switch s.scenario {
 	case "migrate_only":
 		return nil
