@@ -25,7 +25,8 @@ var sections = []struct {
 	}},
 	{"Operate", []string{
 		"operating", "runs", "waiting", "repairing", "pauses", "health", "hanging", "crashes", "workers", "statistics",
-		"performance", "retention", "audit", "security", "database", "poolers", "distributed", "upgrading",
+		"monitoring", "performance", "retention", "audit", "security", "database", "poolers", "distributed",
+		"upgrading",
 	}},
 	{"Change Kagzi", []string{"architecture"}},
 }
