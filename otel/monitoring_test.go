@@ -69,6 +69,7 @@ func TestExpressionsNameWhatIsExported(t *testing.T) {
 		"kagzi_flush_writes_sum has no label kagzi_queue_name": `sum by (kagzi_queue_name) (kagzi_flush_writes_sum)`,
 		"kagzi_queue_due has no label le":                      `sum by (le) (kagzi_queue_due)`,
 		"kagzi_queue_due is no counter":                        `rate(kagzi_queue_due[5m])`,
+		"kagzi_run_starts_total is a counter":                  `sum by (job) (kagzi_run_starts_total)`,
 		"no metric":                                            `up == 0`,
 	} {
 		if got := check(e, exported, shown); !slices.Contains(got, wrong) {
@@ -199,7 +200,7 @@ func expressions(t *testing.T) (all []string) {
 
 var (
 	kept     = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
-	selector = regexp.MustCompile(`(rate|increase)?\(?\b(kagzi_\w+)(?:\{([^}]*)\})?`)
+	selector = regexp.MustCompile(`(rate|increase)?\(?\b(kagzi_\w+)(?:\{([^}]*)\})?( unless| offset)?`)
 	matcher  = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`)
 )
 
@@ -220,7 +221,8 @@ func check(e string, exported map[string][]string, shown map[string]bool) (wrong
 			continue
 		}
 		shown[name] = true
-		if grows := regexp.MustCompile(`_(total|bucket|sum|count)$`).MatchString(name); grows != (s[1] != "") {
+		compared := s[1] != "" || s[4] != "" // what grows means something only beside what it was
+		if grows := regexp.MustCompile(`_(total|bucket|sum|count)$`).MatchString(name); grows != compared {
 			wrong = append(wrong, name+map[bool]string{true: " is a counter", false: " is no counter"}[grows])
 		}
 		asked := slices.Clone(by)

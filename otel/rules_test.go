@@ -67,21 +67,25 @@ func failureRules() []rule {
 	failedRuns := hour.with(is(attrStatus, "FAILED")).grown("increase", runDuration, "_count", byJob, byWorkflow)
 	failedSteps := quarter.with(is(attrOutcome, failed)).
 		grown("increase", stepDuration, "_count", byJob, byWorkflow, byStep)
+	// The first lost run of a process makes a series, whose increase nothing shows.
+	lostRuns := quarter.with(is(attrOutcome, lost))
+	series := lostRuns.series(executionDuration, "_count")
 	return []rule{
 		{
 			"KagziRunsFail",
-			failedRuns + " >= 10 and " + failedRuns + " / " +
-				hour.grown("increase", runDuration, "_count", byJob, byWorkflow) + " > 0.1", "5m", warning,
-			"More than a tenth of the runs of {{ $labels." + byWorkflow + " }} failed within the last hour",
+			failedRuns + " / " + hour.grown("increase", runDuration, "_count", byJob, byWorkflow) + " > 0.1 and " +
+				failedRuns + " >= 10", "5m", warning,
+			"{{ $value | humanizePercentage }} of the runs of {{ $labels." + byWorkflow + " }} failed within an hour",
 			"At least ten runs failed for good. `kagzi health` names the most frequent kinds. Remove the cause, and " +
 				"then resume the runs.",
 			"repairing.md",
 		},
 		{
 			"KagziStepsFail",
-			failedSteps + " >= 10 and " + failedSteps + " / " +
-				quarter.grown("increase", stepDuration, "_count", byJob, byWorkflow, byStep) + " > 0.5", "5m", warning,
-			"Most attempts of the step {{ $labels." + byStep + " }} of {{ $labels." + byWorkflow + " }} fail",
+			failedSteps + " / " + quarter.grown("increase", stepDuration, "_count", byJob, byWorkflow, byStep) +
+				" > 0.5 and " + failedSteps + " >= 10", "5m", warning,
+			"{{ $value | humanizePercentage }} of the attempts of the step {{ $labels." + byStep + " }} of " +
+				"{{ $labels." + byWorkflow + " }} fail",
 			"More than half of at least ten attempts failed within 15 minutes. What the step calls may be down: its " +
 				"runs go on by themselves once it works, as long as their retries last. Consider a pause until then.",
 			"steps.md#retries",
@@ -98,8 +102,9 @@ func failureRules() []rule {
 		},
 		{
 			"KagziLeasesLost",
-			quarter.with(is(attrOutcome, lost)).grown("increase", executionDuration, "_count", byJob) + " > 0", "5m",
-			warning,
+			lostRuns.grown("increase", executionDuration, "_count", byJob) + " > 0 or " +
+				over("sum", []string{byJob}) + " (" + series + " unless " + series + " offset " + quarter.window +
+				") > 0", "5m", warning,
 			"Workers of {{ $labels." + byJob + " }} lose their runs to others",
 			"A worker that lives was taken for dead: it could not reach the database for too long, or its process " +
 				"stood still. Its steps may execute twice. Look for pauses of the process, a processor that is used " +
@@ -147,9 +152,10 @@ func ruleFile() string {
 	return b.String()
 }
 
-// folded returns a text as a block of YAML, with a line for each part that `and` or a fraction joins.
+// folded returns a text as a block of YAML, with a line for each part that a word or a fraction joins.
 func folded(text string) string {
-	return ">-\n          " + strings.NewReplacer(" and ", "\n          and ", " / ", "\n          / ").Replace(text)
+	return ">-\n          " + strings.NewReplacer(" and ", "\n          and ", " or ", "\n          or ",
+		" / ", "\n          / ").Replace(text)
 }
 
 // quoted returns a text as YAML, which has the strings of JSON.
