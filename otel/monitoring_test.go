@@ -252,17 +252,19 @@ func TestRulesLeadSomewhere(t *testing.T) {
 		if i+1 < len(rules) {
 			rest = text[m[1]:rules[i+1][0]]
 		}
-		if !regexp.MustCompile(`^        expr: >-\n(?:          .+\n)+        for: \d+[mh]\n        labels:\n` +
+		whole := regexp.MustCompile(`^        expr: >-\n(?:          .+\n)+        for: \d+[mh]\n        labels:\n` +
 			`          severity: (critical|warning)\n        annotations:\n          summary: ".+"\n` +
-			`          description: ".+\."\n          runbook_url: \S+\n$`).MatchString(rest) {
+			`          description: ".+\."\n          runbook_url: \S+\n$`).FindStringSubmatch(rest)
+		if whole == nil {
 			t.Errorf("%s is\n%s", name, rest)
+			continue
 		}
 		_, url, _ := strings.Cut(rest, "runbook_url: https://github.com/kagzi/kagzi/blob/main/")
 		if wrong := broken(strings.TrimSpace(url)); wrong != "" {
 			t.Errorf("%s leads to %s", name, wrong)
 		}
-		if !strings.Contains(listed, "`"+name+"`") {
-			t.Errorf("docs/monitoring.md lacks %s", name)
+		if row := "| `" + name + "` | " + whole[1] + " |"; !strings.Contains(listed, row) {
+			t.Errorf("docs/monitoring.md lacks %s", row)
 		}
 	}
 	for _, url := range []string{"docs/Nothing.md", "docs/health.md#nothing", ""} {

@@ -134,6 +134,48 @@ func expressions(t *testing.T) (all []string) {
 	return all
 }
 
+// The example for KEDA on the page is YAML. Package inspect tests its query.
+func TestScaledObject(t *testing.T) {
+	t.Parallel()
+	example := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindSubmatch(read(t, "../../../docs/monitoring.md"))
+	if example == nil {
+		t.Fatal("the page has no example")
+	}
+	var object struct {
+		Kind string
+		Spec struct {
+			Triggers []struct {
+				Type     string
+				Metadata map[string]any
+			}
+		}
+	}
+	if err := yaml.Unmarshal(example[1], &object); err != nil {
+		t.Fatal(err)
+	}
+	if object.Kind != "ScaledObject" || len(object.Spec.Triggers) != 1 || object.Spec.Triggers[0].Type != "postgresql" {
+		t.Fatalf("%+v", object)
+	}
+	metadata := map[string]string{}
+	for key, value := range object.Spec.Triggers[0].Metadata {
+		text, ok := value.(string)
+		if !ok {
+			t.Errorf("%s is %v: KEDA takes texts", key, value)
+		}
+		metadata[key] = text
+	}
+	for _, key := range []string{
+		"host", "port", "dbName", "sslmode", "userName", "passwordFromEnv", "targetQueryValue", "query",
+	} {
+		if metadata[key] == "" {
+			t.Errorf("%s is missing", key)
+		}
+	}
+	if !strings.HasPrefix(metadata["query"], "WITH ") || !strings.HasSuffix(metadata["query"], ")\n") {
+		t.Errorf("the query is cut: %s", metadata["query"])
+	}
+}
+
 func read(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
