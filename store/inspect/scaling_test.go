@@ -129,8 +129,11 @@ func TestScalingQuery(t *testing.T) {
 		('shop', 'later', 'default', now() + interval '1 hour', NULL), ('shop', 'full', 'default', 'infinity', NULL),
 		('shop', 'paused', 'default', now(), now()), ('other', 'due', 'default', now(), NULL),
 		('shop', 'due', 'other', now(), NULL)`)
-	if n := wanted() - before; n != 2 {
-		t.Errorf("two due keys count %d times", n)
+	exec(t, s.pool, `INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key) VALUES
+		('shop', 'default', 'due'), ('shop', 'default', 'changed'), ('shop', 'default', 'changed'),
+		('other', 'default', 'changed, too'), ('shop', 'other', 'changed, too')`)
+	if n := wanted() - before; n != 3 {
+		t.Errorf("three keys to look at count %d times", n)
 	}
 }
 
@@ -140,7 +143,7 @@ func TestScalingQuerySearches(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.Database(t, dbtest.Unchecked()).Pool
 	query, _ := scalingPage(t)
-	const tables = `kagzi.workflow_runs, kagzi.run_keys`
+	const tables = `kagzi.workflow_runs, kagzi.run_keys, kagzi.key_changes`
 	plans.AsNew(t, pool, tables)
 	exec(t, pool, `VACUUM ANALYZE `+tables)
 	exec(t, pool, `
@@ -155,9 +158,12 @@ func TestScalingQuerySearches(t *testing.T) {
 		FROM generate_series(1, 50) AS g`)
 	exec(t, pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
 		SELECT 'shop', 'key-' || g, 'default', 'infinity' FROM generate_series(1, 20000) AS g`)
+	exec(t, pool, `INSERT INTO kagzi.key_changes (key_scope, run_key, namespace_id)
+		SELECT CASE WHEN g % 1000 = 0 THEN 'shop' ELSE 'another' END, 'key-' || g, 'default'
+		FROM generate_series(1, 20000) AS g`)
 	want := plans.Of("scaling", query, nil, map[string][]string{
 		plans.ClaimIndex: {"task_queue", "namespace_id", "workflow_type"},
-		"run_keys_line":  {"key_scope", "namespace_id"},
+		"run_keys_line":  {"key_scope", "namespace_id"}, "key_changes_pkey": {"key_scope", "namespace_id"},
 	})
 	for _, state := range []struct {
 		name    string
@@ -169,8 +175,8 @@ func TestScalingQuerySearches(t *testing.T) {
 		{"vacuumed", func() { exec(t, pool, `VACUUM ANALYZE `+tables) }},
 	} {
 		state.prepare()
-		if n := one[int](t, pool, query); n != 50 {
-			t.Errorf("%s: %d runs are due", state.name, n)
+		if n := one[int](t, pool, query); n != 50+20 {
+			t.Errorf("%s: %d slots are wanted", state.name, n)
 		}
 		p := plans.Explain(t, pool, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)", query)
 		wrong := p.Wrong(want)
