@@ -12,8 +12,9 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// The query that docs/monitoring.md gives KEDA wants a slot for each run without a key, and one for each key with a free
-// slot, before a worker comes and while it is full. It wants none when all is done. Package inspect tests its rows.
+// The query that docs/monitoring.md gives KEDA wants a slot for each run without a key, and one for each key with a
+// free slot, before a worker comes and while it is full. It wants none when all is done. Package inspect has a test of
+// its rows.
 func TestScalingQueryFollowsTheWork(t *testing.T) {
 	k := kit.New(t)
 	page, err := os.ReadFile("../../docs/monitoring.md")
@@ -37,7 +38,7 @@ func TestScalingQueryFollowsTheWork(t *testing.T) {
 		runs = append(runs, kit.Begin(k, g.Workflow, 0, kagzi.Key(key)))
 	}
 	if n := wanted(); n != 3+2 {
-		t.Errorf("three runs and two keys want %d slots", n)
+		t.Fatalf("three runs and two keys want %d slots", n)
 	}
 	w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{MaxConcurrent: 2})
 	g.Handle(w)
