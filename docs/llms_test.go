@@ -25,8 +25,8 @@ var sections = []struct {
 	}},
 	{"Operate", []string{
 		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers",
-		"statistics", "performance", "retention", "audit", "security", "database", "poolers", "distributed",
-		"upgrading",
+		"statistics", "monitoring", "performance", "retention", "audit", "security", "database", "poolers",
+		"distributed", "upgrading",
 	}},
 	{"Change Kagzi", []string{"architecture"}},
 }

@@ -58,29 +58,28 @@ func (m *metrics) init(meter metric.Meter, most int) error {
 		n.most = int64(most)
 	}
 	var errs []error
-	counter := func(name, unit, description string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	count := func(i instrument, description string) metric.Int64Counter {
+		c, err := meter.Int64Counter(i.name, metric.WithUnit(i.unit), metric.WithDescription(description))
 		errs = append(errs, err)
 		return c
 	}
-	histogram := func(name, description string, buckets []float64) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+	spread := func(i instrument, description string, buckets []float64) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(i.name, metric.WithUnit(i.unit), metric.WithDescription(description),
 			metric.WithExplicitBucketBoundaries(buckets...))
 		errs = append(errs, err)
 		return h
 	}
-	m.starts = counter("kagzi.run.starts", "{run}", "Starts of runs, by what starts them.")
-	m.signals = counter("kagzi.signals", "{message}", "Messages sent to runs.")
-	m.runDuration = histogram("kagzi.run.duration", "Time from the start of a run to its end. Its count is the "+
-		"number of runs that ended.", long)
-	m.execution = histogram("kagzi.execution.duration", "Duration of one execution of a run, between its waits.", short)
-	m.executionDelay = histogram("kagzi.execution.delay", "How long a run was due before a worker executed it.", short)
-	m.stepDuration = histogram("kagzi.step.duration", "Duration of one attempt of a step. Its count is the number of "+
-		"attempts.", short)
-	m.flushDuration = histogram("kagzi.flush.duration", "Duration of a transaction that stores what runs have "+
-		"recorded.", short)
+	m.starts = count(runStarts, "Starts of runs, by what starts them.")
+	m.signals = count(signalsSent, "Messages sent to runs.")
+	m.runDuration = spread(runDuration, "Time from the start of a run to its end. Its count is the number of runs "+
+		"that ended.", long)
+	m.execution = spread(executionDuration, "Duration of one execution of a run, between its waits.", short)
+	m.executionDelay = spread(executionDelay, "How long a run was due before a worker executed it.", short)
+	m.stepDuration = spread(stepDuration, "Duration of one attempt of a step. Its count is the number of attempts.",
+		short)
+	m.flushDuration = spread(flushDuration, "Duration of a transaction that stores what runs have recorded.", short)
 	var err error
-	m.flushWrites, err = meter.Int64Histogram("kagzi.flush.writes", metric.WithUnit("{write}"),
+	m.flushWrites, err = meter.Int64Histogram(flushWrites.name, metric.WithUnit(flushWrites.unit),
 		metric.WithDescription("Writes that share such a transaction."), metric.WithExplicitBucketBoundaries(sizes...))
 	return errors.Join(append(errs, err)...)
 }

@@ -58,6 +58,38 @@ const (
 	abandoned = "abandoned" // the run, or a branch of it, ended meanwhile: the attempt has no outcome
 )
 
+// An instrument is the name of a metric, its unit and its form. docs/monitoring.md shows what Prometheus calls it.
+type instrument struct {
+	name, unit string
+	form       form
+}
+
+// A form says what the values of a metric do.
+type form int
+
+const (
+	counter   form = iota // they only grow
+	histogram             // they are spread over buckets
+	gauge                 // they rise and fall
+)
+
+// The metrics. The README lists them; the board and the rules for alerts are made of them.
+var (
+	runStarts         = instrument{"kagzi.run.starts", "{run}", counter}
+	runDuration       = instrument{"kagzi.run.duration", "s", histogram}
+	executionDelay    = instrument{"kagzi.execution.delay", "s", histogram}
+	executionDuration = instrument{"kagzi.execution.duration", "s", histogram}
+	stepDuration      = instrument{"kagzi.step.duration", "s", histogram}
+	signalsSent       = instrument{"kagzi.signals", "{message}", counter}
+	flushDuration     = instrument{"kagzi.flush.duration", "s", histogram}
+	flushWrites       = instrument{"kagzi.flush.writes", "{write}", histogram}
+	workerSlots       = instrument{"kagzi.worker.slots", "{slot}", gauge}
+	queueDue          = instrument{"kagzi.queue.due", "{run}", gauge}
+	queueDueAge       = instrument{"kagzi.queue.due_age", "s", gauge}
+	queueSleeping     = instrument{"kagzi.queue.sleeping", "{run}", gauge}
+	queuePaused       = instrument{"kagzi.queue.paused", "{run}", gauge}
+)
+
 // other stands for all names beyond Config.MaxNames, as in the semantic conventions.
 const other = "_OTHER"
 

@@ -39,7 +39,7 @@ func (t *Telemetry) Observe(c *kagzi.Client) (stop func() error, err error) {
 }
 
 func (t *Telemetry) observeSlots(c *kagzi.Client) (stop func() error, err error) {
-	slots, err := t.meter.Int64ObservableUpDownCounter("kagzi.worker.slots", metric.WithUnit("{slot}"),
+	slots, err := t.meter.Int64ObservableUpDownCounter(workerSlots.name, metric.WithUnit(workerSlots.unit),
 		metric.WithDescription("Slots of the workers in this process, used and free. A run under way holds one."))
 	if err != nil {
 		return nil, err
@@ -78,17 +78,17 @@ type backlog struct {
 func (t *Telemetry) observeStats(c *kagzi.Client) (stop func() error, err error) {
 	var b backlog
 	var errs []error
-	gauge := func(name, description string) metric.Int64ObservableGauge {
-		g, err := t.meter.Int64ObservableGauge(name, metric.WithUnit("{run}"), metric.WithDescription(description))
+	level := func(i instrument, description string) metric.Int64ObservableGauge {
+		g, err := t.meter.Int64ObservableGauge(i.name, metric.WithUnit(i.unit), metric.WithDescription(description))
 		errs = append(errs, err)
 		return g
 	}
-	b.due = gauge("kagzi.queue.due", "Runs of the namespace that no worker executes although their time has come. "+
+	b.due = level(queueDue, "Runs of the namespace that no worker executes although their time has come. "+
 		"The same in each process.")
-	b.sleeping = gauge("kagzi.queue.sleeping", "Runs of the namespace that sleep or wait. The same in each process.")
-	b.paused = gauge("kagzi.queue.paused", "Runs of the namespace that are paused, or would be due without a pause. "+
+	b.sleeping = level(queueSleeping, "Runs of the namespace that sleep or wait. The same in each process.")
+	b.paused = level(queuePaused, "Runs of the namespace that are paused, or would be due without a pause. "+
 		"The same in each process.")
-	b.age, err = t.meter.Float64ObservableGauge("kagzi.queue.due_age", metric.WithUnit("s"),
+	b.age, err = t.meter.Float64ObservableGauge(queueDueAge.name, metric.WithUnit(queueDueAge.unit),
 		metric.WithDescription("How long the first due run has been due; zero if none is. The same in each process."))
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
