@@ -36,6 +36,13 @@ type trouble struct {
 	Failed int           `json:"failed,omitempty"` // runs that have failed so since it opened
 }
 
+// A state is the input of a run, and what a look finds is the result of a step, so both have bounds.
+const (
+	mostTroubles = 500   // others wait until some of these are over
+	mostChanges  = 100   // alerts that one look sends; the next one sends the others
+	mostDetail   = 1_000 // bytes
+)
+
 // A look is what a watch sees at once.
 type look struct {
 	At     time.Time
@@ -97,6 +104,9 @@ func (s state) learn(l look, cfg Config) (next state, changed []Alert) {
 	}
 	next.see(l)
 	for _, id := range slices.Sorted(maps.Keys(next.Troubles)) {
+		if len(changed) == mostChanges {
+			break
+		}
 		t := next.Troubles[id]
 		wait := cfg.For
 		if t.Of != "" {
@@ -124,10 +134,13 @@ func (s *state) see(l look) {
 	note := func(id string, now trouble) {
 		seen[id] = true
 		t, ok := s.Troubles[id]
-		if !ok {
+		switch {
+		case !ok && len(s.Troubles) == mostTroubles:
+			return
+		case !ok:
 			t = trouble{Check: now.Check, Status: now.Status, Of: now.Of, Since: l.At}
 		}
-		t.Detail, t.Bad, t.Well, t.Failed = now.Detail, l.At, time.Time{}, t.Failed+now.Failed
+		t.Detail, t.Bad, t.Well, t.Failed = text.Sanitize(now.Detail, mostDetail), l.At, time.Time{}, t.Failed+now.Failed
 		s.Troubles[id] = t
 	}
 	for _, c := range l.Checks {

@@ -1,9 +1,11 @@
 package alerts
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -174,5 +176,42 @@ func TestFailuresOfAnyRun(t *testing.T) {
 	}
 	if got := f.all(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Thousands of troubles at once fit into the input of a run, and open their alerts in several looks.
+func TestBoundsOfAState(t *testing.T) {
+	t.Parallel()
+	cfg, err := Config{Notifiers: map[string]Notifier{"log": Slog{}}}.validated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := look{Checks: []health.Check{
+		{Name: "keys", Status: health.Unhealthy, Detail: strings.Repeat("ä", 1<<20)},
+	}}
+	for i := range 3000 {
+		l.Failed = append(l.Failed, failed{Workflow: strings.Repeat("w", 250) + strconv.Itoa(i), Last: "r", Runs: 1})
+	}
+	s, opened := state{}, map[string]bool{}
+	for i := range 10 {
+		l.At = time.Unix(int64(i)*60, 0)
+		var changed []Alert
+		s, changed = s.learn(l, cfg)
+		if len(changed) > mostChanges {
+			t.Errorf("a look changes %d alerts", len(changed))
+		}
+		for _, a := range changed {
+			if opened[a.ID] {
+				t.Errorf("%s opened twice", a.ID)
+			}
+			opened[a.ID] = true
+		}
+		data, err := json.Marshal(plan{Next: s, Messages: slices.Repeat([]message{{Alert: sample()}}, 3*mostChanges)})
+		if err != nil || len(data) > 2<<20 {
+			t.Errorf("a plan has %d bytes, %v", len(data), err)
+		}
+	}
+	if len(opened) != mostTroubles {
+		t.Errorf("%d alerts opened", len(opened))
 	}
 }
