@@ -13,7 +13,6 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
-	"github.com/kagzi/kagzi/ui/internal/web"
 	"github.com/kagzi/kagzi/waits"
 )
 
@@ -227,10 +226,10 @@ func silentHTML(r kagzi.RunInfo) template.HTML {
 }
 
 // named are the run IDs and times in a text of the library.
-var named = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
+var named = regexp.MustCompile(runID.String() + `|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
 
-// prose returns a text of the library in terms of the dashboard, with links to the runs and with times that it names.
-func prose(links web.Links, text string) template.HTML {
+// inProse returns the text with the runs that it names as run writes them.
+func inProse(text string, run func(kagzi.RunID) string) template.HTML {
 	var out strings.Builder
 	text, last := deeds.InPages(text), 0
 	for _, at := range named.FindAllStringIndex(text, -1) {
@@ -239,9 +238,7 @@ func prose(links web.Links, text string) template.HTML {
 		if t, err := time.Parse(time.RFC3339Nano, name); err == nil {
 			out.WriteString(string(timeHTML(t)))
 		} else {
-			// hexadecimal
-			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, links.To("/runs/", name), name,
-				short(kagzi.RunID(name)))
+			out.WriteString(run(kagzi.RunID(name)))
 		}
 		last = at[1]
 	}

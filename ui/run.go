@@ -51,6 +51,9 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	if v.Messages, v.More, err = p.messages(ctx, v.Run); err != nil {
 		return nil, err
 	}
+	if err = p.names.learn(ctx, v.others(h.attempts)...); err != nil {
+		return nil, err
+	}
 	text, err := explain.Run(ctx, p.client, v.Run, h.attempts, v.Log, p.words())
 	if err != nil {
 		return nil, err

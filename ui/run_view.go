@@ -2,6 +2,7 @@ package ui
 
 import (
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi"
@@ -24,6 +25,25 @@ type runView struct {
 	Family    family
 	workers   *workersLane
 	unsettled bool // a step, such as a child, can still end
+}
+
+// others returns the runs that the page of the run refers to, but for its family. Of those that its steps started the
+// last come first.
+func (v *runView) others(attempts []kagzi.StepAttempt) []kagzi.RunID {
+	ids := append([]kagzi.RunID{v.Run.Parent, v.Run.Origin}, runsIn(v.Run.Error)...)
+	for _, h := range v.Run.Hung {
+		ids = append(ids, h.Awaits)
+	}
+	for _, e := range slices.Concat(v.Log, v.Failed) {
+		ids = append(append(ids, e.Other), runsIn(e.Reason)...)
+	}
+	for _, m := range v.Messages {
+		ids = append(ids, m.From)
+	}
+	for _, a := range slices.Backward(attempts) {
+		ids = append(ids, a.Child)
+	}
+	return ids
 }
 
 // Settled reports whether the run has ended and nothing of it is under way, not even code that hangs. An operator may

@@ -17,7 +17,7 @@ func (p *runPage) words() explain.Words {
 		Ago:     func(t time.Time) string { return string(agoHTML(t)) },
 		Elapsed: func(since time.Time) string { return string(clockHTML(since)) },
 		Took:    duration,
-		Run:     func(id kagzi.RunID) string { return p.anchor(p.links.To("/runs/", id), short(id)) },
+		Run:     func(id kagzi.RunID) string { return p.names.link(p.links, id) },
 		Worker:  func(id string) string { return p.anchor(p.links.To("/workers/", id), short(kagzi.RunID(id))) },
 		Deed:    p.deed,
 	}

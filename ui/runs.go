@@ -18,6 +18,7 @@ import (
 type runsPage struct {
 	client *kagzi.Client
 	admin  *admin.Client
+	names  *runNames
 }
 
 // pages are the pages about several runs.
@@ -64,7 +65,12 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 		v.Runs = v.Runs[:pageSize]
 		v.Next = q.With("after", string(v.Runs[pageSize-1].ID))
 	}
-	return v, nil
+	p.names.note(v.Runs...)
+	var parents []kagzi.RunID
+	for _, r := range v.Runs {
+		parents = append(parents, r.Parent)
+	}
+	return v, p.names.learn(ctx, parents...)
 }
 
 // suggest fills the suggestions of the form's fields from runs that are active or have failed lately. Without them the

@@ -103,18 +103,22 @@ func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err err
 	if err := validPath(string(links)); err != nil {
 		return site, all, err
 	}
+	names := &runNames{client: c}
 	site = web.Config{
 		Links: links, Namespace: c.Namespace(), Access: accessOf(cfg.Authorize), Usual: usualChanges,
 		MaxStreams: cmp.Or(cfg.MaxStreams, 500), Patience: formTimeout, Cache: web.NewCache(),
 		Log:   failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())),
-		Files: files, Funcs: funcs(links), Data: onScreen, Elsewhere: asks(View, OnOverview),
+		Files: files, Funcs: funcs(links, names), Data: onScreen, Elsewhere: asks(View, OnOverview),
 	}
 	maps.Copy(site.Funcs, runFuncs())
-	site.Funcs["nav"] = navigate
 	all = newPages(needs{
-		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access, payloads{cfg.HidePayloads}, site.Log,
+		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access,
+		payloads{cfg.HidePayloads},
+		names,
+		site.Log,
 	})
 	site.Name, site.Routes = all.named, all.routes()
+	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: (&tallies{c, admin.New(c)}).look, Framing: true}}
 	return site, all, nil
 }
 
