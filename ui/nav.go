@@ -30,6 +30,7 @@ type navCount struct {
 var navigation = []navItem{
 	{Title: "Overview", Path: "/", Icon: "overview"},
 	{Title: "Runs", Path: "/runs", Icon: "runs"},
+	{Title: "Failures", Path: "/failures", Icon: "failures"},
 	{Title: "Schedules", Path: "/schedules", Icon: "schedules"},
 	{Title: "Topics", Path: "/topics", Icon: "topics"},
 	{Title: "Limits", Path: "/limits", Icon: "limits"},
@@ -80,7 +81,7 @@ type tally struct {
 func (t tally) counts() map[string]navCount {
 	return map[string]navCount{
 		"Runs":     {t.Doubts, "warning", "in doubt: a call of a step may have been made", "/runs?waiting-on=doubt"},
-		"Overview": {t.Failed, "failed", "failed within the last hour", "/runs?status=failed&ended-since=1h"},
+		"Failures": {t.Failed, "failed", "failed within the last hour", "/failures?within=1h"},
 		"Limits":   {t.Paused, "warning", "paused, or due and stopped by a pause", "/limits"},
 		"Stranded": {t.Stranded, "warning", "stranded: no live worker has their code", "/stranded"},
 	}

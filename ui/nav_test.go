@@ -34,7 +34,7 @@ func TestTheNavigationCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts := []string{
-		`href="/kagzi/runs?status=failed&amp;ended-since=1h" title="2 runs failed within the last hour"`,
+		`href="/kagzi/failures?within=1h" title="2 runs failed within the last hour"`,
 		`href="/kagzi/runs?waiting-on=doubt" title="1 run in doubt`,
 		`href="/kagzi/limits" title="1 run paused`,
 		`href="/kagzi/stranded" title="1 run stranded`,

@@ -45,6 +45,7 @@ type pages struct {
 	limits    *limitPages
 	workers   *workerPages
 	stranded  *strandedPage
+	failures  *failuresPage
 	audit     *auditPage
 	doctor    *doctorPage
 	forms     []web.ChangeForm
@@ -74,6 +75,7 @@ func newPages(n needs) pages {
 		limits:    &limitPages{n.admin},
 		workers:   &workerPages{n.client, n.admin},
 		stranded:  &strandedPage{n.admin},
+		failures:  &failuresPage{n.admin, n.names},
 		audit:     &auditPage{n.admin, n.names},
 		doctor:    &doctorPage{n.pool, n.cache},
 		forms:     (&deedForms{n.client, n.payloads}).all(),
@@ -88,8 +90,8 @@ func (p pages) named(r *http.Request, a web.Action) (*http.Request, error) { ret
 func (p pages) routes() web.Routes {
 	return web.Routes{
 		Pages: slices.Concat(p.overview.pages(), p.runs.pages(), p.run.pages(), p.schedules.pages(),
-			p.topics.pages(), p.limits.pages(), p.workers.pages(), p.stranded.pages(), p.audit.pages(),
-			p.doctor.pages()),
+			p.topics.pages(), p.limits.pages(), p.workers.pages(), p.stranded.pages(), p.failures.pages(),
+			p.audit.pages(), p.doctor.pages()),
 		Handlers: p.run.handlers(),
 		Forms:    p.forms,
 		Changes:  p.bulk.changes(),
