@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
@@ -111,6 +112,15 @@ func (n *runNames) html(id kagzi.RunID) template.HTML {
 func (n *runNames) link(links web.Links, id kagzi.RunID) string {
 	return fmt.Sprintf(`<a href="%s" title="%s">%s</a>`, template.HTMLEscapeString(links.To("/runs/", id)),
 		template.HTMLEscapeString(string(id)), n.html(id))
+}
+
+// namedLink returns a link to the run with its own ID, or with its run ID.
+func (n *runNames) namedLink(links web.Links, name string) string {
+	if deeds.IsRunID(name) {
+		return n.link(links, kagzi.RunID(name))
+	}
+	return fmt.Sprintf(`<a href="%s">%s</a>`, template.HTMLEscapeString(links.To("/runs/", name)),
+		template.HTMLEscapeString(first(60, name)))
 }
 
 // runID is a run ID in a text.

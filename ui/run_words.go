@@ -18,6 +18,7 @@ func (p *runPage) words() explain.Words {
 		Elapsed: func(since time.Time) string { return string(clockHTML(since)) },
 		Took:    duration,
 		Run:     func(id kagzi.RunID) string { return p.names.link(p.links, id) },
+		Named:   func(id string) string { return p.names.namedLink(p.links, id) },
 		Worker:  func(id string) string { return p.anchor(p.links.To("/workers/", id), short(kagzi.RunID(id))) },
 		Deed:    p.deed,
 	}

@@ -37,8 +37,9 @@ type runList struct {
 	More      bool   // fields beyond the usual ones are set
 	Runs      []kagzi.RunInfo
 	Pauses    []admin.Pause
-	Next      string // path of the next page; empty on the last one
-	First     bool   // this is the first page
+	Behind    map[kagzi.RunID]string // the runs that runs wait behind
+	Next      string                 // path of the next page; empty on the last one
+	First     bool                   // this is the first page
 	Workflows []string
 	Queues    []string
 	Kinds     []string
@@ -64,6 +65,9 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 	if len(v.Runs) > pageSize {
 		v.Runs = v.Runs[:pageSize]
 		v.Next = q.With("after", string(v.Runs[pageSize-1].ID))
+	}
+	if v.Behind, err = p.behind(ctx, v.Runs); err != nil {
+		return nil, err
 	}
 	p.names.note(v.Runs...)
 	var parents []kagzi.RunID

@@ -84,7 +84,9 @@ func (r *reasons) waitsFor(w waits.Wait) {
 		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(r.run.Schedule),
 			after(": ", r.deed(Deed{Verb: Previous, Name: r.run.Schedule})))
 	case waits.Key, waits.Group, waits.Queue:
-		r.say("It is due, and waits for a slot: %s.%s", r.Text(w.String()), r.limitsShow())
+		behind := after(", behind ", r.named(w.Behind))
+		w.Behind = ""
+		r.say("It is due, and waits for a slot: %s%s.%s", r.Text(w.String()), behind, r.limitsShow())
 	case waits.KeyRate, waits.GroupRate, waits.QueueRate:
 		r.say("It is due, and the %s lets no further run start now.%s", r.Text(w.String()), r.limitsShow())
 	case waits.History:
@@ -127,6 +129,14 @@ func (r *reasons) compensation(w waits.Wait) {
 	}
 	r.say("The database refuses its %s%s. It is tried again %s: remove the cause.", r.Text(w.Refused),
 		after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
+}
+
+// named returns a run by its own ID, or by its run ID if it has no other; empty if there is none.
+func (r *reasons) named(run string) string {
+	if run == "" {
+		return ""
+	}
+	return r.Named(run)
 }
 
 // after returns text with what comes before it, and nothing if there is no text.
