@@ -68,7 +68,7 @@ type needs struct {
 func newPages(n needs) pages {
 	return pages{
 		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}, n.names},
-		runs:      &runsPage{n.client, n.admin, n.names},
+		runs:      &runsPage{n.client, n.admin, n.names, n.cache},
 		run:       &runPage{n.client, n.admin, n.access, n.cache, n.links, n.payloads, n.names},
 		schedules: &schedulePages{n.client, n.admin, n.payloads},
 		topics:    &topicPages{client: n.client, admin: n.admin, payloads: n.payloads},

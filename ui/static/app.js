@@ -230,7 +230,7 @@
 				all.indeterminate = chosen > 0 && chosen < boxes.length;
 			}
 			if (!bulk) continue;
-			const every = $("input[name=all]", bulk).checked;
+			const every = $("input[name=all]", bulk)?.checked ?? false;
 			bulk.classList.toggle("some", chosen > 0 || every);
 			$("[data-selected]", bulk).textContent = every ? "All runs that match the filter." : chosen ?
 				`${chosen} selected. The list stands still.` : "Select runs to change them.";
