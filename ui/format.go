@@ -16,7 +16,8 @@ import (
 	"github.com/kagzi/kagzi/waits"
 )
 
-// timeHTML returns a time in UTC, which the browser shows in its own zone.
+// timeHTML returns a time in UTC. The browser shows it in the zone that the viewer has chosen, with its distance from now
+// beside it.
 func timeHTML(t time.Time) template.HTML { return timeTag(t, "time") }
 
 // agoHTML returns a time that the browser shows as its distance from now: "3 min ago".
@@ -25,7 +26,7 @@ func agoHTML(t time.Time) template.HTML { return timeTag(t, "ago") }
 // clockHTML returns a time that the browser shows as how long ago it is, counting on: "3 min 20 s".
 func clockHTML(t time.Time) template.HTML { return timeTag(t, "clock") }
 
-// hourHTML returns a time that the browser shows as the time of day in its own zone.
+// hourHTML returns a time that the browser shows as the time of day in that zone.
 func hourHTML(t time.Time) template.HTML {
 	t = t.UTC()
 	// digits

@@ -13,7 +13,7 @@ import (
 func (p *runPage) words() explain.Words {
 	return explain.Words{
 		Text:    template.HTMLEscapeString,
-		Moment:  func(t time.Time) string { return fmt.Sprintf("%s (%s)", timeHTML(t), agoHTML(t)) },
+		Moment:  func(t time.Time) string { return string(timeHTML(t)) }, // with how long ago that is beside it
 		Ago:     func(t time.Time) string { return string(agoHTML(t)) },
 		Elapsed: func(since time.Time) string { return string(clockHTML(since)) },
 		Took:    duration,

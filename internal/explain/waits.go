@@ -84,9 +84,7 @@ func (r *reasons) waitsFor(w waits.Wait) {
 		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(r.run.Schedule),
 			after(": ", r.deed(Deed{Verb: Previous, Name: r.run.Schedule})))
 	case waits.Key, waits.Group, waits.Queue:
-		behind := after(", behind ", r.named(w.Behind))
-		w.Behind = ""
-		r.say("It is due, and waits for a slot: %s%s.%s", r.Text(w.String()), behind, r.limitsShow())
+		r.say("It is due, and waits for a slot: %s.%s", slotOf(w, r.Words), r.limitsShow())
 	case waits.KeyRate, waits.GroupRate, waits.QueueRate:
 		r.say("It is due, and the %s lets no further run start now.%s", r.Text(w.String()), r.limitsShow())
 	case waits.History:
@@ -131,12 +129,13 @@ func (r *reasons) compensation(w waits.Wait) {
 		after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
 }
 
-// named returns a run by its own ID, or by its run ID if it has no other; empty if there is none.
-func (r *reasons) named(run string) string {
-	if run == "" {
-		return ""
+// slotOf says whose slot a run waits for, and which run has it.
+func slotOf(w waits.Wait, words Words) string {
+	behind := w.Behind
+	if w.Behind = ""; behind == "" {
+		return words.Text(w.String())
 	}
-	return r.Named(run)
+	return words.Text(w.String()) + ", behind " + words.Named(behind)
 }
 
 // after returns text with what comes before it, and nothing if there is no text.
