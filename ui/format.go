@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/waits"
 )
 
-// timeHTML returns a time in UTC. The browser shows it in the zone that the viewer has chosen, with its distance from now
+// timeHTML returns a time in UTC. The browser shows it in the zone that the viewer has chosen, and how long ago it is
 // beside it.
 func timeHTML(t time.Time) template.HTML { return timeTag(t, "time") }
 

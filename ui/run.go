@@ -61,6 +61,7 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	for _, s := range text {
 		v.Why = append(v.Why, template.HTML(s)) // words has escaped what others have written
 	}
+	v.Whole = wholeErrorOf(v.Run, h.attempts)
 	v.Earlier = max(len(v.Log)-mostDrawn, 0)
 	v.Log = v.Log[v.Earlier:]
 	v.unsettled = h.unsettled

@@ -13,6 +13,7 @@ import (
 type runView struct {
 	Run       kagzi.RunInfo // without its payloads
 	Why       []template.HTML
+	Whole     wholeError // of a run that has failed
 	Timeline  timeline
 	Steps     stepTable
 	Input     payload
@@ -52,11 +53,10 @@ func (v *runView) Settled() bool {
 	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0
 }
 
-// WholeError reports whether the error is shown below the run's output, too: the sentence at the top has only one that
-// is short and on one line.
-func (v *runView) WholeError() bool {
-	text := strings.TrimSpace(v.Run.Error)
-	return text != "" && (!v.Run.Status.Ended() || strings.Contains(text, "\n") || len([]rune(text)) > 300)
+// LastError reports whether the last failure of a run that is active is shown beside its output. That of one that has
+// ended stands at the top.
+func (v *runView) LastError() bool {
+	return strings.TrimSpace(v.Run.Error) != "" && !v.Run.Status.Ended()
 }
 
 // Path returns the run's path, with what follows.
