@@ -50,9 +50,12 @@ func filled(v reflect.Value) {
 			f.SetMapIndex(reflect.ValueOf("k"), reflect.ValueOf("v"))
 		case reflect.Slice:
 			f.Set(reflect.Append(f, reflect.New(f.Type().Elem()).Elem()))
-			if e := f.Index(0); e.Kind() == reflect.Struct {
+			switch e := f.Index(0); e.Kind() {
+			case reflect.Struct:
 				filled(e)
-			} else {
+			case reflect.Int:
+				e.SetInt(7)
+			default:
 				e.SetString("text")
 			}
 		default:
@@ -124,6 +127,7 @@ func TestInfosAsJSON(t *testing.T) {
 		admin.Stats{},
 		admin.WorkflowStats{},
 		admin.FailStats{},
+		admin.FailureGroup{},
 		admin.QueueStats{},
 		admin.Rates{},
 		admin.RunCount{},

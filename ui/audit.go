@@ -16,6 +16,7 @@ import (
 // An auditPage is the audit log.
 type auditPage struct {
 	admin *admin.Client
+	names *runNames
 }
 
 // pages are that page.
@@ -81,6 +82,14 @@ func (r auditRow) Done() string {
 	return strings.ToLower(strings.ReplaceAll(r.Action, "_", " "))
 }
 
+// othersOf returns the runs that the entries refer to besides those that they are about.
+func othersOf(entries []admin.AuditEntry) (ids []kagzi.RunID) {
+	for _, e := range entries {
+		ids = append(ids, e.Other)
+	}
+	return ids
+}
+
 func auditRowOf(e admin.AuditEntry) auditRow {
 	r := auditRow{AuditEntry: e}
 	switch e.Kind {
@@ -132,6 +141,9 @@ func (p *auditPage) audit(ctx context.Context, q web.Query) (any, error) {
 	shown, more := bounded(entries, auditRows)
 	for _, e := range shown {
 		v.Entries = append(v.Entries, auditRowOf(e))
+	}
+	if err := p.names.learn(ctx, othersOf(shown)...); err != nil {
+		return nil, err
 	}
 	if more > 0 {
 		v.Next = q.With("after", shown[len(shown)-1].ID)

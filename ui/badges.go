@@ -67,6 +67,7 @@ func healthHTML(s health.Status) template.HTML {
 var icons = map[string]template.HTML{
 	"overview":  `<path d="M2 13.5h12M3.5 11V8m3 3V4m3 7V6.5m3 4.5V2.5"/>`,
 	"runs":      `<path d="M5.5 4h8.5M5.5 8h8.5M5.5 12h8.5M2 4h.5M2 8h.5M2 12h.5"/>`,
+	"failures":  `<path d="M8 2l6.5 11.5h-13z"/><path d="M8 6.5v3.2m0 1.8v.1"/>`,
 	"schedules": `<circle cx="8" cy="8" r="6"/><path d="M8 4.5V8l2.5 1.5"/>`,
 	"topics":    `<path d="M2 5.5c2-2 4-2 6 0s4 2 6 0M2 10.5c2-2 4-2 6 0s4 2 6 0"/>`,
 	"limits":    `<path d="M2.5 12a6 6 0 1 1 11 0M8 9.5L10.5 6"/>`,

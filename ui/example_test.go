@@ -267,6 +267,24 @@ func ExampleAction() {
 	// true pause schedule nightly-report
 }
 
+// A run that was started within a trace has a link to it.
+func ExampleConfig_traces() {
+	client, teardown := setup()
+	defer teardown()
+	mux := http.NewServeMux()
+	mux.Handle("/kagzi/", ui.Handler(client, ui.Config{TraceURL: "https://traces.example.com/trace/{trace}"}))
+
+	order := kagzi.Define[string, string]("order")
+	_, err := kagzi.Start(context.Background(), client, order, "", kagzi.ID("order-42"), kagzi.Headers{
+		"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", // as kagziotel sets it
+	})
+	page := httptest.NewRecorder()
+	mux.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/kagzi/runs/order-42", nil))
+	fmt.Println(regexp.MustCompile(`https://traces[^"]*`).FindString(page.Body.String()), err)
+	// Output:
+	// https://traces.example.com/trace/4bf92f3577b34da6a3ce929d0e0e4736 <nil>
+}
+
 // TestReadme holds that the code of README.md compiles, because all of it stands in this file, too, and that its links
 // lead somewhere.
 func TestReadme(t *testing.T) {

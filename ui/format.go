@@ -13,11 +13,11 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/explain"
-	"github.com/kagzi/kagzi/ui/internal/web"
 	"github.com/kagzi/kagzi/waits"
 )
 
-// timeHTML returns a time in UTC, which the browser shows in its own zone.
+// timeHTML returns a time in UTC. The browser shows it in the zone that the viewer has chosen, and how long ago it is
+// beside it.
 func timeHTML(t time.Time) template.HTML { return timeTag(t, "time") }
 
 // agoHTML returns a time that the browser shows as its distance from now: "3 min ago".
@@ -26,7 +26,7 @@ func agoHTML(t time.Time) template.HTML { return timeTag(t, "ago") }
 // clockHTML returns a time that the browser shows as how long ago it is, counting on: "3 min 20 s".
 func clockHTML(t time.Time) template.HTML { return timeTag(t, "clock") }
 
-// hourHTML returns a time that the browser shows as the time of day in its own zone.
+// hourHTML returns a time that the browser shows as the time of day in that zone.
 func hourHTML(t time.Time) template.HTML {
 	t = t.UTC()
 	// digits
@@ -227,10 +227,10 @@ func silentHTML(r kagzi.RunInfo) template.HTML {
 }
 
 // named are the run IDs and times in a text of the library.
-var named = regexp.MustCompile(`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
+var named = regexp.MustCompile(runID.String() + `|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`)
 
-// prose returns a text of the library in terms of the dashboard, with links to the runs and with times that it names.
-func prose(links web.Links, text string) template.HTML {
+// inProse returns the text with the runs that it names as run writes them.
+func inProse(text string, run func(kagzi.RunID) string) template.HTML {
 	var out strings.Builder
 	text, last := deeds.InPages(text), 0
 	for _, at := range named.FindAllStringIndex(text, -1) {
@@ -239,9 +239,7 @@ func prose(links web.Links, text string) template.HTML {
 		if t, err := time.Parse(time.RFC3339Nano, name); err == nil {
 			out.WriteString(string(timeHTML(t)))
 		} else {
-			// hexadecimal
-			fmt.Fprintf(&out, `<a href="%s" title="%s"><code>%s</code></a>`, links.To("/runs/", name), name,
-				short(kagzi.RunID(name)))
+			out.WriteString(run(kagzi.RunID(name)))
 		}
 		last = at[1]
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	countTimeout = time.Minute
+	countTimeout, tallyTimeout = time.Minute, time.Minute
 	dbtest.Main(m)
 }
 

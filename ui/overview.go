@@ -15,6 +15,7 @@ import (
 type overviewPage struct {
 	admin *admin.Client
 	rates *throughput
+	names *runNames
 }
 
 // pages are that page.
@@ -81,6 +82,11 @@ func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
 	v := overview{Report: report, Stats: stats}
 	v.find()
 	v.sum()
+	for _, c := range report.Checks {
+		if err := p.names.learn(ctx, runsIn(c.Detail)...); err != nil {
+			return nil, err
+		}
+	}
 	v.New = len(stats.Workflows) == 0 && stats.Workers.Live == 0
 	return v, nil
 }
@@ -106,6 +112,9 @@ func (v *overview) find() {
 			v.Wrong = append(v.Wrong, findingOf(c))
 		}
 		v.Wrong[i].Details = append(v.Wrong[i].Details, c.Detail)
+	}
+	for i := range v.Wrong {
+		v.Wrong[i].lead()
 	}
 }
 
@@ -134,23 +143,37 @@ func (v *overview) sum() {
 	slices.SortStableFunc(v.Failures, func(a, b failed) int { return cmp.Compare(b.Runs, a.Runs) })
 }
 
-// helps are the pages that help with what a check has found.
+// helps are the pages on which what a check has found is mended. The checks of one run lead to that run: see aboutRuns.
 var helps = map[string][2]string{
 	"compensations": {"/runs?status=failed&kind=compensation", "Show the runs"},
 	"consumers":     {"/topics", "Show the consumers"},
+	"database":      {"/doctor", "Ask the doctor"},
 	"doubts":        {"/runs?waiting-on=doubt", "Show the runs that wait"},
 	"events":        {"/topics", "Show the topics"},
-	"failures":      {"/runs?status=failed&ended-since=1h", "Show the failed runs"},
+	"failures":      {"/failures?within=1h", "Show the causes"},
 	"histories":     {"/runs?waiting-on=history", "Show the runs"},
+	"hung":          {"/workers", "Show the workers"},
+	"inboxes":       {"/runs?status=active", "Show the active runs"},
+	"keys":          {"/limits", "Show the limits"},
 	"messages":      {"/runs?waiting-on=signal", "Show the runs that wait for messages"},
+	"nested":        {"/workers", "Show the workers"},
+	"pool":          {"/doctor", "Ask the doctor"},
+	"schema":        {"/doctor", "Ask the doctor"},
 	"strays":        {"/workers", "Show the workers"},
 	"suspects":      {"/runs?waiting-on=recovery", "Show the runs"},
 	"limits":        {"/limits", "Show the limits"},
 	"pauses":        {"/limits", "Show the pauses"},
-	"quarantined":   {"/runs?status=failed&ended-since=24h", "Show the failed runs"},
+	"quarantined":   {"/failures?within=24h", "Show the causes"},
 	"queues":        {"/workers", "Show the workers"},
 	"schedules":     {"/schedules", "Show the schedules"},
+	"work":          {"/workers", "Show the workers"},
 	"workers":       {"/workers", "Show the workers"},
+	"writable":      {"/doctor", "Ask the doctor"},
+}
+
+// aboutRuns are the checks whose findings are mended in runs.
+var aboutRuns = []string{
+	"compensations", "doubts", "histories", "inboxes", "messages", "nested", "quarantined", "suspects",
 }
 
 // checkTitles name the checks.
@@ -164,6 +187,18 @@ var checkTitles = map[string]string{
 	"strays": "Runs that no worker reports", "doubts": "Steps in doubt",
 	"nested": "Steps that wait for runs", "compensations": "Compensations", "histories": "Histories",
 	"suspects": "Crash-loop suspects", "work": "Work of this process", "topics": "Topics",
+}
+
+// More returns how many things the check has found besides the first.
+func (f finding) More() int { return len(f.Details) - 1 }
+
+// lead leads to the run if there is only one.
+func (f *finding) lead() {
+	runs := runsIn(f.Details...)
+	slices.Sort(runs)
+	if runs = slices.Compact(runs); len(runs) == 1 && slices.Contains(aboutRuns, f.Name) {
+		f.To, f.Link = "/runs/"+string(runs[0]), "Open the run"
+	}
 }
 
 func findingOf(c health.Check) finding {

@@ -27,7 +27,8 @@ import (
 //     browser gets it again whenever its HTML has changed. It must not say how long ago something is, or it would
 //     change each second: {{ago}} and {{clock}} let the browser say that.
 //  4. A part is a look that may be slow, such as a count: the page comes without it, and the stream brings it. Its live
-//     region has its name, and {{.Part "name"}} is its view model, nil until it is there.
+//     region has its name, and {{.Part "name"}} is its view model, nil until it is there. One that is Framing is
+//     in the layout of all pages.
 //  5. A change is a web.ChangeForm, which deeds.go makes of an entry in the table of package deeds. The page that asks
 //     for its reason and the POST that makes it have the same path and the same Action. Buttons come from buttons.go.
 //  6. Payloads are shown only by payloads, which obey HidePayloads, and {{template "payload" …}}.
@@ -44,6 +45,7 @@ type pages struct {
 	limits    *limitPages
 	workers   *workerPages
 	stranded  *strandedPage
+	failures  *failuresPage
 	audit     *auditPage
 	doctor    *doctorPage
 	forms     []web.ChangeForm
@@ -59,20 +61,22 @@ type needs struct {
 	links    web.Links
 	access   web.Access
 	payloads payloads
+	names    *runNames
 	log      *slog.Logger
 }
 
 func newPages(n needs) pages {
 	return pages{
-		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}},
-		runs:      &runsPage{n.client, n.admin},
-		run:       &runPage{n.client, n.admin, n.access, n.cache, n.links, n.payloads},
+		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}, n.names},
+		runs:      &runsPage{n.client, n.admin, n.names, n.cache},
+		run:       &runPage{n.client, n.admin, n.access, n.cache, n.links, n.payloads, n.names},
 		schedules: &schedulePages{n.client, n.admin, n.payloads},
 		topics:    &topicPages{client: n.client, admin: n.admin, payloads: n.payloads},
 		limits:    &limitPages{n.admin},
 		workers:   &workerPages{n.client, n.admin},
 		stranded:  &strandedPage{n.admin},
-		audit:     &auditPage{n.admin},
+		failures:  &failuresPage{n.admin, n.names},
+		audit:     &auditPage{n.admin, n.names},
 		doctor:    &doctorPage{n.pool, n.cache},
 		forms:     (&deedForms{n.client, n.payloads}).all(),
 		bulk:      &bulkForms{n.client, n.admin, n.log},
@@ -86,8 +90,8 @@ func (p pages) named(r *http.Request, a web.Action) (*http.Request, error) { ret
 func (p pages) routes() web.Routes {
 	return web.Routes{
 		Pages: slices.Concat(p.overview.pages(), p.runs.pages(), p.run.pages(), p.schedules.pages(),
-			p.topics.pages(), p.limits.pages(), p.workers.pages(), p.stranded.pages(), p.audit.pages(),
-			p.doctor.pages()),
+			p.topics.pages(), p.limits.pages(), p.workers.pages(), p.stranded.pages(), p.failures.pages(),
+			p.audit.pages(), p.doctor.pages()),
 		Handlers: p.run.handlers(),
 		Forms:    p.forms,
 		Changes:  p.bulk.changes(),

@@ -51,6 +51,9 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	if v.Messages, v.More, err = p.messages(ctx, v.Run); err != nil {
 		return nil, err
 	}
+	if err = p.names.learn(ctx, v.others(h.attempts)...); err != nil {
+		return nil, err
+	}
 	text, err := explain.Run(ctx, p.client, v.Run, h.attempts, v.Log, p.words())
 	if err != nil {
 		return nil, err
@@ -58,6 +61,7 @@ func (p *runPage) run(ctx context.Context, q web.Query) (any, error) {
 	for _, s := range text {
 		v.Why = append(v.Why, template.HTML(s)) // words has escaped what others have written
 	}
+	v.Whole = wholeErrorOf(v.Run, h.attempts)
 	v.Earlier = max(len(v.Log)-mostDrawn, 0)
 	v.Log = v.Log[v.Earlier:]
 	v.unsettled = h.unsettled

@@ -19,6 +19,7 @@ type runPage struct {
 	cache    *web.Cache
 	links    web.Links
 	payloads payloads
+	names    *runNames
 }
 
 // pathOf returns the path of a run's page.

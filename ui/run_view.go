@@ -2,6 +2,7 @@ package ui
 
 import (
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/kagzi/kagzi"
@@ -12,6 +13,7 @@ import (
 type runView struct {
 	Run       kagzi.RunInfo // without its payloads
 	Why       []template.HTML
+	Whole     wholeError // of a run that has failed
 	Timeline  timeline
 	Steps     stepTable
 	Input     payload
@@ -26,17 +28,35 @@ type runView struct {
 	unsettled bool // a step, such as a child, can still end
 }
 
+// others returns the runs that the page of the run refers to, but for its family. Of those that its steps started the
+// last come first.
+func (v *runView) others(attempts []kagzi.StepAttempt) []kagzi.RunID {
+	ids := append([]kagzi.RunID{v.Run.Parent, v.Run.Origin}, runsIn(v.Run.Error)...)
+	for _, h := range v.Run.Hung {
+		ids = append(ids, h.Awaits)
+	}
+	for _, e := range slices.Concat(v.Log, v.Failed) {
+		ids = append(append(ids, e.Other), runsIn(e.Reason)...)
+	}
+	for _, m := range v.Messages {
+		ids = append(ids, m.From)
+	}
+	for _, a := range slices.Backward(attempts) {
+		ids = append(ids, a.Child)
+	}
+	return ids
+}
+
 // Settled reports whether the run has ended and nothing of it is under way, not even code that hangs. An operator may
 // resume it: then the page is loaded again.
 func (v *runView) Settled() bool {
 	return v.Run.Status.Ended() && !v.unsettled && len(v.Run.Hung) == 0
 }
 
-// WholeError reports whether the error is shown below the run's output, too: the sentence at the top has only one that
-// is short and on one line.
-func (v *runView) WholeError() bool {
-	text := strings.TrimSpace(v.Run.Error)
-	return text != "" && (!v.Run.Status.Ended() || strings.Contains(text, "\n") || len([]rune(text)) > 300)
+// LastError reports whether the last failure of a run that is active is shown beside its output. That of one that has
+// ended stands at the top.
+func (v *runView) LastError() bool {
+	return strings.TrimSpace(v.Run.Error) != "" && !v.Run.Status.Ended()
 }
 
 // Path returns the run's path, with what follows.

@@ -13,11 +13,12 @@ import (
 func (p *runPage) words() explain.Words {
 	return explain.Words{
 		Text:    template.HTMLEscapeString,
-		Moment:  func(t time.Time) string { return fmt.Sprintf("%s (%s)", timeHTML(t), agoHTML(t)) },
+		Moment:  func(t time.Time) string { return string(timeHTML(t)) }, // with how long ago that is beside it
 		Ago:     func(t time.Time) string { return string(agoHTML(t)) },
 		Elapsed: func(since time.Time) string { return string(clockHTML(since)) },
 		Took:    duration,
-		Run:     func(id kagzi.RunID) string { return p.anchor(p.links.To("/runs/", id), short(id)) },
+		Run:     func(id kagzi.RunID) string { return p.names.link(p.links, id) },
+		Named:   func(id string) string { return p.names.namedLink(p.links, id) },
 		Worker:  func(id string) string { return p.anchor(p.links.To("/workers/", id), short(kagzi.RunID(id))) },
 		Deed:    p.deed,
 	}

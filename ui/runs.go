@@ -18,6 +18,8 @@ import (
 type runsPage struct {
 	client *kagzi.Client
 	admin  *admin.Client
+	names  *runNames
+	cache  *web.Cache
 }
 
 // pages are the pages about several runs.
@@ -36,23 +38,32 @@ type runList struct {
 	More      bool   // fields beyond the usual ones are set
 	Runs      []kagzi.RunInfo
 	Pauses    []admin.Pause
-	Next      string // path of the next page; empty on the last one
-	First     bool   // this is the first page
+	Behind    map[kagzi.RunID]string // the runs that runs wait behind
+	Hidden    int                    // runs that were read for the page and are not shown
+	Next      string                 // path of the next page; empty on the last one
+	First     bool                   // this is the first page
 	Workflows []string
 	Queues    []string
 	Kinds     []string
 }
 
 func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
-	v := runList{First: q.Get("after") == "", Filtered: q.Has(runFields...), More: q.Has(rareFields...)}
+	v := runList{First: q.Get("after") == "", More: q.Has(rareFields...)}
+	v.Filtered = q.Has("hide") || q.Has(runFields...)
 	v.suggest(ctx, p.admin)
 	f, err := runFilter(q, time.Now())
+	if err == nil {
+		err = wrongSort(q)
+	}
 	if err != nil {
 		v.Wrong = web.Sentence(err)
 		return v, nil
 	}
-	f.Limit = pageSize + 1 // so that it is known whether another page follows
-	if v.Runs, err = p.client.List(ctx, f); err != nil {
+	h, err := p.hidingOf(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.sift(ctx, p.client, q, f, h); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(v.Runs, func(r kagzi.RunInfo) bool { return r.Status == kagzi.StatusPending }) {
@@ -60,11 +71,15 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 			return nil, err
 		}
 	}
-	if len(v.Runs) > pageSize {
-		v.Runs = v.Runs[:pageSize]
-		v.Next = q.With("after", string(v.Runs[pageSize-1].ID))
+	if v.Behind, err = p.behind(ctx, v.Runs); err != nil {
+		return nil, err
 	}
-	return v, nil
+	p.names.note(v.Runs...)
+	var parents []kagzi.RunID
+	for _, r := range v.Runs {
+		parents = append(parents, r.Parent)
+	}
+	return v, p.names.learn(ctx, parents...)
 }
 
 // suggest fills the suggestions of the form's fields from runs that are active or have failed lately. Without them the
@@ -115,7 +130,18 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	f.Status, f.After = nil, ""
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	counts, err := p.admin.Runs.Count(ctx, f, admin.ByStatus)
+	h, err := p.hidingOf(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if h.compensations { // no count tells them from others
+		return tabs{}, nil
+	}
+	by := []admin.CountBy{admin.ByStatus}
+	if h.any() {
+		by = append(by, admin.ByWorkflow)
+	}
+	counts, err := p.admin.Runs.Count(ctx, f, by...)
 	if err != nil && late(ctx, err) {
 		return tabs{TooMany: true}, nil
 	}
@@ -126,7 +152,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	for name, same := range deeds.Statuses {
 		t.Counts[name] = 0
 		for _, c := range counts {
-			if slices.Contains(same, c.Status) {
+			if slices.Contains(same, c.Status) && !h.consumers[c.Workflow] {
 				t.Counts[name] += c.Runs
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 // funcs are the functions of the templates, besides those of package web. All of them return text that is escaped, or
 // HTML made of such text.
-func funcs(links web.Links) template.FuncMap {
+func funcs(links web.Links, names *runNames) template.FuncMap {
 	return template.FuncMap{
 		"link":     links.To,
 		"time":     timeHTML,
@@ -39,7 +39,9 @@ func funcs(links web.Links) template.FuncMap {
 		"oneLine": oneLine,
 		"lower":   func(v any) string { return strings.ToLower(fmt.Sprint(v)) },
 		"due":     due, "dueWord": dueWord, "held": held,
-		"prose":       func(text string) template.HTML { return prose(links, text) },
+		"prose":  func(text string) template.HTML { return names.prose(links, text) },
+		"behind": func(name string) template.HTML { return template.HTML(names.namedLink(links, name)) },
+		"gist":   names.gist, "runName": names.html, "runText": names.text,
 		"first":       first,
 		"dict":        dict,
 		"settingName": settingName, "settingText": settingText,

@@ -58,6 +58,11 @@ type Config struct {
 	// others work.
 	Pool *pgxpool.Pool
 
+	// TraceURL is the address of a trace in your tracing system, with {trace} in place of the trace's ID, as in
+	// "https://traces.example.com/trace/{trace}". The page of a run that was started within a trace has a link to it:
+	// the run's headers say which one, as W3C's traceparent. Zero means no link.
+	TraceURL string
+
 	// MaxStreams is how many pages may update themselves at the same time. Others stay as they were loaded. Zero means
 	// 500; a negative number means none.
 	MaxStreams int
@@ -69,7 +74,7 @@ type Config struct {
 
 // Handler returns the dashboard of the client's namespace. Any goroutine may use it, and nothing has to be closed. It
 // does no I/O and starts no goroutine: its pages report a database that is away, or that was not migrated. It panics if
-// c is nil, or if cfg.Path is not a path that begins and ends with a slash.
+// c is nil, or if a field of cfg is not as its comment says.
 //
 // A hundred browsers on a page cost the database what one of them costs: what a page shows is looked up at most once a
 // second, and less often if that takes long. Each look ends after 5 seconds. Pages that update themselves hold a
@@ -103,18 +108,27 @@ func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err err
 	if err := validPath(string(links)); err != nil {
 		return site, all, err
 	}
+	traces := traceLinks(cfg.TraceURL)
+	if err := traces.valid(); err != nil {
+		return site, all, err
+	}
+	names := &runNames{client: c}
 	site = web.Config{
 		Links: links, Namespace: c.Namespace(), Access: accessOf(cfg.Authorize), Usual: usualChanges,
 		MaxStreams: cmp.Or(cfg.MaxStreams, 500), Patience: formTimeout, Cache: web.NewCache(),
 		Log:   failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())),
-		Files: files, Funcs: funcs(links), Data: onScreen, Elsewhere: asks(View, OnOverview),
+		Files: files, Funcs: funcs(links, names), Data: onScreen, Elsewhere: asks(View, OnOverview),
 	}
 	maps.Copy(site.Funcs, runFuncs())
-	site.Funcs["nav"] = navigate
+	site.Funcs["trace"] = traces.of
 	all = newPages(needs{
-		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access, payloads{cfg.HidePayloads}, site.Log,
+		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access,
+		payloads{cfg.HidePayloads},
+		names,
+		site.Log,
 	})
 	site.Name, site.Routes = all.named, all.routes()
+	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: (&tallies{c, admin.New(c)}).look, Framing: true}}
 	return site, all, nil
 }
 

@@ -79,22 +79,6 @@ func TestWhatHappensAtATime(t *testing.T) {
 	}
 }
 
-// A short error stands at the top, and in its step. A long one stands below the output, too, where it is whole.
-func TestAnErrorIsNotRepeated(t *testing.T) {
-	for text, want := range map[string]bool{
-		"declined": false, "": false, "panic: broken\ngoroutine 7": true,
-		strings.Repeat("x", 301): true,
-	} {
-		v := &runView{Run: kagzi.RunInfo{Status: kagzi.StatusFailed, Error: text}}
-		if v.WholeError() != want {
-			t.Errorf("%.20q: %v", text, !want)
-		}
-	}
-	if v := (&runView{Run: kagzi.RunInfo{Status: kagzi.StatusSleeping, Error: "declined"}}); !v.WholeError() {
-		t.Error("the last failure of a run that is active stands nowhere")
-	}
-}
-
 // A visitor whom Authorize refuses all changes is told so.
 func TestWhoOnlyReadsIsTold(t *testing.T) {
 	k := kit.New(t)

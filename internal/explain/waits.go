@@ -84,7 +84,7 @@ func (r *reasons) waitsFor(w waits.Wait) {
 		r.say("It waits until the previous run of its schedule %s has ended%s.", r.Text(r.run.Schedule),
 			after(": ", r.deed(Deed{Verb: Previous, Name: r.run.Schedule})))
 	case waits.Key, waits.Group, waits.Queue:
-		r.say("It is due, and waits for a slot: %s.%s", r.Text(w.String()), r.limitsShow())
+		r.say("It is due, and waits for a slot: %s.%s", slotOf(w, r.Words), r.limitsShow())
 	case waits.KeyRate, waits.GroupRate, waits.QueueRate:
 		r.say("It is due, and the %s lets no further run start now.%s", r.Text(w.String()), r.limitsShow())
 	case waits.History:
@@ -127,6 +127,15 @@ func (r *reasons) compensation(w waits.Wait) {
 	}
 	r.say("The database refuses its %s%s. It is tried again %s: remove the cause.", r.Text(w.Refused),
 		after(": ", r.Text(OneLine(why))), r.Moment(r.run.AvailableAt))
+}
+
+// slotOf says whose slot a run waits for, and which run has it.
+func slotOf(w waits.Wait, words Words) string {
+	behind := w.Behind
+	if w.Behind = ""; behind == "" {
+		return words.Text(w.String())
+	}
+	return words.Text(w.String()) + ", behind " + words.Named(behind)
 }
 
 // after returns text with what comes before it, and nothing if there is no text.

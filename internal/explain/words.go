@@ -20,6 +20,7 @@ type Words struct {
 	Elapsed func(since time.Time) string // how long something has been under way
 	Took    func(d time.Duration) string // how long something took
 	Run     func(id kagzi.RunID) string  // another run
+	Named   func(id string) string       // another run by its own ID, or by its run ID if it has no other
 	Worker  func(id string) string       // a worker
 	// how to do something, as a noun or an imperative: the command, or the button's name; empty if there is no way
 	Deed func(d Deed) string
@@ -83,6 +84,9 @@ func (w Words) complete() Words {
 	}
 	if w.Run == nil {
 		w.Run = func(id kagzi.RunID) string { return string(id) }
+	}
+	if w.Named == nil {
+		w.Named = w.Text
 	}
 	if w.Worker == nil {
 		w.Worker = func(id string) string { return id }

@@ -27,9 +27,8 @@ type FailureCount struct {
 	Last  time.Time
 }
 
-// The statement finds each kind by one search.
-const recentFailures = `
-WITH RECURSIVE kinds (kind) AS (
+// The kinds of failures are found by one search for each. The budget says how many of each are read.
+const kindsOfFailures = `kinds (kind) AS (
 	(
 		SELECT r.error_kind
 		FROM kagzi.workflow_runs r
@@ -51,7 +50,10 @@ WITH RECURSIVE kinds (kind) AS (
 	SELECT l.kind, now() - $2::bigint * interval '1 microsecond' AS since,
 		LEAST($4::bigint, GREATEST($4::bigint / 10, 4 * $4::bigint / count(*) OVER ())) AS most
 	FROM (SELECT kinds.kind FROM kinds LIMIT $3) l
-)
+)`
+
+const recentFailures = `
+WITH RECURSIVE ` + kindsOfFailures + `
 SELECT f.task_queue, f.workflow_type, budget.kind, count(*), bool_or(f.place = budget.most), max(f.finished_at)
 FROM budget
 CROSS JOIN LATERAL (
@@ -94,6 +96,51 @@ func readFailures(out *[]FailureCount) func(pgx.Rows) error {
 		}
 		return err
 	}
+}
+
+// A FailedRun is a run that has failed.
+type FailedRun struct {
+	RunID   uuid.UUID
+	Type    string
+	Kind    string
+	Error   string // its beginning
+	EndedAt time.Time
+	Ago     time.Duration // since then, by the database's clock
+	More    bool          // it is the last one of its kind that was read: there may be more
+}
+
+const failedRuns = `
+WITH RECURSIVE ` + kindsOfFailures + `
+SELECT f.run_id, f.workflow_type, budget.kind, f.error, f.finished_at,
+	(extract(epoch FROM now() - f.finished_at) * 1000000)::bigint, f.place = budget.most
+FROM budget
+CROSS JOIN LATERAL (
+	SELECT q.*, row_number() OVER () AS place
+	FROM (
+		SELECT r.run_id, r.workflow_type, left(coalesce(r.error, ''), 1000) AS error, r.finished_at
+		FROM kagzi.workflow_runs r
+		WHERE r.namespace_id = $1 AND r.status = 'FAILED' AND r.error_kind = budget.kind
+			AND r.finished_at > budget.since
+		ORDER BY r.finished_at DESC
+		LIMIT budget.most
+	) q
+) f
+ORDER BY f.finished_at DESC, f.run_id DESC`
+
+// FailedRuns returns the runs that failed within the time recent, the newest failures first. Of each kind it reads the
+// last thousand, or fewer if there are many kinds.
+func (s *Health) FailedRuns(ctx context.Context, recent time.Duration) (out []FailedRun, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		out = nil
+		return pg.Ask(ctx, s.pool, failedRuns, []any{s.namespace, pg.Micros(recent), maxKinds, maxFailedCounted},
+			pg.Collect(&out, func(row pgx.CollectableRow) (r FailedRun, err error) {
+				var ago int64
+				err = row.Scan(&r.RunID, &r.Type, &r.Kind, &r.Error, pg.UTC(&r.EndedAt), &ago, &r.More)
+				r.Ago = time.Duration(ago) * time.Microsecond
+				return r, err
+			}))
+	})
+	return out, pg.Wrap("find failed runs", err)
 }
 
 // A worker that lived longer counts with its average.

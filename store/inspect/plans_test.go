@@ -285,6 +285,11 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 			map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}},
 		),
 		plans.Of(
+			"failedRuns", failedRuns,
+			[]any{s.namespace, pg.Micros(time.Hour), maxKinds, maxFailedCounted},
+			map[string][]string{"workflow_runs_failed": {"namespace_id", "error_kind"}},
+		),
+		plans.Of(
 			"uncompensatedRuns", uncompensatedRuns,
 			[]any{s.namespace, maxDueCounted},
 			map[string][]string{

@@ -7,10 +7,53 @@
 
 	// ---- times ----
 
-	const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-	const hourOf = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-	const dayOf = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
-	const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+	// zone is the time zone of the page: UTC, or undefined for the browser's own.
+	const zone = () => (document.documentElement.dataset.zone === "utc" ? "UTC" : undefined);
+	let clock, hourOf, dayOf, exact;
+
+	function useZone() {
+		const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: zone() }, date = { day: "numeric", month: "short", year: "numeric" };
+		clock = new Intl.DateTimeFormat(undefined, { ...date, ...time, second: "2-digit", timeZoneName: "short" });
+		hourOf = new Intl.DateTimeFormat(undefined, time);
+		dayOf = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", timeZone: zone() });
+		exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long", timeZone: zone() });
+	}
+
+	// sayZone names the zone on the page.
+	function sayZone() {
+		const short = clock.formatToParts(Date.now()).find((p) => p.type === "timeZoneName")?.value ?? "";
+		const name = clock.resolvedOptions().timeZone, other = zone() ? "those of this browser" : "UTC";
+		for (const b of $$("[data-zone-toggle]")) {
+			$("span:last-child", b).textContent = short;
+			b.title = `Times are in ${name}. Change to ${other}.`;
+		}
+		for (const el of $$("[data-zone]:not(html)")) el.textContent = name === short ? name : `${name} (${short})`;
+	}
+
+	function nextZone() {
+		const root = document.documentElement;
+		if (zone()) delete root.dataset.zone;
+		else root.dataset.zone = "utc";
+		try {
+			if (zone()) localStorage.setItem("kagzi-zone", "utc");
+			else localStorage.removeItem("kagzi-zone");
+		} catch {
+			// it holds for this page
+		}
+		if ($("ol.days")) return location.reload(); // it was sorted by the days of the other zone
+		useZone();
+		sayZone();
+		showTimes(document);
+		redraw();
+		document.dispatchEvent(new Event("kagzi:zone"));
+	}
+
+	// midnight returns the beginning of the day that comes so many days after today.
+	function midnight(days) {
+		const now = new Date();
+		return zone() ? new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate() + days)) :
+			new Date(now.getFullYear(), now.getMonth(), now.getDate() + days);
+	}
 
 	function span(ms) {
 		const s = Math.floor(ms / 1000), m = Math.floor(s / 60), h = Math.floor(m / 60), d = Math.floor(h / 24);
@@ -34,6 +77,7 @@
 			const as = el.dataset.as;
 			const text = as === "ago" ? distance(at) : as === "clock" ? span(Math.max(0, Date.now() - at)) : as === "hour" ? hourOf.format(at) : clock.format(at);
 			if (el.textContent !== text) el.textContent = text;
+			if (as === "time" && el.dataset.ago !== distance(at)) el.dataset.ago = distance(at); // the stylesheet shows it
 			const title = as === "time" ? `${distance(at)} · ${el.dateTime}` : `${exact.format(at)} · ${el.dateTime}`;
 			if (el.title !== title) el.title = title;
 		}
@@ -42,10 +86,9 @@
 	// The server has sorted a calendar by days in UTC. Those of the viewer are others.
 	function showDays(root) {
 		for (const list of $$("ol[data-agenda]", root)) {
-			const fires = $$(".day li", list), today = new Date();
+			const fires = $$(".day li", list);
 			list.replaceChildren(...Array.from({ length: Number(list.dataset.agenda) }, (_, n) => {
-				const from = new Date(today.getFullYear(), today.getMonth(), today.getDate() + n);
-				const until = new Date(today.getFullYear(), today.getMonth(), today.getDate() + n + 1);
+				const from = midnight(n), until = midnight(n + 1);
 				const day = document.createElement("li"), head = document.createElement("h3"), rows = document.createElement("ul");
 				head.textContent = n ? dayOf.format(from) : "Today";
 				rows.append(...fires.filter((li) => {
@@ -56,6 +99,7 @@
 				day.append(head, rows);
 				return day;
 			}));
+			list.classList.add("days");
 			list.removeAttribute("data-agenda");
 		}
 	}
@@ -199,8 +243,7 @@
 	}
 
 	function draw(el, table, data) {
-		const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-		const minute = (s) => hour.format(new Date(s * 1000));
+		const minute = (s) => hourOf.format(new Date(s * 1000));
 		const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
 		const series = $$("thead th", table).slice(1).map((th) => ({
 			label: th.textContent, stroke: css(th.dataset.colour), width: 1.75, points: { show: false }, value: (u, n, i) => (n ?? u.data[i].reduce((a, b) => a + b, 0)), fill: css(th.dataset.colour) + "14",
@@ -230,7 +273,7 @@
 				all.indeterminate = chosen > 0 && chosen < boxes.length;
 			}
 			if (!bulk) continue;
-			const every = $("input[name=all]", bulk).checked;
+			const every = $("input[name=all]", bulk)?.checked ?? false;
 			bulk.classList.toggle("some", chosen > 0 || every);
 			$("[data-selected]", bulk).textContent = every ? "All runs that match the filter." : chosen ?
 				`${chosen} selected. The list stands still.` : "Select runs to change them.";
@@ -256,6 +299,7 @@
 	document.addEventListener("click", (e) => {
 		const dialog = $("#dialog");
 		if (e.target.closest("[data-theme-toggle]")) return nextTheme();
+		if (e.target.closest("[data-zone-toggle]")) return nextZone();
 		if (dialog.open && e.target.closest("[data-close]")) {
 			e.preventDefault();
 			return dialog.close();
@@ -339,6 +383,7 @@
 
 	// start prepares the page, and again what htmx has put into it.
 	function start() {
+		sayZone();
 		showDays(document);
 		showTimes(document);
 		plots(document);
@@ -346,7 +391,8 @@
 		openStream();
 	}
 
-	window.kagzi = { update, reopen: openStream };
+	window.kagzi = { update, reopen: openStream, zone };
+	useZone();
 	setInterval(() => showTimes(document), 1000);
 	start();
 })();

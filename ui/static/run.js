@@ -121,12 +121,17 @@
 
 	// ---- the labels of the axis in the viewer's zone ----
 
-	const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
-	const shortDate = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-	const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-	const minute = new Intl.DateTimeFormat(undefined, time);
-	const second = new Intl.DateTimeFormat(undefined, { ...time, second: "2-digit" });
-	const millisecond = new Intl.DateTimeFormat(undefined, { ...time, second: "2-digit", fractionalSecondDigits: 3 });
+	let date, shortDate, minute, second, millisecond;
+
+	function formats() {
+		const of = (options) => new Intl.DateTimeFormat(undefined, { ...options, timeZone: window.kagzi.zone() });
+		const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+		date = of({ day: "numeric", month: "short", year: "numeric" });
+		shortDate = of({ day: "numeric", month: "short" });
+		minute = of(time);
+		second = of({ ...time, second: "2-digit" });
+		millisecond = of({ ...time, second: "2-digit", fractionalSecondDigits: 3 });
+	}
 
 	function label(at, every) {
 		if (every === "date") return date.format(at);
@@ -145,5 +150,10 @@
 	}
 
 	document.addEventListener("kagzi:updated", axes);
+	document.addEventListener("kagzi:zone", () => {
+		formats();
+		axes();
+	});
+	formats();
 	axes();
 })();

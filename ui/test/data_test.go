@@ -26,7 +26,8 @@ type dataset struct {
 var pages = map[string]string{
 	"overview": "/", "runs": "/runs", "schedules": "/schedules", "topics": "/topics", "limits": "/limits",
 	"groups": "/groups", "workers": "/workers", "stranded": "/stranded",
-	"doctor": "/doctor", "audit": "/audit",
+	"failures": "/failures",
+	"doctor":   "/doctor", "audit": "/audit",
 }
 
 // all returns the pages of the data, by name.

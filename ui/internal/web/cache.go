@@ -115,6 +115,9 @@ func (c *Cache) Get(ctx context.Context, key string, every time.Duration, do fun
 	}
 }
 
+// atLeast returns how old an answer may be whose look says every.
+func (c *Cache) atLeast(every time.Duration) time.Duration { return max(c.Every, every) }
+
 // shared is Get for answers of the usual age.
 func (c *Cache) shared(ctx context.Context, key string, do func(context.Context) (any, error)) Found {
 	return c.Get(ctx, key, c.Every, do)

@@ -31,10 +31,11 @@ func (l *looks) outage(s *Screen, err error) *old {
 	return &old{Since: l.cache.Peek(s.key()).away(), Err: Sentence(err)}
 }
 
-// parts puts the parts of the page into the screen. Those that are not there yet come with wait only.
+// parts puts the parts of the page into the screen. Those that are not there yet come with wait only, but for those of
+// the layout, unless the database is away.
 func (l *looks) parts(ctx context.Context, s *Screen, p Page, wait bool) {
 	for _, part := range p.parts() {
-		if wait {
+		if wait || part.frames() && s.outage() == nil {
 			l.fillPart(ctx, s, part)
 		} else {
 			l.keepPart(s, part)

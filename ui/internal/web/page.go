@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,17 +52,38 @@ type Part struct {
 	Name  string // of the live region
 	Every time.Duration
 	Look  Look
+	// Framing is a part of the layout: all pages share its answer, and a page waits for it. So its look must be short.
+	Framing bool
 }
+
+// framed returns the page with the parts of the layout. They are live on a page that is.
+func (p Page) framed(frame []Part) Page {
+	p.Parts = slices.Concat(p.Parts, frame)
+	for _, part := range frame {
+		if len(p.Live) > 0 {
+			p.Live = append(slices.Clip(p.Live), part.Name)
+		}
+	}
+	return p
+}
+
+// frames reports whether it is a part of the layout.
+func (p Part) frames() bool { return p.Framing }
 
 // name returns the name of its live region.
 func (p Part) name() string { return p.Name }
 
 // key returns the key of the part's answer for a query.
-func (p Part) key(q Query) string { return q.key(p.Name) }
+func (p Part) key(q Query) string {
+	if p.Framing {
+		return p.Name
+	}
+	return q.key(p.Name)
+}
 
 // ask returns the answer of the part's look, through the cache.
 func (p Part) ask(ctx context.Context, c *Cache, q Query) Found {
-	return c.Get(ctx, p.key(q), p.Every, func(ctx context.Context) (any, error) { return p.Look(ctx, q) })
+	return c.Get(ctx, p.key(q), c.atLeast(p.Every), func(ctx context.Context) (any, error) { return p.Look(ctx, q) })
 }
 
 // A settled view never changes again, so its page needs no stream.

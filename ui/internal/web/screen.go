@@ -51,6 +51,9 @@ func (s *Screen) May(a Action) bool {
 	return allowed
 }
 
+// Sees reports whether the viewer may see something besides the page.
+func (s *Screen) Sees(a Action) bool { return s.may != nil && s.may(a) }
+
 // OnlyReads reports whether Access refuses all changes that the page has buttons for. The layout asks it after the
 // page's own content is there.
 func (s *Screen) OnlyReads() bool {

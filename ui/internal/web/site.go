@@ -26,7 +26,8 @@ type Config struct {
 	Funcs      template.FuncMap
 	Data       func(*Screen) any // what a template gets; it has the screen's methods
 	// Name returns the request with its object named as Access is asked for it.
-	Name func(*http.Request, Action) (*http.Request, error)
+	Name  func(*http.Request, Action) (*http.Request, error)
+	Frame []Part // of the layout
 	// Elsewhere is the Action of paths without a page.
 	Elsewhere Action
 	Routes    Routes
@@ -80,13 +81,16 @@ func New(cfg Config) (*Site, error) {
 		links: cfg.Links, access: cfg.Access, cache: cfg.Cache, screens: s.screens, templates: s.render,
 		failures: s.failures,
 	}
-	s.mux = s.handler(cfg.Routes.with(forms{cfg.Routes.Forms, cfg.Patience, cfg.Log}), cfg.Elsewhere)
+	s.mux = s.handler(cfg.Routes.with(forms{cfg.Routes.Forms, cfg.Patience, cfg.Log}, cfg.Frame), cfg.Elsewhere)
 	return s, nil
 }
 
-// with returns the routes with the pages and the changes of forms.
-func (r Routes) with(fs forms) Routes {
+// with returns the routes with the pages and the changes of forms, and the parts of the layout in all pages.
+func (r Routes) with(fs forms, frame []Part) Routes {
 	r.Pages, r.Changes = slices.Concat(r.Pages, fs.pages()), slices.Concat(fs.changes(), r.Changes)
+	for i, p := range r.Pages {
+		r.Pages[i] = p.framed(frame)
+	}
 	return r
 }
 
