@@ -140,7 +140,8 @@ func (s *state) see(l look) {
 		case !ok:
 			t = trouble{Check: now.Check, Status: now.Status, Of: now.Of, Since: l.At}
 		}
-		t.Detail, t.Bad, t.Well, t.Failed = text.Sanitize(now.Detail, mostDetail), l.At, time.Time{}, t.Failed+now.Failed
+		t.Bad, t.Well, t.Failed = l.At, time.Time{}, t.Failed+now.Failed
+		t.Detail = text.Sanitize(now.Detail, mostDetail)
 		s.Troubles[id] = t
 	}
 	for _, c := range l.Checks {

@@ -62,7 +62,7 @@ func TestARunIsAlwaysNamedByItsRunID(t *testing.T) {
 	if page := s.mustGet("/runs/mine"); !strings.Contains(page, string(other.ID())) {
 		t.Error("a run is not found by its own ID")
 	}
-	if want := (Action{View, OnRun, string(other.ID())}); !slices.Contains(p.asked, want) {
+	if want := (Action{View, OnRun, string(other.ID()), "default"}); !slices.Contains(p.asked, want) {
 		t.Errorf("Authorize was not asked %v", want)
 	}
 }
@@ -123,7 +123,7 @@ func TestAPolicyByQueueCannotBeEvaded(t *testing.T) {
 	// The shop's team may do everything with its queue, and nothing else with limits and pauses.
 	s := newSite(k,
 		Config{Authorize: (&policy{no: func(a Action) bool {
-			return a.Changes() && a != Action{a.Verb, OnQueue, "shop"}
+			return a.Changes() && a != Action{a.Verb, OnQueue, "shop", "default"}
 		}}).authorize})
 	for _, c := range [][]string{
 		{"/limits/pause", "all", "1"},

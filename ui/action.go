@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -80,6 +81,8 @@ type Action struct {
 	// runs: then Authorize is asked for that once, and for each of the runs, with its ID. Those that it refuses are
 	// left out.
 	ID string
+	// Namespace is the client's, or the name that [Namespaces] was given for the client.
+	Namespace string
 }
 
 // Changes reports whether the action changes something: whether its verb is not View.
@@ -95,12 +98,12 @@ func asks(verb Verb, object Object, id ...string) web.Action {
 	return web.Action{Verb: string(verb), Object: string(object), ID: strings.Join(id, "")}
 }
 
-// accessOf asks what Config.Authorize says, unless that is nil.
-func accessOf(authorize func(*http.Request, Action) (actor string, err error)) web.Access {
+// accessOf asks what Config.Authorize says, unless that is nil. namespace is that of the dashboard.
+func accessOf(namespace string, authorize func(*http.Request, Action) (actor string, err error)) web.Access {
 	if authorize == nil {
 		return web.Access{}
 	}
 	return web.NewAccess(func(r *http.Request, a web.Action) (string, error) {
-		return authorize(r, Action{Verb(a.Verb), Object(a.Object), a.ID})
+		return authorize(r, Action{Verb(a.Verb), Object(a.Object), a.ID, cmp.Or(a.Namespace, namespace)})
 	})
 }

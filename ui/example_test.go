@@ -23,16 +23,25 @@ import (
 
 // setup returns a client of a database of its own, and the function that gives it back.
 func setup() (*kagzi.Client, func()) {
+	clients, teardown := setupNamespaces("")
+	return clients[0], teardown
+}
+
+// setupNamespaces returns clients of namespaces of one database.
+func setupNamespaces(names ...string) (clients []*kagzi.Client, teardown func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	db, done, err := dbtest.Example(ctx)
 	if err != nil {
 		panic(err)
 	}
-	client, err := kagzi.NewClient(db.Pool, kagzi.ClientConfig{Logger: quiet})
-	if err != nil {
-		panic(err)
+	for _, name := range names {
+		client, err := kagzi.NewClient(db.Pool, kagzi.ClientConfig{Namespace: name, Logger: quiet})
+		if err != nil {
+			panic(err)
+		}
+		clients = append(clients, client)
 	}
-	return client, func() {
+	return clients, func() {
 		cancel()
 		if err := done(); err != nil {
 			fmt.Println("teardown:", err)
@@ -265,6 +274,25 @@ func ExampleAction() {
 	// false view overview
 	// true resume run 0198a1b2-c3d4-7000-8000-000000000042
 	// true pause schedule nightly-report
+}
+
+// The dashboards of two namespaces. A viewer sees those that Authorize allows.
+func ExampleNamespaces() {
+	clients, teardown := setupNamespaces("shop", "mail")
+	defer teardown()
+	shop, mail := clients[0], clients[1]
+	order(shop, "order-1707", "shop")
+
+	mux := http.NewServeMux()
+	mux.Handle("/kagzi/", ui.Namespaces(map[string]*kagzi.Client{"shop": shop, "mail": mail}, ui.Config{}))
+	for _, path := range []string{"/kagzi/shop/runs", "/kagzi/mail/runs"} {
+		page := httptest.NewRecorder()
+		mux.ServeHTTP(page, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, page.Code, strings.Contains(page.Body.String(), "order-1707"))
+	}
+	// Output:
+	// /kagzi/shop/runs 200 true
+	// /kagzi/mail/runs 200 false
 }
 
 // A run that was started within a trace has a link to it.

@@ -189,4 +189,4 @@ func (s *site) asset(name string) string {
 }
 
 // ofUI returns an action as Authorize is asked for it.
-func ofUI(a web.Action) Action { return Action{Verb(a.Verb), Object(a.Object), a.ID} }
+func ofUI(a web.Action) Action { return Action{Verb(a.Verb), Object(a.Object), a.ID, "default"} }

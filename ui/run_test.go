@@ -295,7 +295,7 @@ func TestRawPayloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := newSite(k, Config{Authorize: func(_ *http.Request, a Action) (string, error) {
-		if a == (Action{View, OnRun, string(run.ID)}) {
+		if a == (Action{View, OnRun, string(run.ID), "default"}) {
 			return "", errors.New("not yours")
 		}
 		return "ada", nil

@@ -92,7 +92,12 @@ var files embed.FS
 
 // newDashboard returns the handler.
 func newDashboard(c *kagzi.Client, cfg Config) (*web.Site, error) {
-	site, _, err := configure(c, cfg)
+	return newDashboardAmong(c, cfg, neighbours{})
+}
+
+// newDashboardAmong returns the handler of one of several namespaces.
+func newDashboardAmong(c *kagzi.Client, cfg Config, others neighbours) (*web.Site, error) {
+	site, _, err := configureAmong(c, cfg, others)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +106,11 @@ func newDashboard(c *kagzi.Client, cfg Config) (*web.Site, error) {
 
 // configure returns what the handler is made of, and the pages apart.
 func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err error) {
+	return configureAmong(c, cfg, neighbours{})
+}
+
+// configureAmong is configure for one of several namespaces.
+func configureAmong(c *kagzi.Client, cfg Config, others neighbours) (site web.Config, all pages, err error) {
 	if c == nil {
 		return site, all, errNoClient
 	}
@@ -113,14 +123,16 @@ func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err err
 		return site, all, err
 	}
 	names := &runNames{client: c}
+	namespace := cmp.Or(others.own, c.Namespace())
 	site = web.Config{
-		Links: links, Namespace: c.Namespace(), Access: accessOf(cfg.Authorize), Usual: usualChanges,
+		Links: links, Namespace: namespace, Access: accessOf(namespace, cfg.Authorize), Usual: usualChanges,
 		MaxStreams: cmp.Or(cfg.MaxStreams, 500), Patience: formTimeout, Cache: web.NewCache(),
 		Log:   failures.SafeLogger(cmp.Or(cfg.Logger, slog.Default())),
 		Files: files, Funcs: funcs(links, names), Data: onScreen, Elsewhere: asks(View, OnOverview),
 	}
 	maps.Copy(site.Funcs, runFuncs())
 	site.Funcs["trace"] = traces.of
+	site.Funcs["several"] = func() bool { return len(others.all) > 0 }
 	all = newPages(needs{
 		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access,
 		payloads{cfg.HidePayloads},
@@ -128,6 +140,7 @@ func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err err
 		site.Log,
 	})
 	site.Name, site.Routes = all.named, all.routes()
+	site.Routes.Pages = append(site.Routes.Pages, others.pages()...)
 	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: (&tallies{c, admin.New(c)}).look, Framing: true}}
 	return site, all, nil
 }

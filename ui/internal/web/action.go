@@ -10,6 +10,7 @@ import (
 type Action struct {
 	Verb, Object string
 	ID           string // which object; empty for lists
+	Namespace    string // of the object; empty: that of the site
 }
 
 const (
