@@ -40,6 +40,12 @@ type neighbours struct {
 	all []neighbour
 }
 
+// any reports whether there are several namespaces.
+func (n neighbours) any() bool { return len(n.all) > 0 }
+
+// name returns the name of the dashboard's namespace.
+func (n neighbours) name(c *kagzi.Client) string { return cmp.Or(n.own, c.Namespace()) }
+
 // A neighbour is a namespace of a handler.
 type neighbour struct {
 	name  string
@@ -49,23 +55,22 @@ type neighbour struct {
 
 // several is the handler of several namespaces.
 type several struct {
-	links      web.Links
+	cfg        Config
 	names      []string
 	dashboards map[string]http.Handler
-	authorize  func(*http.Request, Action) (actor string, err error)
 }
 
 var segment = regexp.MustCompile(`^[A-Za-z0-9_~-][A-Za-z0-9._~-]*$`) // "." and ".." are no names
 
 func newSeveral(clients map[string]*kagzi.Client, cfg Config) (*several, error) {
 	s := &several{
-		links: web.Links(cmp.Or(cfg.Path, defaultPath)), names: slices.Sorted(maps.Keys(clients)),
-		dashboards: map[string]http.Handler{}, authorize: cfg.Authorize,
+		cfg: cfg, names: slices.Sorted(maps.Keys(clients)), dashboards: map[string]http.Handler{},
 	}
 	if len(clients) == 0 {
 		return nil, fmt.Errorf("ui: Namespaces has no clients")
 	}
-	if err := validPath(string(s.links)); err != nil {
+	links := string(cfg.links())
+	if err := validPath(links); err != nil {
 		return nil, err
 	}
 	var all []neighbour
@@ -74,12 +79,10 @@ func newSeveral(clients map[string]*kagzi.Client, cfg Config) (*several, error) 
 			return nil, fmt.Errorf("ui: the name %q of a namespace is a part of its path: give letters, digits, "+
 				"'-', '_', '.' and '~', which does not begin with '.'", name)
 		}
-		all = append(all, neighbour{name, web.Links(string(s.links) + name + "/"), admin.New(clients[name])})
+		all = append(all, neighbour{name, web.Links(links + name + "/"), admin.New(clients[name])})
 	}
 	for _, n := range all {
-		of := cfg
-		of.Path = string(n.links)
-		dashboard, err := newDashboardAmong(clients[n.name], of, neighbours{n.name, all})
+		dashboard, err := newDashboardAmong(clients[n.name], cfg.at(n.links), neighbours{n.name, all})
 		if err != nil {
 			return nil, fmt.Errorf("%w (namespace %q)", err, n.name)
 		}
@@ -90,7 +93,8 @@ func newSeveral(clients map[string]*kagzi.Client, cfg Config) (*several, error) 
 
 // ServeHTTP hands the request to the dashboard that its path names. The path itself leads to the list of namespaces.
 func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	prefix := strings.TrimSuffix(string(s.links), "/")
+	links := string(s.cfg.links())
+	prefix := strings.TrimSuffix(links, "/")
 	rest, found := strings.CutPrefix(r.URL.Path, prefix)
 	if !found {
 		rest = r.URL.Path // the prefix was removed on the way
@@ -98,11 +102,11 @@ func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, _, more := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
 	switch dashboard := s.dashboards[name]; {
 	case name == "":
-		http.Redirect(w, r, string(s.links)+s.first(r)+"/namespaces", http.StatusSeeOther)
+		http.Redirect(w, r, links+s.first(r)+"/namespaces", http.StatusSeeOther)
 	case dashboard == nil:
 		http.NotFound(w, r)
 	case !more:
-		http.Redirect(w, r, string(s.links)+name+"/", http.StatusSeeOther)
+		http.Redirect(w, r, links+name+"/", http.StatusSeeOther)
 	case found:
 		dashboard.ServeHTTP(w, r)
 	default:
@@ -115,10 +119,7 @@ func (s *several) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // first returns the first name that the viewer may see; the first one if there is none.
 func (s *several) first(r *http.Request) string {
 	for _, name := range s.names {
-		if s.authorize == nil {
-			break
-		}
-		if _, err := s.authorize(r, Action{Verb: View, Object: OnOverview, Namespace: name}); err == nil {
+		if s.cfg.allows(r, Action{Verb: View, Object: OnOverview, Namespace: name}) {
 			return name
 		}
 	}
@@ -127,7 +128,7 @@ func (s *several) first(r *http.Request) string {
 
 // pages are the list of namespaces, if there are several.
 func (n neighbours) pages() []web.Page {
-	if n.all == nil {
+	if !n.any() {
 		return nil
 	}
 	return []web.Page{{

@@ -114,7 +114,7 @@ func configureAmong(c *kagzi.Client, cfg Config, others neighbours) (site web.Co
 	if c == nil {
 		return site, all, errNoClient
 	}
-	links := web.Links(cmp.Or(cfg.Path, defaultPath))
+	links := cfg.links()
 	if err := validPath(string(links)); err != nil {
 		return site, all, err
 	}
@@ -123,7 +123,7 @@ func configureAmong(c *kagzi.Client, cfg Config, others neighbours) (site web.Co
 		return site, all, err
 	}
 	names := &runNames{client: c}
-	namespace := cmp.Or(others.own, c.Namespace())
+	namespace := others.name(c)
 	site = web.Config{
 		Links: links, Namespace: namespace, Access: accessOf(namespace, cfg.Authorize), Usual: usualChanges,
 		MaxStreams: cmp.Or(cfg.MaxStreams, 500), Patience: formTimeout, Cache: web.NewCache(),
@@ -132,7 +132,7 @@ func configureAmong(c *kagzi.Client, cfg Config, others neighbours) (site web.Co
 	}
 	maps.Copy(site.Funcs, runFuncs())
 	site.Funcs["trace"] = traces.of
-	site.Funcs["several"] = func() bool { return len(others.all) > 0 }
+	site.Funcs["several"] = others.any
 	all = newPages(needs{
 		c, admin.New(c), cfg.Pool, site.Cache, links, site.Access,
 		payloads{cfg.HidePayloads},
@@ -143,6 +143,24 @@ func configureAmong(c *kagzi.Client, cfg Config, others neighbours) (site web.Co
 	site.Routes.Pages = append(site.Routes.Pages, others.pages()...)
 	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: (&tallies{c, admin.New(c)}).look, Framing: true}}
 	return site, all, nil
+}
+
+// links returns where a browser finds the dashboard.
+func (c Config) links() web.Links { return web.Links(cmp.Or(c.Path, defaultPath)) }
+
+// at returns the configuration of a dashboard that is elsewhere.
+func (c Config) at(links web.Links) Config {
+	c.Path = string(links)
+	return c
+}
+
+// allows reports whether the sender of the request may do what it asks.
+func (c Config) allows(r *http.Request, a Action) bool {
+	if c.Authorize == nil {
+		return !a.Changes()
+	}
+	_, err := c.Authorize(r, a)
+	return err == nil
 }
 
 // formTimeout bounds the change of one thing, so that people who wait for it are told of an outage.
