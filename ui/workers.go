@@ -53,6 +53,7 @@ type workerList struct {
 	Workers  []workerRow
 	Total    int
 	Stopped  int // of Workers, besides Total, those that have stopped lately
+	Loops    []workerLoop
 	Status   string
 	States   []workerState
 	Next     string
@@ -119,7 +120,7 @@ func (p *workerPages) workers(ctx context.Context, q web.Query) (any, error) {
 const (
 	// lately is how long the list of live workers also has those that have stopped.
 	lately      = time.Hour
-	mostStopped = 20
+	mostStopped = 100
 )
 
 // addStopped adds the workers that have stopped lately. The registry lists those first that were started last, so some
@@ -127,14 +128,66 @@ const (
 func (p *workerPages) addStopped(ctx context.Context, v *workerList, f admin.WorkerFilter) error {
 	f.Status, f.Limit = []string{"OFFLINE"}, mostStopped
 	stopped, _, err := p.admin.Workers.List(ctx, f)
-	for _, w := range stopped {
-		if time.Since(w.StoppedAt) < lately {
-			v.Workers = append(v.Workers, workerOf(w))
-			v.Stopped++
-		}
+	stopped = slices.DeleteFunc(stopped, func(w admin.WorkerInfo) bool { return time.Since(w.StoppedAt) >= lately })
+	rest, loops := foldLoops(stopped)
+	for _, w := range rest {
+		v.Workers = append(v.Workers, workerOf(w))
 	}
+	v.Stopped, v.Loops = len(stopped), loops
 	return err
 }
+
+// A workerLoop are workers of the same code that stopped soon after they had started, again and again. They are one
+// line of the list.
+type workerLoop struct {
+	Queues      []string
+	Build       string
+	Workers     int
+	Longest     time.Duration // that one of them ran
+	First, Last time.Time     // when they stopped
+}
+
+const (
+	leastLoop   = 3
+	longestLoop = 5 * time.Minute
+)
+
+// foldLoops returns the workers that are in no loop, and the loops, in the order of their last workers.
+func foldLoops(stopped []admin.WorkerInfo) (rest []admin.WorkerInfo, loops []workerLoop) {
+	code := func(w admin.WorkerInfo) string { return strings.Join(w.Queues, "\x00") + "\x01" + w.Build }
+	short := map[string]int{}
+	for _, w := range stopped {
+		if ran(w) <= longestLoop {
+			short[code(w)]++
+		}
+	}
+	where := map[string]int{}
+	for _, w := range stopped {
+		of := code(w)
+		if ran(w) > longestLoop || short[of] < leastLoop {
+			rest = append(rest, w)
+			continue
+		}
+		i, ok := where[of]
+		if !ok {
+			i = len(loops)
+			where[of] = i
+			loops = append(loops, workerLoop{Queues: w.Queues, Build: w.Build, First: w.StoppedAt, Last: w.StoppedAt})
+		}
+		l := &loops[i]
+		l.Workers, l.Longest = l.Workers+1, max(l.Longest, ran(w))
+		if w.StoppedAt.Before(l.First) {
+			l.First = w.StoppedAt
+		}
+		if w.StoppedAt.After(l.Last) {
+			l.Last = w.StoppedAt
+		}
+	}
+	return rest, loops
+}
+
+// ran returns how long a worker that has stopped ran.
+func ran(w admin.WorkerInfo) time.Duration { return w.StoppedAt.Sub(w.StartedAt) }
 
 // workerOf returns what the pages say about a worker.
 func workerOf(w admin.WorkerInfo) workerRow {
@@ -156,7 +209,7 @@ func workerOf(w admin.WorkerInfo) workerRow {
 func (r workerRow) Off() bool { return r.Status == "OFFLINE" }
 
 // Ran is how long it ran.
-func (r workerRow) Ran() time.Duration { return r.StoppedAt.Sub(r.StartedAt) }
+func (r workerRow) Ran() time.Duration { return ran(r.WorkerInfo) }
 
 // mostFleet is how many live workers are read for their versions.
 const mostFleet = 1000
