@@ -16,6 +16,7 @@ type Verb string
 // The verbs of Actions, each with the objects that it is about.
 const (
 	View             Verb = "view"              // show a page; all objects
+	Start            Verb = "start"             // workflows: start a run
 	Cancel           Verb = "cancel"            // runs
 	Resume           Verb = "resume"            // runs and schedules
 	Restart          Verb = "restart"           // runs
@@ -51,7 +52,8 @@ const (
 	OnConsumer Object = "consumer" // its name
 	OnQueue    Object = "queue"    // its name: its page with its keys, and their limits, pauses and workers
 	OnGroup    Object = "group"    // its name; empty for the page of groups
-	OnWorkflow Object = "workflow" // its name: a pause of it in all queues
+	// its name: a start of a run of it, or a pause of it in all queues; empty for the form of a start
+	OnWorkflow Object = "workflow"
 	// the name of a limit on steps; empty for the page Limits and for pauses of the whole namespace
 	OnLimit  Object = "limit"
 	OnWorker Object = "worker" // the worker's ID

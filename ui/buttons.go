@@ -253,6 +253,14 @@ func (s *screen) PauseActions(p admin.Pause) (a actions) {
 	return a
 }
 
+// NewRunActions returns the buttons of the page Runs that are about no run yet. workflow may be empty.
+func (s *screen) NewRunActions(workflow string) (a actions) {
+	if s.May(Start, OnWorkflow, workflow) {
+		a.First = append(a.First, action{Title: "Start a run…", To: web.Query{URL: "/start"}.With("workflow", workflow)})
+	}
+	return a
+}
+
 // NewLimitActions returns the buttons of the page Limits: those that are about nothing that is there yet.
 func (s *screen) NewLimitActions() (a actions) {
 	if s.May(Pause, OnLimit) {

@@ -63,6 +63,8 @@ func placeOf(d deeds.Deed) place {
 		return named("/limits/step/reset", "/limits", OnLimit, "limit")
 	case "delete limit":
 		return named("/limits/step/delete", "/limits", OnLimit, "limit")
+	case "start workflow":
+		return named("/start", "/runs", OnWorkflow, "workflow")
 	case "drain queue":
 		return named("/workers/drain", "/workers", OnQueue, "queue")
 	case "pause runs", "unpause runs":

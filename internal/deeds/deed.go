@@ -28,7 +28,8 @@ const (
 	Queue    Object = "queue"
 	Key      Object = "key"
 	Limit    Object = "limit" // on steps
-	Target   Object = "runs"  // of a queue, workflow, key or group
+	Workflow Object = "workflow"
+	Target   Object = "runs" // of a queue, workflow, key or group
 )
 
 // A Deed is something that operators can do.
@@ -52,7 +53,9 @@ type Deed struct {
 	Valid func(a Asked) error
 	Plan  func(ctx context.Context, a Asked) (*Plan, error) // what it would start; nil: Says and Look are all
 	Keeps bool                                              // fields that are not given stay as they are
-	Many  *Many                                             // nil: one at a time
+	// NoCause says that no log of Kagzi keeps who does it, and why.
+	NoCause bool
+	Many    *Many // nil: one at a time
 }
 
 // A Many is how a deed is done to many runs.

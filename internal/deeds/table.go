@@ -6,7 +6,7 @@ import (
 )
 
 // table has all deeds.
-var table = slices.Concat(ofRuns(), ofSchedules(), ofWorkers(), ofLimits(), ofTargets(), ofConsumers())
+var table = slices.Concat(ofRuns(), ofWorkflows(), ofSchedules(), ofWorkers(), ofLimits(), ofTargets(), ofConsumers())
 
 // All returns all deeds, those of runs first.
 func All() []Deed { return slices.Clone(table) }

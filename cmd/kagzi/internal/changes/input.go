@@ -24,7 +24,9 @@ type input struct {
 // newInput adds the flags of a deed.
 func newInput(d deeds.Deed, fs *pflag.FlagSet) *input {
 	in := &input{deed: d, values: deeds.Values{}, set: fs}
-	in.by.Flags(fs)
+	if !d.NoCause {
+		in.by.Flags(fs)
+	}
 	for _, f := range d.Fields {
 		name := flagOf(f)
 		if name == "-" {

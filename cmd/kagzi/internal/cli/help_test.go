@@ -61,7 +61,7 @@ func TestExamplesOfHelpAreCommands(t *testing.T) {
 
 // The commands in tables are complete: those in the text are often only named.
 var (
-	rows  = regexp.MustCompile("(?m)^\\|.*$")
+	rows  = regexp.MustCompile(`(?m)^\|.*$`)
 	spans = regexp.MustCompile("`(kagzi [^`]+)`")
 )
 

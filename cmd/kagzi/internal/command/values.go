@@ -79,16 +79,6 @@ func ParsePairs(flag string, pairs []string) (map[string]string, error) {
 	return out, nil
 }
 
-// FromOne refuses flags that are given and below 1: the options take 0 for none.
-func FromOne(fs *pflag.FlagSet, names ...string) error {
-	for _, name := range names {
-		if n, err := fs.GetInt(name); err == nil && fs.Changed(name) && n < 1 {
-			return Usagef("--%s is %d: give a number from 1, or leave it out", name, n)
-		}
-	}
-	return nil
-}
-
 // NotNegative refuses flags that are given and below 0.
 func NotNegative(fs *pflag.FlagSet, names ...string) error {
 	for _, name := range names {

@@ -31,7 +31,7 @@ they change them; --yes answers, and --dry-run only shows.`,
 	}
 	c.AddCommand(listCommand(p), countCommand(p), getCommand(p), stepsCommand(p), messagesCommand(p), logCommand(p),
 		doubtsCommand(p))
-	c.AddCommand(waitCommand(p), startCommand(p))
+	c.AddCommand(waitCommand(p), changes.Start(p, waitAndPrint))
 	c.AddCommand(changes.Runs(p)...)
 	return c
 }
