@@ -128,7 +128,8 @@ func configure(c *kagzi.Client, cfg Config) (site web.Config, all pages, err err
 		site.Log,
 	})
 	site.Name, site.Routes = all.named, all.routes()
-	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: (&tallies{c, admin.New(c)}).look, Framing: true}}
+	counts := &tallies{c, admin.New(c), sharedStats{admin.New(c), site.Cache}}
+	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: counts.look, Framing: true}}
 	return site, all, nil
 }
 
