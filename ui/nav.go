@@ -96,6 +96,7 @@ func (c navCount) Title() string {
 type tallies struct {
 	client *kagzi.Client
 	admin  *admin.Client
+	shared sharedStats
 }
 
 const (
@@ -106,24 +107,27 @@ const (
 // tallyTimeout bounds the counting, because pages wait for it. Tests wait longer, as their machine may be slow.
 var tallyTimeout = time.Second
 
-// look counts. What is not counted in time is zero: a page is better without a count than late.
+// look counts. If there are no statistics in time, the last counts stay. Other counts that do not come in time are
+// zero: a page is better without a count than late.
 func (p *tallies) look(ctx context.Context, _ web.Query) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
 	defer cancel()
 	var t tally
-	for _, count := range []func(context.Context, *tally) error{p.stats, p.doubts, p.stranded} {
-		if err := count(ctx, &t); err != nil {
-			if late(ctx, err) {
-				return t, nil
-			}
-			return nil, err
-		}
+	err := p.stats(ctx, &t)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.doubts(ctx, &t); err == nil {
+		err = p.stranded(ctx, &t)
+	}
+	if err != nil && !late(ctx, err) {
+		return nil, err
 	}
 	return t, nil
 }
 
 func (p *tallies) stats(ctx context.Context, t *tally) error {
-	stats, err := p.admin.Stats(ctx)
+	stats, err := p.shared.inTime(ctx)
 	for _, w := range stats.Workflows {
 		t.Paused.N += w.Paused
 		for _, f := range w.Failed {

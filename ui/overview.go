@@ -16,6 +16,29 @@ type overviewPage struct {
 	admin *admin.Client
 	rates *throughput
 	names *runNames
+	stats sharedStats
+}
+
+// A sharedStats shares what Stats answers between the pages that show some of it.
+type sharedStats struct {
+	admin *admin.Client
+	cache *web.Cache
+}
+
+// get returns the answer.
+func (s sharedStats) get(ctx context.Context) (admin.Stats, error) {
+	f := s.cache.Get(ctx, "stats", s.cache.Every, func(ctx context.Context) (any, error) { return s.admin.Stats(ctx) })
+	stats, _ := f.View.(admin.Stats)
+	return stats, f.Err
+}
+
+// inTime is get for a caller that does not wait longer than ctx.
+func (s sharedStats) inTime(ctx context.Context) (admin.Stats, error) {
+	f := s.cache.Peek("stats")
+	if stats, ok := f.View.(admin.Stats); ok && f.Err == nil && time.Since(f.At) < s.cache.Every {
+		return stats, nil
+	}
+	return s.admin.Stats(ctx)
 }
 
 // pages are that page.
@@ -71,7 +94,7 @@ type failed struct {
 }
 
 func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
-	stats, err := p.admin.Stats(ctx)
+	stats, err := p.stats.get(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -65,9 +65,12 @@ type needs struct {
 	log      *slog.Logger
 }
 
+// stats are the statistics that pages share.
+func (n needs) stats() sharedStats { return sharedStats{n.admin, n.cache} }
+
 func newPages(n needs) pages {
 	return pages{
-		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}, n.names},
+		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}, n.names, n.stats()},
 		runs:      &runsPage{n.client, n.admin, n.names, n.cache},
 		run:       &runPage{n.client, n.admin, n.access, n.cache, n.links, n.payloads, n.names},
 		schedules: &schedulePages{n.client, n.admin, n.payloads},

@@ -45,12 +45,13 @@ type runList struct {
 	Workflows []string
 	Queues    []string
 	Kinds     []string
+	Suggested map[string][]string // for other fields, by their names
 }
 
 func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 	v := runList{First: q.Get("after") == "", More: q.Has(rareFields...)}
 	v.Filtered = q.Has("hide") || q.Has(runFields...)
-	v.suggest(ctx, p.admin)
+	v.suggest(ctx, sharedStats{p.admin, p.cache})
 	f, err := runFilter(q, time.Now())
 	if err == nil {
 		err = wrongSort(q)
@@ -74,6 +75,7 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 	if v.Behind, err = p.behind(ctx, v.Runs); err != nil {
 		return nil, err
 	}
+	v.Suggested = suggestFrom(v.Runs)
 	p.names.note(v.Runs...)
 	var parents []kagzi.RunID
 	for _, r := range v.Runs {
@@ -84,8 +86,8 @@ func (p *runsPage) runs(ctx context.Context, q web.Query) (any, error) {
 
 // suggest fills the suggestions of the form's fields from runs that are active or have failed lately. Without them the
 // form works as well.
-func (v *runList) suggest(ctx context.Context, c *admin.Client) {
-	stats, err := c.Stats(ctx)
+func (v *runList) suggest(ctx context.Context, shared sharedStats) {
+	stats, err := shared.get(ctx)
 	if err != nil {
 		return
 	}

@@ -141,7 +141,8 @@ func configureAmong(c *kagzi.Client, cfg Config, others neighbours) (site web.Co
 	})
 	site.Name, site.Routes = all.named, all.routes()
 	site.Routes.Pages = append(site.Routes.Pages, others.pages()...)
-	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: (&tallies{c, admin.New(c)}).look, Framing: true}}
+	counts := &tallies{c, admin.New(c), sharedStats{admin.New(c), site.Cache}}
+	site.Frame = []web.Part{{Name: "nav", Every: tallyEvery, Look: counts.look, Framing: true}}
 	return site, all, nil
 }
 

@@ -24,7 +24,8 @@
 		const short = clock.formatToParts(Date.now()).find((p) => p.type === "timeZoneName")?.value ?? "";
 		const name = clock.resolvedOptions().timeZone, other = zone() ? "those of this browser" : "UTC";
 		for (const b of $$("[data-zone-toggle]")) {
-			$("span:last-child", b).textContent = short;
+			const shown = $(".zone-name", b);
+			if (shown) shown.textContent = short;
 			b.title = `Times are in ${name}. Change to ${other}.`;
 		}
 		for (const el of $$("[data-zone]:not(html)")) el.textContent = name === short ? name : `${name} (${short})`;

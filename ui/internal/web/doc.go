@@ -27,8 +27,8 @@
 //   - A look outlives its caller, because other viewers wait for the same answer. It ends after 5 seconds. The cache
 //     keeps the last good answer of 256 pages. While the database is away, a page shows that answer and since when
 //     there is no other. An error such as "not found" removes it.
-//   - A part of the layout, such as the counts of the navigation, is one answer for all pages. A page waits for it, so
-//     its look is short.
+//   - A part of the layout, such as the counts of the navigation, is one answer for all pages. A page waits for it if
+//     there was none within a minute, so its look is short. Streams keep it up to date.
 //   - The cost of a look decides how long its answer is shared: a view takes at most a twentieth of one connection's
 //     time. A look that failed says nothing about the cost, so the next one follows soon after an outage.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 )
 
 // looks fill screens with the answers that the cache has or looks up.
@@ -31,11 +32,15 @@ func (l *looks) outage(s *Screen, err error) *old {
 	return &old{Since: l.cache.Peek(s.key()).away(), Err: Sentence(err)}
 }
 
+// frameStays is how long a page shows the last answer for a part of the layout without asking again: a stream asks.
+const frameStays = time.Minute
+
 // parts puts the parts of the page into the screen. Those that are not there yet come with wait only, but for those of
 // the layout, unless the database is away.
 func (l *looks) parts(ctx context.Context, s *Screen, p Page, wait bool) {
 	for _, part := range p.parts() {
-		if wait || part.frames() && s.outage() == nil {
+		_, at := l.cache.Peek(part.key(s.query())).last()
+		if wait || part.frames() && s.outage() == nil && time.Since(at) > frameStays {
 			l.fillPart(ctx, s, part)
 		} else {
 			l.keepPart(s, part)

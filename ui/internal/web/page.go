@@ -52,7 +52,7 @@ type Part struct {
 	Name  string // of the live region
 	Every time.Duration
 	Look  Look
-	// Framing is a part of the layout: all pages share its answer, and a page waits for it. So its look must be short.
+	// Framing is a part of the layout: all pages share its answer, and the first waits for it. So its look is short.
 	Framing bool
 }
 
