@@ -256,7 +256,8 @@ func (s *screen) PauseActions(p admin.Pause) (a actions) {
 // NewRunActions returns the buttons of the page Runs that are about no run yet. workflow may be empty.
 func (s *screen) NewRunActions(workflow string) (a actions) {
 	if s.May(Start, OnWorkflow, workflow) {
-		a.First = append(a.First, action{Title: "Start a run…", To: web.Query{URL: "/start"}.With("workflow", workflow)})
+		to := web.Query{URL: "/start"}.With("workflow", workflow)
+		a.First = append(a.First, action{Title: "Start a run…", To: to})
 	}
 	return a
 }

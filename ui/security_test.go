@@ -95,8 +95,8 @@ func TestAuthorizeIsAskedForEveryRoute(t *testing.T) {
 		}
 		refused(http.MethodPost, somePath(c.Path), want)
 	}
-	refused(http.MethodGet, "/find?q=x", Action{Verb: View, Object: OnRun})
-	refused(http.MethodGet, "/nothing", Action{Verb: View, Object: OnOverview})
+	refused(http.MethodGet, "/find?q=x", Action{Verb: View, Object: OnRun, Namespace: "default"})
+	refused(http.MethodGet, "/nothing", Action{Verb: View, Object: OnOverview, Namespace: "default"})
 }
 
 // changing returns a site with a change whose actor and reason it records.

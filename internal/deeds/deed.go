@@ -53,9 +53,7 @@ type Deed struct {
 	Valid func(a Asked) error
 	Plan  func(ctx context.Context, a Asked) (*Plan, error) // what it would start; nil: Says and Look are all
 	Keeps bool                                              // fields that are not given stay as they are
-	// NoCause says that no log of Kagzi keeps who does it, and why.
-	NoCause bool
-	Many    *Many // nil: one at a time
+	Many  *Many                                             // nil: one at a time
 }
 
 // A Many is how a deed is done to many runs.
@@ -73,6 +71,9 @@ type Many struct {
 
 // Key is how a table of something for each deed calls it: "cancel run".
 func (d Deed) Key() string { return d.Verb + " " + string(d.Object) }
+
+// Logged reports whether Kagzi keeps who does it, and why. Of the start of a run it does not.
+func (d Deed) Logged() bool { return d.Object != Workflow }
 
 // Name returns what a form's title begins with.
 func (d Deed) Name() string { return cmp.Or(d.Title, capital(d.Verb)) }

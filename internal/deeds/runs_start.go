@@ -18,7 +18,7 @@ import (
 func ofWorkflows() []Deed {
 	return []Deed{{
 		Verb: "start", Object: Workflow, Past: "started", Title: "Start a run of", Button: "Start the run",
-		Short: "Start a run, with JSON as its input", NoCause: true,
+		Short: "Start a run, with JSON as its input",
 		Says: []string{
 			"Start starts a run of a workflow by its name. The run waits for a worker that has code for it.",
 			"It does not check that the input fits, and knows no defaults of kagzi.Define, such as a queue.",
@@ -34,7 +34,8 @@ func ofWorkflows() []Deed {
 			},
 			{
 				Name: "id", Label: "ID", Arg: "ID", Hint: "order-42",
-				Help: "The ID of the run, unique among the active ones. While a run has it, starting again returns that run.",
+				Help: "The ID of the run, unique among the active ones. While a run has it, starting again " +
+					"returns that run.",
 			},
 			{
 				Name: "queue", Label: "Queue", Letter: "q", Arg: "NAME", Hint: "default",

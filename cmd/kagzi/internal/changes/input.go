@@ -24,7 +24,7 @@ type input struct {
 // newInput adds the flags of a deed.
 func newInput(d deeds.Deed, fs *pflag.FlagSet) *input {
 	in := &input{deed: d, values: deeds.Values{}, set: fs}
-	if !d.NoCause {
+	if d.Logged() {
 		in.by.Flags(fs)
 	}
 	for _, f := range d.Fields {

@@ -11,15 +11,17 @@ import (
 	"github.com/kagzi/kagzi/internal/deeds"
 )
 
+// An Ender waits for the end of a run, and prints it.
+type Ender func(ctx context.Context, p *command.Program, c *kagzi.Client, run kagzi.Ref) error
+
 // Start returns the command that starts a run. With --wait, wait prints how it ends.
-func Start(p *command.Program, wait func(context.Context, *command.Program, *kagzi.Client, kagzi.Ref) error,
-) *cobra.Command {
+func Start(p *command.Program, wait Ender) *cobra.Command {
 	d := deeds.Find("start workflow")
 	c := base(d, Spec{
 		Args: []string{"WORKFLOW"},
-		More: `This program does not know the application's code: it warns of a workflow or queue that no run and no live worker has. If
-the application encrypts its values or has a Codec of its own, start runs with the application, or with a command line
-that it makes with cli.Main: this one refuses if the workers of the namespace have a Sealer.
+		More: `This program does not know the application's code: it warns of a workflow or queue that no run and no live
+worker has. If the application encrypts its values or has a Codec of its own, start runs with the application, or
+with a command line that it makes with cli.Main: this one refuses if the workers of the namespace have a Sealer.
 
 With --id the start is idempotent while the run is active: starting again returns that run.`,
 		Example: `  kagzi runs start sign-up --input '"ada"' --id sign-up-ada
