@@ -19,8 +19,8 @@ func Start(p *command.Program, wait Ender) *cobra.Command {
 	d := deeds.Find("start workflow")
 	c := base(d, Spec{
 		Args: []string{"WORKFLOW"},
-		More: `This program does not know the application's code: it warns of a workflow or queue that no run and no live
-worker has. If the application encrypts its values or has a Codec of its own, start runs with the application, or
+		More: `This program does not know the application's code: it warns of a workflow or queue that no run and no
+live worker has. If the application encrypts its values or has a Codec of its own, start runs with the application, or
 with a command line that it makes with cli.Main: this one refuses if the workers of the namespace have a Sealer.
 
 With --id the start is idempotent while the run is active: starting again returns that run.`,
