@@ -3,9 +3,11 @@ package alerts
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +24,8 @@ type Alert struct {
 	// ID is the same when the alert opens, when it closes, and when it opens again. It has the namespace and the Check,
 	// with the Status, or with the workflow and kind.
 	ID string `json:"id"`
-	// Key is another one for each opening and each closing. An alert that is sent twice has the same Key.
+	// Key is another one for each opening and each closing. An alert that is sent twice has the same Key. Of an outage
+	// each process has its own.
 	Key       string `json:"key"`
 	Namespace string `json:"namespace"`
 	Check     string `json:"check"` // the name of a health.Check, or "runs" for the failures of a workflow
@@ -37,8 +40,9 @@ type Alert struct {
 	URL    string    `json:"url,omitempty"` // Config.URL
 }
 
-// A Notifier passes alerts on to people. If Notify returns an error, it is called again after a pause, for a day. Its
-// ctx ends after 30 seconds. It is called from several goroutines.
+// A Notifier passes alerts on to people. If Notify returns an error or panics, it is called again after a pause, for a
+// day. Its ctx ends after 30 seconds: it should return before. A call may be repeated with the same Alert.Key. It is
+// called from several goroutines.
 type Notifier interface {
 	Notify(ctx context.Context, a Alert) error
 }
@@ -55,7 +59,7 @@ type Config struct {
 	// that a process does not have waits for one that has it.
 	Notifiers map[string]Notifier
 
-	// Every is the time between two looks. Zero means 15 seconds.
+	// Every is the time between two looks. Zero means 15 seconds. Another value counts from the next look on.
 	Every time.Duration
 
 	// For is how long a check must be bad before its alert opens, and then well before it closes. Zero means a minute.
@@ -93,13 +97,8 @@ func (c Config) validated() (Config, error) {
 				len(name), maxName)
 		}
 		n := c.Notifiers[name]
-		if f, ok := n.(Func); n == nil || ok && f == nil {
-			return c, fmt.Errorf("kagzi: alerts: Config.Notifiers[%q] is nil", name)
-		}
-		if v, ok := n.(interface{ validate() error }); ok {
-			if err := v.validate(); err != nil {
-				return c, fmt.Errorf("kagzi: alerts: Config.Notifiers[%q]: %w", name, err)
-			}
+		if err := validated(n); err != nil {
+			return c, fmt.Errorf("kagzi: alerts: Config.Notifiers[%q] %w", name, err)
 		}
 	}
 	for _, d := range []struct {
@@ -116,6 +115,19 @@ func (c Config) validated() (Config, error) {
 	return c, nil
 }
 
+// validated returns what is wrong with a Notifier.
+func validated(n Notifier) error {
+	if v := reflect.ValueOf(n); n == nil || (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil() {
+		return errors.New("is nil")
+	}
+	if v, ok := n.(interface{ validate() error }); ok {
+		if err := v.validate(); err != nil {
+			return fmt.Errorf("cannot send: %w", err)
+		}
+	}
+	return nil
+}
+
 const (
 	shortest = 10 * time.Millisecond
 	maxName  = 100
@@ -124,8 +136,9 @@ const (
 // Run watches the client's namespace, and sends alerts, until ctx ends: it then returns nil. It returns another error
 // only before it begins: if cfg is not valid, or client is nil.
 //
-// It needs two connections of the client's pool at times, and one outside of it for the heartbeats of its worker. While
-// the database is away, it goes on trying.
+// It blocks: call it in a goroutine. It needs the rights of a worker, two connections of the client's pool at times,
+// and one outside of it for the heartbeats of its worker. While the database is away, it goes on trying. When ctx ends,
+// messages under way have five seconds more.
 //
 // Processes may call it for one namespace at the same time, with the same Config. It is safe for concurrent use.
 func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
@@ -136,27 +149,37 @@ func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
 	if err := client.Core().Made(); err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	w := &watcher{cfg: cfg, client: client, admin: admin.New(client), log: client.Core().Log}
-	own, err := kagzi.NewClient(client.Core().Store.Pool(), kagzi.ClientConfig{
-		Namespace: client.Namespace() + ownNamespace, Logger: w.log,
+	pool := client.Core().Store.Pool()
+	if pool.Config().MaxConns < 2 {
+		return errors.New("kagzi: alerts: the pool of the client has one connection: two are needed at times")
+	}
+	log := client.Core().Log
+	own, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: client.Namespace() + ownNamespace, Logger: log})
+	if err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	// Without a coordinator: one would keep the events of all namespaces of the database for as long as it is told to.
+	// The runs here need none but for a worker that has died, whose runs come back with the end of their leases.
+	worker, err := kagzi.NewWorker(own, kagzi.WorkerConfig{
+		NoCoordinator: true, LeaseTimeout: time.Minute, DrainTimeout: 5 * time.Second,
 	})
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	worker, err := kagzi.NewWorker(own, kagzi.WorkerConfig{})
-	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
+	w := &watcher{
+		cfg: cfg, client: client, admin: admin.New(client), own: own, ownAdmin: admin.New(own), log: log,
+		senders: newSenders(cfg),
 	}
 	kagzi.HandleDo(worker, watchWorkflow, w.watch)
 	kagzi.HandleDo(worker, notifyWorkflow, w.notify)
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	beside.Go(func() { w.watchOutages(ctx) })
-	beside.Go(func() { w.keepWatch(ctx, own) })
+	beside.Go(func() { w.keepWatch(ctx) })
 	for ctx.Err() == nil {
 		if err := worker.Run(ctx); err != nil && ctx.Err() == nil {
-			w.log.Error("kagzi: alerts: the worker has stopped, and is started again", "error", err)
-			pause(ctx, cfg.Every)
+			log.Error("kagzi: alerts: the worker has stopped, and is started again", "error", err)
+			pause(ctx, cfg.soon())
 		}
 	}
 	return nil
@@ -165,15 +188,33 @@ func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
 // ownNamespace follows the name of the namespace that is watched in that of the watch.
 const ownNamespace = ".alerts"
 
-// keepWatch starts the watch, and starts it again if an operator has ended it.
-func (w *watcher) keepWatch(ctx context.Context, own *kagzi.Client) {
+// soon is how long what has failed waits for another try.
+func (c Config) soon() time.Duration { return min(c.Every, 15*time.Second) }
+
+// keepWatch starts the watch, and starts it again if it has ended: because an operator ended it, for example. Then it
+// goes on with the alerts that were open.
+func (w *watcher) keepWatch(ctx context.Context) {
 	for ctx.Err() == nil {
-		_, err := kagzi.Start(ctx, own, watchWorkflow, state{}, kagzi.ID("watch"), kagzi.ReturnAnyInput)
-		if err != nil && ctx.Err() == nil {
+		if err := w.startWatch(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("kagzi: alerts: the watch cannot be started, and is tried again", "error", err)
 		}
-		pause(ctx, w.cfg.Every)
+		pause(ctx, w.cfg.soon())
 	}
+}
+
+func (w *watcher) startWatch(ctx context.Context) error {
+	var s state
+	switch last, err := w.own.Get(ctx, watchID); {
+	case errors.Is(err, kagzi.ErrNotFound):
+	case err != nil:
+		return err
+	case !last.Status.Ended():
+		return nil
+	case json.Unmarshal(last.Input, &s) != nil: // it may be why the last one has failed
+		s = state{}
+	}
+	_, err := kagzi.Start(ctx, w.own, watchWorkflow, s, watchID, kagzi.ReturnAnyInput)
+	return err
 }
 
 // pause returns after d, or when ctx ends.
@@ -198,11 +239,8 @@ func (o only) validate() error {
 	if o.least != health.Degraded && o.least != health.Unhealthy {
 		return fmt.Errorf("Only has the status %q: give health.Degraded or health.Unhealthy", o.least)
 	}
-	if o.to == nil {
-		return errors.New("Only has no Notifier")
-	}
-	if v, ok := o.to.(interface{ validate() error }); ok {
-		return v.validate()
+	if err := validated(o.to); err != nil {
+		return fmt.Errorf("the Notifier of Only %w", err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func ExampleRun() {
 	stop()
 	fmt.Println(<-stopped)
 	// Output:
-	// default/pauses/degraded pauses is degraded
-	// default/pauses/degraded pauses is not degraded any more
+	// default/pauses/degraded Check pauses: degraded
+	// default/pauses/degraded Check pauses: no longer degraded
 	// <nil>
 }

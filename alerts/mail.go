@@ -18,7 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
-// A Mail sends alerts by SMTP. It uses TLS if the server offers it.
+// A Mail sends alerts by SMTP. It uses TLS from the beginning with port 465, and else if the server offers it.
 type Mail struct {
 	Addr string    // host and port of the server, such as "smtp.example.com:587"
 	Auth smtp.Auth // zero means none
@@ -92,7 +92,10 @@ func (m Mail) connect(ctx context.Context) (*smtp.Client, error) {
 	if t, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(t) // fails only if conn is closed, and then what follows fails, too
 	}
-	host, _, _ := net.SplitHostPort(m.Addr)
+	host, port, _ := net.SplitHostPort(m.Addr)
+	if port == "465" {
+		conn = tls.Client(conn, &tls.Config{ServerName: host})
+	}
 	c, err := smtp.NewClient(conn, host)
 	if err != nil {
 		_ = conn.Close()

@@ -131,7 +131,7 @@ func (p PagerDuty) Notify(ctx context.Context, a Alert) error {
 	if to == "" {
 		to = pagerDuty
 	}
-	return post(ctx, p.Client, to, nil, event)
+	return post(ctx, p.Client, to, nil, event, p.RoutingKey)
 }
 
 // validURL refuses a URL to which nothing can be sent. Its error does not have the URL, which may hold a secret.
@@ -143,8 +143,8 @@ func validURL(of, s string) error {
 	return nil
 }
 
-// post sends v as JSON. Its errors do not have the URL, which may hold a secret.
-func post(ctx context.Context, client *http.Client, to string, header http.Header, v any) error {
+// post sends v as JSON. Its errors have neither the URL nor what else may be a secret.
+func post(ctx context.Context, client *http.Client, to string, header http.Header, v any, secrets ...string) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -155,23 +155,51 @@ func post(ctx context.Context, client *http.Client, to string, header http.Heade
 	}
 	for name, values := range header {
 		req.Header[name] = values
+		secrets = append(secrets, values...)
 	}
+	secrets = append(secrets, partsOf(req.URL)...)
 	req.Header.Set("Content-Type", "application/json")
 	if client == nil {
 		client = http.DefaultClient
 	}
-	res, err := client.Do(req)
+	direct := *client // a redirect would make a GET of the POST
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := direct.Do(req)
 	if err != nil {
-		var failed *url.Error
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
-		return fmt.Errorf("POST to %s: %w", req.URL.Host, err)
+		return fmt.Errorf("POST to %s: %s", req.URL.Host, without(err.Error(), secrets))
 	}
 	defer res.Body.Close()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, 300)) // for the error only
 	if res.StatusCode >= 300 {
-		return fmt.Errorf("POST to %s: %s: %s", req.URL.Host, res.Status, answer)
+		return fmt.Errorf("POST to %s: %s: %s", req.URL.Host, without(res.Status, secrets),
+			without(string(answer), secrets))
 	}
 	return nil
+}
+
+// partsOf returns what of a URL may be a secret.
+func partsOf(u *url.URL) (parts []string) {
+	parts = strings.Split(u.Path, "/")
+	for _, values := range u.Query() {
+		parts = append(parts, values...)
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		parts = append(parts, u.User.Username(), password)
+	}
+	return parts
+}
+
+// without returns the text, or a remark in its place if it has a secret. Parts of a few letters are none.
+func without(text string, secrets []string) string {
+	const shortestSecret = 6
+	for _, s := range secrets {
+		if len(s) >= shortestSecret && strings.Contains(text, s) {
+			return "(not shown: it has a part of the request)"
+		}
+	}
+	return text
 }

@@ -147,6 +147,17 @@ func TestOnlyDropsMilderAlerts(t *testing.T) {
 	}
 }
 
+// A redirect would make a GET of the POST, and lose the alert.
+func TestARedirectIsAnError(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	moved := httptest.NewServer(http.RedirectHandler(s.URL, http.StatusFound))
+	defer moved.Close()
+	if err := (Webhook{URL: moved.URL}).Notify(t.Context(), sample()); err == nil || len(s.requests) > 0 {
+		t.Errorf("%v, and %q", err, s.requests)
+	}
+}
+
 // The URL of a webhook is a secret.
 func TestErrorsHideTheURL(t *testing.T) {
 	t.Parallel()
@@ -155,6 +166,25 @@ func TestErrorsHideTheURL(t *testing.T) {
 	s.Close()
 	for _, n := range []Notifier{
 		Webhook{URL: secret}, Slack{URL: secret}, PagerDuty{RoutingKey: "SECRET", URL: secret},
+	} {
+		if err := n.Notify(t.Context(), sample()); err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%T: %v", n, err)
+		}
+	}
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/moved/SECRET" {
+			w.Header().Set("Location", "%SECRET")
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		http.Error(w, fmt.Sprint(r.URL, r.Header), http.StatusNotFound)
+	}))
+	defer echo.Close()
+	header := http.Header{"Authorization": {"Bearer SECRET"}}
+	for _, n := range []Notifier{
+		Webhook{URL: echo.URL + "/services/SECRET"},
+		Webhook{URL: echo.URL + "/?key=SECRET", Header: header},
+		Slack{URL: echo.URL + "/moved/SECRET"},
 	} {
 		if err := n.Notify(t.Context(), sample()); err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%T: %v", n, err)

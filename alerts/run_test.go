@@ -153,7 +153,7 @@ func TestFailuresOfRuns(t *testing.T) {
 	run(t, c, cfg)
 	own := clientOf(t, db.Pool, "shop"+ownNamespace)
 	await.True(t, "the watch has looked", func() bool {
-		info, err := own.Get(t.Context(), kagzi.ID("watch"))
+		info, err := own.Get(t.Context(), watchID)
 		return err == nil && info.Epoch > 0
 	})
 	if s := got.String(); s != "" {
@@ -180,33 +180,80 @@ func TestOutage(t *testing.T) {
 	}))
 	own := clientOf(t, db.Pool, "shop"+ownNamespace)
 	await.True(t, "the watch has looked", func() bool {
-		info, err := own.Get(t.Context(), kagzi.ID("watch"))
+		info, err := own.Get(t.Context(), watchID)
 		return err == nil && info.Epoch > 0
 	})
+	count := func(what string) int { return strings.Count(got.String(), what) }
 	away := proxy.Impose(pgproxy.Trouble{Refuse: true})
 	proxy.CutAll()
-	count := func(what string) int { return strings.Count(got.String(), what) }
 	await.True(t, "the alerts open", func() bool { return count("+shop/database/unhealthy") == 2 })
 	away.Lift()
 	await.True(t, "the alerts close", func() bool { return count("-shop/database/unhealthy") == 2 })
 	stop()
+	if n := count("shop/database"); n != 4 {
+		t.Errorf("%d messages to two notifiers: %s", n, got.String())
+	}
 }
 
-// A watch that an operator has ended begins again.
+// A watch that an operator has ended begins again, with the alerts that were open.
 func TestWatchThatWasTerminated(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	c := clientOf(t, db.Pool, "shop")
 	var got recorder
 	run(t, c, quick(map[string]Notifier{"test": &got}))
-	own := clientOf(t, db.Pool, "shop"+ownNamespace)
-	await.True(t, "the watch is there", func() bool {
-		return admin.New(own).Runs.Terminate(t.Context(), kagzi.ID("watch")) == nil
-	})
-	if err := admin.New(c).Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+	own := admin.New(clientOf(t, db.Pool, "shop"+ownNamespace))
+	operator := admin.New(c)
+	if err := operator.Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the alert opens", func() bool { return got.Has("+shop/pauses/degraded") })
+	await.True(t, "the watch is ended", func() bool { return own.Runs.Terminate(t.Context(), watchID) == nil })
+	if err := operator.Pauses.End(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the alert closes", func() bool { return got.Has("-shop/pauses/degraded") })
+	got.Want(t, "+shop/pauses/degraded -shop/pauses/degraded")
+}
+
+// A watch that cannot write says so, too.
+func TestDiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	var got recorder
+	run(t, c, quick(map[string]Notifier{"test": &got}))
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	await.True(t, "the watch has looked", func() bool {
+		info, err := own.Get(t.Context(), watchID)
+		return err == nil && info.Epoch > 0
+	})
+	dbtest.Exec(t, db.Pool, `
+		CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$;
+		CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON kagzi.step_runs
+			FOR EACH ROW EXECUTE FUNCTION full_disk();
+		CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON kagzi.workflow_runs
+			FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+	await.True(t, "the alert opens", func() bool { return got.Has("+shop/work/degraded") })
+	dbtest.Exec(t, db.Pool, `DROP FUNCTION full_disk CASCADE`)
+	await.True(t, "the alert closes", func() bool { return got.Has("-shop/work/degraded") })
+}
+
+// The watch changes nothing for others: it does not say how long events are kept.
+func TestWatchKeepsNoEvents(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	var got recorder
+	run(t, clientOf(t, db.Pool, "shop"), quick(map[string]Notifier{"test": &got}))
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	await.True(t, "the watch has looked", func() bool {
+		info, err := own.Get(t.Context(), watchID)
+		return err == nil && info.Epoch > 2
+	})
+	if n := dbtest.QueryOne[int](t, db.Pool, `SELECT count(*)::int FROM kagzi.event_keepers`); n != 0 {
+		t.Errorf("%d programs say how long events are kept", n)
+	}
 }
 
 // A watch goes on in a process with other notifiers. Its replay sends what the look has found.
@@ -226,7 +273,7 @@ func TestOtherNotifiersInTheMiddleOfALook(t *testing.T) {
 	k := &kit.Kit{T: t, Ctx: t.Context(), Pool: db.Pool}
 	await.True(t, "it sleeps behind the alert", func() bool {
 		var err error
-		asleep, err = own.Get(t.Context(), kagzi.ID("watch"))
+		asleep, err = own.Get(t.Context(), watchID)
 		if err == nil && asleep.Status == kagzi.StatusSleeping && asleep.Epoch == 0 {
 			k.Forward(asleep.ID)
 		}
@@ -239,7 +286,7 @@ func TestOtherNotifiersInTheMiddleOfALook(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.True(t, "it closes", func() bool { return other.Has("-shop/pauses/degraded") })
-	if now, err := own.Get(t.Context(), kagzi.ID("watch")); err != nil || now.ID != asleep.ID {
+	if now, err := own.Get(t.Context(), watchID); err != nil || now.ID != asleep.ID {
 		t.Errorf("the watch is run %s, %v, and was %s", now.ID, err, asleep.ID)
 	}
 	other.Want(t, "-shop/pauses/degraded")
@@ -250,6 +297,13 @@ func TestConfigsThatCannotWork(t *testing.T) {
 	db := dbtest.Database(t)
 	c := clientOf(t, db.Pool, "shop")
 	to := map[string]Notifier{"log": Slog{}}
+	small := db.Pool.Config()
+	small.MaxConns, small.MinConns, small.MinIdleConns = 1, 0, 0
+	one, err := pgxpool.NewWithConfig(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
 	for _, test := range []struct {
 		client *kagzi.Client
 		cfg    Config
@@ -264,7 +318,10 @@ func TestConfigsThatCannotWork(t *testing.T) {
 		{c, Config{Notifiers: map[string]Notifier{"s": Only(health.Unhealthy, Slack{})}}, "begins with https://"},
 		{c, Config{Notifiers: map[string]Notifier{"o": Only("bad", Slog{})}}, "give health.Degraded or"},
 		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Healthy, Slog{})}}, "give health.Degraded or"},
-		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Degraded, nil)}}, "has no Notifier"},
+		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Degraded, nil)}}, "Notifier of Only is nil"},
+		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Degraded, Func(nil))}}, "Notifier of Only is nil"},
+		{c, Config{Notifiers: map[string]Notifier{"s": (*Slack)(nil)}}, `Config.Notifiers["s"] is nil`},
+		{clientOf(t, one, "shop"), Config{Notifiers: to}, "has one connection"},
 		{c, Config{Notifiers: map[string]Notifier{"p": PagerDuty{}}}, "no RoutingKey"},
 		{c, Config{Notifiers: map[string]Notifier{"m": Mail{Addr: "host"}}}, "give host and port"},
 		{c, Config{Notifiers: map[string]Notifier{"m": Mail{Addr: "h:25", From: "a@b.c"}}}, "no address in To"},

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/health"
@@ -19,8 +20,9 @@ import (
 // A state is what a watch knows after a look: the input of its next epoch.
 type state struct {
 	Troubles map[string]trouble `json:"troubles,omitempty"` // by the ID of their alerts, without the namespace
-	Began    time.Time          `json:"began,omitzero"`     // of the first look
-	After    int64              `json:"after,omitempty"`    // the position of the last event that was read
+	// RunsSince is when the failures of runs were first looked at: those before it do not count.
+	RunsSince time.Time `json:"runs_since,omitzero"`
+	After     int64     `json:"after,omitempty"` // the position of the last event that was read
 }
 
 // A trouble is something that is bad, or was and is not closed yet.
@@ -59,8 +61,19 @@ type failed struct {
 	Last     string // the ID of the last one
 }
 
-// of returns the workflow and kind as one text.
-func (f failed) of() string { return f.Workflow + ": " + string(f.Kind) }
+// of returns the workflow and kind as one text, which may be part of an ID.
+func (f failed) of() string {
+	workflow := f.Workflow
+	if strings.Contains(workflow, ": ") {
+		workflow = strconv.Quote(workflow)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(workflow+": "+string(f.Kind), "?"))
+}
 
 // bad returns the checks of a report that are bad and that keep accepts. Those of one name become one, with the worst
 // status.
@@ -95,14 +108,14 @@ func bad(report health.Report, keep func(name string) bool) (out []health.Check)
 
 // learn returns the state after a look, and the alerts that it opens and closes, in order of their IDs.
 func (s state) learn(l look, cfg Config) (next state, changed []Alert) {
-	next = state{Troubles: maps.Clone(s.Troubles), Began: s.Began, After: max(s.After, l.After)}
-	if next.Began.IsZero() {
-		next.Began = l.At
+	next = state{Troubles: maps.Clone(s.Troubles), RunsSince: s.RunsSince, After: max(s.After, l.After)}
+	if cfg.Runs && next.RunsSince.IsZero() {
+		next.RunsSince = l.At
 	}
 	if next.Troubles == nil {
 		next.Troubles = map[string]trouble{}
 	}
-	next.see(l)
+	next.see(l, max(cfg.For+2*cfg.Every, time.Minute))
 	for _, id := range slices.Sorted(maps.Keys(next.Troubles)) {
 		if len(changed) == mostChanges {
 			break
@@ -128,8 +141,9 @@ func (s state) learn(l look, cfg Config) (next state, changed []Alert) {
 	return next, changed
 }
 
-// see notes which troubles the look has seen, and which it has not.
-func (s *state) see(l look) {
+// see notes which troubles the look has seen, and which it has not. One that was not seen for longer than gap, because
+// nothing looked, begins anew.
+func (s *state) see(l look, gap time.Duration) {
 	seen := map[string]bool{}
 	note := func(id string, now trouble) {
 		seen[id] = true
@@ -139,6 +153,8 @@ func (s *state) see(l look) {
 			return
 		case !ok:
 			t = trouble{Check: now.Check, Status: now.Status, Of: now.Of, Since: l.At}
+		case t.Opened.IsZero() && (l.At.Sub(t.Bad) > gap || t.Since.After(l.At)):
+			t.Since = l.At
 		}
 		t.Bad, t.Well, t.Failed = l.At, time.Time{}, t.Failed+now.Failed
 		t.Detail = text.Sanitize(now.Detail, mostDetail)
@@ -146,7 +162,8 @@ func (s *state) see(l look) {
 	}
 	for _, c := range l.Checks {
 		for _, status := range []health.Status{health.Degraded, health.Unhealthy} {
-			if !status.Worse(c.Status) {
+			_, known := s.Troubles[c.Name+"/"+string(status)]
+			if c.Status == status || known && !status.Worse(c.Status) { // one that begins as Unhealthy is one alert
 				note(c.Name+"/"+string(status), trouble{Check: c.Name, Status: status, Detail: c.Detail})
 			}
 		}
@@ -180,11 +197,11 @@ func (t trouble) alert(id string, closed bool, at time.Time) Alert {
 	a.Key = id + "/" + t.Opened.UTC().Format(time.RFC3339Nano) + "/" + state
 	switch {
 	case t.Of == "" && closed:
-		a.Title = t.Check + " is not " + string(t.Status) + " any more"
+		a.Title = "Check " + t.Check + ": no longer " + string(t.Status)
 	case t.Of == "":
-		a.Title = t.Check + " is " + string(t.Status)
+		a.Title = "Check " + t.Check + ": " + string(t.Status)
 	case closed:
-		a.Title = "Runs fail no more: " + t.Of
+		a.Title = "Runs no longer fail: " + t.Of
 		a.Detail = strconv.Itoa(t.Failed) + " had failed. " + t.Detail
 	default:
 		a.Title = "Runs fail: " + t.Of

@@ -67,6 +67,22 @@ func TestWhenAlertsOpenAndClose(t *testing.T) {
 			{130 * time.Second, checks("workers degraded"), nil, nil},
 			{190 * time.Second, checks("workers degraded"), nil, []string{"-workers/unhealthy"}},
 		},
+		"BeginsAsUnhealthy": { // one alert, and not two
+			{0, checks("workers unhealthy"), nil, nil},
+			{60 * time.Second, checks("workers unhealthy"), nil, []string{"+workers/unhealthy"}},
+			{120 * time.Second, nil, nil, nil},
+			{180 * time.Second, nil, nil, []string{"-workers/unhealthy"}},
+		},
+		"NothingLookedForHours": {
+			{0, checks("queues degraded"), nil, nil},
+			{8 * time.Hour, checks("queues degraded"), nil, nil},
+			{8*time.Hour + time.Minute, checks("queues degraded"), nil, []string{"+queues/degraded"}},
+		},
+		"ClockThatWasAhead": {
+			{24 * time.Hour, checks("queues degraded"), nil, nil},
+			{0, checks("queues degraded"), nil, nil},
+			{time.Minute, checks("queues degraded"), nil, []string{"+queues/degraded"}},
+		},
 		"Several": {
 			{0, checks("queues degraded", "pool degraded"), nil, nil},
 			{
@@ -85,7 +101,7 @@ func TestWhenAlertsOpenAndClose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, err := Config{Notifiers: map[string]Notifier{"log": Slog{}}}.validated()
+			cfg, err := Config{Notifiers: map[string]Notifier{"log": Slog{}}, Every: time.Minute}.validated()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,9 +146,9 @@ func TestTextOfAnAlert(t *testing.T) {
 	}
 	want := []string{
 		`Runs fail: order: timeout | The last of them is "order-7". | since 12:00`,
-		"queues is degraded | queues degraded | since 12:00",
-		`Runs fail no more: order: timeout | 4 had failed. The last of them is "order-7". | since 12:00`,
-		"queues is not degraded any more | queues degraded | since 12:00",
+		"Check queues: degraded | queues degraded | since 12:00",
+		`Runs no longer fail: order: timeout | 4 had failed. The last of them is "order-7". | since 12:00`,
+		"Check queues: no longer degraded | queues degraded | since 12:00",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -154,6 +170,42 @@ func TestChecksOfOneName(t *testing.T) {
 	many := bad(health.Report{Checks: slices.Repeat(checks("keys degraded"), 500)}, func(string) bool { return true })
 	if lines := strings.Split(many[0].Detail, "\n"); len(lines) != 11 || lines[10] != "and 490 more" {
 		t.Errorf("the detail of 500 checks is %q", lines)
+	}
+}
+
+// Names and kinds are the application's. They make IDs that can be stored, and that differ.
+func TestNamesOfFailures(t *testing.T) {
+	t.Parallel()
+	for want, f := range map[string]failed{
+		"order: timeout":    {Workflow: "order", Kind: kind.Timeout},
+		"order: a b":        {Workflow: "order", Kind: "a\nb"},
+		"order: ??":         {Workflow: "order", Kind: "?\xff"},
+		`"order: eu": late`: {Workflow: "order: eu", Kind: "late"},
+		"order: eu: late":   {Workflow: "order", Kind: "eu: late"},
+	} {
+		if got := f.of(); got != want {
+			t.Errorf("%q: %q of %q is %q", want, f.Kind, f.Workflow, got)
+		}
+	}
+}
+
+// Failures count from the first look that counts them.
+func TestRunsThatAreWatchedLater(t *testing.T) {
+	t.Parallel()
+	cfg, err := Config{Notifiers: map[string]Notifier{"log": Slog{}}}.validated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := state{}.learn(look{At: time.Unix(1000, 0)}, cfg)
+	if !s.RunsSince.IsZero() {
+		t.Errorf("without Runs they are watched since %v", s.RunsSince)
+	}
+	cfg.Runs = true
+	for range 2 {
+		s, _ = s.learn(look{At: time.Unix(2000, 0)}, cfg)
+	}
+	if !s.RunsSince.Equal(time.Unix(2000, 0)) {
+		t.Errorf("they are watched since %v", s.RunsSince)
 	}
 }
 

@@ -9,21 +9,27 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/health"
 	"github.com/kagzi/kagzi/topic"
 )
 
 // A watcher watches a namespace for one call of Run.
 type watcher struct {
-	cfg    Config
-	client *kagzi.Client // of the namespace that is watched
-	admin  *admin.Client
-	log    *slog.Logger
+	cfg      Config
+	client   *kagzi.Client // of the namespace that is watched
+	admin    *admin.Client
+	own      *kagzi.Client // of the namespace of the watch
+	ownAdmin *admin.Client
+	log      *slog.Logger
+	senders  map[string]*sender // by notifier
 }
+
+// watchID is the ID of the watch.
+const watchID = kagzi.ID("watch")
 
 // A message is an alert for one notifier.
 type message struct {
@@ -42,8 +48,8 @@ type plan struct {
 	Messages []message `json:"messages,omitempty"`
 }
 
-// outages are the checks that fail while no run goes on: watchOutages looks at them.
-var outages = []string{"database", "schema", "writable"}
+// outages are the checks that fail while the watch cannot go on: watchOutages looks at them.
+var outages = []string{"database", "schema", "writable", "pool", "work"}
 
 // keeps reports whether an alert opens for the check.
 func (c Config) keeps(check string) bool { return !slices.Contains(c.Ignore, check) }
@@ -55,10 +61,9 @@ func (w *watcher) watch(ctx kagzi.Context, s state) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range p.Messages {
-		id := shorten(m.To + "/" + m.Alert.Key)
-		if _, err := kagzi.StartChild(ctx, "notify", notifyWorkflow, m, kagzi.Detached(), kagzi.ID(id),
-			kagzi.Group(shorten(m.To+"/"+m.Alert.ID))); err != nil {
+	if len(p.Messages) > 0 {
+		if err := kagzi.Do(ctx, "send", func(ctx context.Context) error { return w.startAll(ctx, p.Messages) },
+			kagzi.RetryPolicy{Forever: true}); err != nil {
 			return err
 		}
 	}
@@ -84,6 +89,25 @@ func (w *watcher) plan(ctx context.Context, s state) (p plan, err error) {
 	return p, nil
 }
 
+// startAll starts a run for each message, once. They are no children of the watch, which never ends: so they can be
+// deleted.
+func (w *watcher) startAll(ctx context.Context, messages []message) error {
+	for _, m := range messages {
+		_, err := kagzi.Start(ctx, w.own, notifyWorkflow, m, kagzi.ID(shorten(m.To+"/"+m.Alert.Key)),
+			kagzi.Group(shorten(m.To+"/"+m.Alert.ID)), kagzi.ReturnAnyInput, kagzi.RejectEnded)
+		if err != nil && !errors.Is(err, kagzi.ErrIDTaken) { // an attempt before this one has started it
+			return err
+		}
+	}
+	_, err := w.ownAdmin.Runs.DeleteAll(ctx, kagzi.RunFilter{
+		Workflow: notifyWorkflow.Name(), EndedUntil: time.Now().Add(-keepMessages), Limit: 1000,
+	})
+	return err
+}
+
+// keepMessages is how long messages that were sent are kept.
+const keepMessages = 30 * 24 * time.Hour
+
 // shorten returns a name that is short enough for an ID, and still another for another name.
 func shorten(name string) string {
 	const most = 180
@@ -107,7 +131,7 @@ func (w *watcher) look(ctx context.Context, s state) (l look, err error) {
 	if err != nil {
 		return l, err
 	}
-	if report.At.IsZero() { // the other checks are missing
+	if c := report.Check("database"); report.At.IsZero() || c.Status == health.Unhealthy { // others may be missing
 		return l, errors.New("the database does not answer")
 	}
 	l.At = report.At
@@ -118,9 +142,9 @@ func (w *watcher) look(ctx context.Context, s state) (l look, err error) {
 	return l, err
 }
 
-// readFailures counts the runs that have failed since the last look, or since now at the first one.
+// readFailures counts the runs that have failed since the last look, or since now at the first one that counts them.
 func (w *watcher) readFailures(ctx context.Context, s state, now time.Time) (out []failed, after int64, err error) {
-	since := s.Began
+	since := s.RunsSince
 	if since.IsZero() {
 		since = now
 	}
@@ -140,71 +164,10 @@ func (w *watcher) readFailures(ctx context.Context, s state, now time.Time) (out
 // notify sends a message, and tries again until it succeeds or a day is over.
 func (w *watcher) notify(ctx kagzi.Context, m message) error {
 	return kagzi.Do(ctx, "notify", func(ctx context.Context) error {
-		to, ok := w.cfg.Notifiers[m.To]
+		to, ok := w.senders[m.To]
 		if !ok {
 			return fmt.Errorf("this process has no notifier of the name %q: give all processes the same ones", m.To)
 		}
-		return send(ctx, to, m.Alert)
+		return to.send(ctx, m.Alert)
 	}, kagzi.RetryPolicy{Forever: true, Backoff: firstBackoff, MaxBackoff: longestBackoff})
-}
-
-const (
-	firstBackoff   = time.Second
-	longestBackoff = time.Minute
-	sendTimeout    = 30 * time.Second
-)
-
-func send(ctx context.Context, to Notifier, a Alert) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
-	return to.Notify(ctx, a)
-}
-
-// watchOutages looks whether the client can work, until ctx ends. It sends its alerts from this process.
-func (w *watcher) watchOutages(ctx context.Context) {
-	queues := map[string]chan Alert{} // by notifier
-	var senders sync.WaitGroup
-	defer senders.Wait()
-	for name, to := range w.cfg.Notifiers {
-		queue := make(chan Alert, 100)
-		defer close(queue)
-		queues[name] = queue
-		senders.Go(func() {
-			for a := range queue {
-				w.insist(ctx, to, a)
-			}
-		})
-	}
-	for s := (state{}); ctx.Err() == nil; pause(ctx, w.cfg.Every) {
-		report, err := w.admin.Health(ctx)
-		if err != nil {
-			continue
-		}
-		var changed []Alert
-		s, changed = s.learn(look{At: time.Now(), Checks: bad(report, func(name string) bool {
-			return w.cfg.keeps(name) && slices.Contains(outages, name)
-		})}, w.cfg)
-		for _, a := range changed {
-			for name := range queues {
-				select {
-				case queues[name] <- w.complete(a):
-				default: // the notifier has been away for a hundred alerts
-				}
-			}
-		}
-	}
-}
-
-// insist sends an alert, and tries again until it succeeds, a day is over, or ctx ends.
-func (w *watcher) insist(ctx context.Context, to Notifier, a Alert) {
-	ctx, cancel := context.WithTimeout(ctx, 24*time.Hour)
-	defer cancel()
-	for backoff := firstBackoff; ctx.Err() == nil; backoff = min(2*backoff, longestBackoff) {
-		err := send(ctx, to, a)
-		if err == nil {
-			return
-		}
-		w.log.Warn("kagzi: alerts: an alert was not sent, and is tried again", "alert", a.ID, "error", err)
-		pause(ctx, backoff)
-	}
 }
