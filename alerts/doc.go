@@ -10,9 +10,9 @@
 //		Runs: true,
 //	})
 //
-// [Run] looks at Health of an admin.Client, and with Config.Runs at topic.Runs. Any number of processes may call it: but
-// for an outage of the database, an alert opens once and closes once, whichever process sends it, and whichever dies in
-// between.
+// [Run] looks at Health of an admin.Client, and with Config.Runs at topic.Runs. Any number of processes may call it:
+// but for an outage of the database, an alert opens once and closes once, whichever process sends it, and whichever
+// dies in between.
 //
 // # How it works
 //
@@ -23,8 +23,8 @@
 //
 // Which alerts are open is the input of a run that continues after each look, so it is as durable as any other run.
 // Each message is a run, too: one notifier that is away holds up no other, and gets its messages about one alert in
-// order when it is back. They are runs of the namespace "NAME.alerts", where NAME is the namespace that is watched. So these runs, and
-// the worker that Run starts for them, change nothing in the one that is watched.
+// order when it is back. They are runs of the namespace "NAME.alerts", where NAME is the namespace that is watched. So
+// these runs, and the worker that Run starts for them, change nothing in the one that is watched.
 //
 // While the database is away, or refuses writes, no run goes on. So each process also looks by itself whether the
 // client can work, and says so itself.
