@@ -210,11 +210,32 @@ func (w *watcher) startWatch(ctx context.Context) error {
 		return err
 	case !last.Status.Ended():
 		return nil
-	case json.Unmarshal(last.Input, &s) != nil: // it may be why the last one has failed
-		s = state{}
+	default:
+		if s, err = w.stateOf(ctx, last); err != nil {
+			return err
+		}
 	}
 	_, err := kagzi.Start(ctx, w.own, watchWorkflow, s, watchID, kagzi.ReturnAnyInput)
 	return err
+}
+
+// stateOf returns with what the next watch begins: what the last one has found, or began with. It sends what that has
+// not sent.
+func (w *watcher) stateOf(ctx context.Context, last kagzi.RunInfo) (s state, err error) {
+	if json.Unmarshal(last.Input, &s) != nil { // it may be why the watch has failed
+		s = state{}
+	}
+	steps, err := w.own.Steps(ctx, last.ID, kagzi.StepFilter{Steps: []string{lookStep}})
+	if err != nil {
+		return s, err
+	}
+	for _, step := range steps {
+		var p plan
+		if step.Status == kagzi.StatusCompleted && json.Unmarshal(step.Output, &p) == nil {
+			return p.Next, w.startAll(ctx, p.Messages)
+		}
+	}
+	return s, nil
 }
 
 // pause returns after d, or when ctx ends.

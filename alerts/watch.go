@@ -28,8 +28,10 @@ type watcher struct {
 	senders  map[string]*sender // by notifier
 }
 
-// watchID is the ID of the watch.
-const watchID = kagzi.ID("watch")
+const (
+	watchID  = kagzi.ID("watch")
+	lookStep = "look"
+)
 
 // A message is an alert for one notifier.
 type message struct {
@@ -56,7 +58,7 @@ func (c Config) keeps(check string) bool { return !slices.Contains(c.Ignore, che
 
 // watch looks once, sends the alerts that open and close, and continues after a pause.
 func (w *watcher) watch(ctx kagzi.Context, s state) error {
-	p, err := kagzi.Step(ctx, "look", func(ctx context.Context) (plan, error) { return w.plan(ctx, s) },
+	p, err := kagzi.Step(ctx, lookStep, func(ctx context.Context) (plan, error) { return w.plan(ctx, s) },
 		kagzi.RetryPolicy{Forever: true, MaxBackoff: max(w.cfg.Every, time.Second)})
 	if err != nil {
 		return err
