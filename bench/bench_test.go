@@ -73,6 +73,39 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// TestCheckSeesEveryRun: a run without its step is found, wherever in the round it was, and so is a missing run.
+func TestCheckSeesEveryRun(t *testing.T) {
+	l, err := openLab(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	for _, e := range []engine{ours, riverTuned, dbosTuned, floor} {
+		trial, err := l.newTrial(t.Context(), e, used, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer trial.close()
+		for _, steps := range []int{0, 1} {
+			if _, err := trial.drain(t.Context(), 5, 10, steps); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, wrong := range []struct{ runs, steps int }{{10, 1}, {10, 0}, {9, 1}, {11, 1}} {
+			if err := trial.check(t.Context(), wrong.runs, wrong.steps); err == nil {
+				t.Errorf("%s: no error for %d runs of %d steps", e.name(), wrong.runs, wrong.steps)
+			}
+		}
+		if _, err := trial.drain(t.Context(), 5, 10, 1); err != nil {
+			t.Fatal(err)
+		}
+		trial.completed += 10
+		if err := trial.check(t.Context(), 5, 1); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestDisturbedRounds: a round in which others used the processors is repeated, but not for ever.
 func TestDisturbedRounds(t *testing.T) {
 	others := []float64{0.5, 0.3, 0.1}

@@ -100,7 +100,7 @@ func drainFigures(l *lab) (all []figure) {
 			engines...))
 	}
 	for _, c := range []int{100, 1000} {
-		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, floor)
+		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, dbosTuned, dbosDefault, floor)
 	}
 	stepped := func(add func(steps, concurrency int)) {
 		for _, steps := range []int{1, 5} {
@@ -110,9 +110,9 @@ func drainFigures(l *lab) (all []figure) {
 		}
 	}
 	stepped(func(steps, c int) {
-		engines := []engine{ours, riverTuned, floor}
+		engines := []engine{ours, riverTuned, dbosTuned, floor}
 		if c == 100 {
-			engines = []engine{ours, riverTuned, riverDefault, floor}
+			engines = []engine{ours, riverTuned, riverDefault, dbosTuned, dbosDefault, floor}
 		}
 		add("Drain, with steps", used, steps, c, engines...)
 	})
@@ -136,7 +136,7 @@ func fullFigure(l *lab) figure {
 			}
 		},
 	}
-	for _, e := range []engine{ours, riverTuned} {
+	for _, e := range []engine{ours, riverTuned, dbosTuned} {
 		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (_ sample, err error) {
 			t := trials[e]
 			if t == nil {

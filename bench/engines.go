@@ -7,11 +7,14 @@ var (
 	ours         engine = kagziEngine{}
 	riverTuned   engine = riverEngine{tuned: true}
 	riverDefault engine = riverEngine{}
+	dbosTuned    engine = dbosEngine{tuned: true}
+	dbosDefault  engine = dbosEngine{}
+	dbosDirect   engine = dbosEngine{tuned: true, direct: true}
 	floor        engine = floorEngine{}
 )
 
 func engineNamed(name string) (engine, error) {
-	for _, e := range []engine{ours, riverTuned, riverDefault, floor} {
+	for _, e := range []engine{ours, riverTuned, riverDefault, dbosTuned, dbosDefault, dbosDirect, floor} {
 		if e.name() == name {
 			return e, nil
 		}
@@ -19,10 +22,13 @@ func engineNamed(name string) (engine, error) {
 	return nil, fmt.Errorf("no engine %q", name)
 }
 
-// drainConnections are the sizes of the engines' pools. With more connections neither gets faster.
+// drainConnections are the sizes of the engines' pools. With more connections none gets faster.
 func drainConnections(e engine) int32 {
-	if e == riverTuned {
+	switch e {
+	case riverTuned, dbosTuned:
 		return 32
+	case dbosDefault:
+		return 20
 	}
 	return 8
 }

@@ -19,7 +19,11 @@ func idleFigures(l *lab) (all []figure) {
 		if shared {
 			f.name = "50 workers on 10 queues with one pool"
 		}
-		for _, e := range []engine{ours, riverTuned, riverDefault} {
+		engines := []engine{ours, riverTuned, riverDefault}
+		if !shared { // a worker of DBOS has a pool of its own
+			engines = append(engines, dbosTuned, dbosDefault)
+		}
+		for _, e := range engines {
 			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return idle(ctx, l, e, shared)
 			}})

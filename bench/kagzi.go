@@ -25,7 +25,7 @@ func (kagziEngine) open(pool *pgxpool.Pool) (queue, error) {
 	return &kagziQueue{client: c}, err
 }
 
-// count reads the number of runs from the table, for lists have pages.
+// count reads the number of runs from the table, for lists have pages, and the steps of at most 100 runs.
 func (e kagziEngine) count(ctx context.Context, pool *pgxpool.Pool,
 	newest int,
 ) (completed int, steps float64, err error) {
@@ -37,7 +37,7 @@ func (e kagziEngine) count(ctx context.Context, pool *pgxpool.Pool,
 	if err != nil {
 		return 0, 0, err
 	}
-	sampled, err := c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: newest})
+	sampled, err := c.List(ctx, kagzi.RunFilter{Status: []kagzi.Status{kagzi.StatusCompleted}, Limit: min(newest, 100)})
 	for _, run := range sampled {
 		attempts, err := c.Steps(ctx, run.ID)
 		if err != nil {

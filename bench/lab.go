@@ -277,7 +277,7 @@ func (t *trial) measured(ctx context.Context, do func() (runs int, err error)) (
 
 // check returns an error unless so many runs have completed since the last check, with so many steps each.
 func (t *trial) check(ctx context.Context, runs, steps int) error {
-	completed, gotSteps, err := t.engine.count(ctx, t.pool, 1)
+	completed, gotSteps, err := t.engine.count(ctx, t.pool, runs)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,11 @@ func latencyFigures(l *lab) (all []figure) {
 		f := figure{group: "Latency", name: where(apart), columns: []string{
 			"start → first line, p50 ms", "p95", "p99", "start → result, p50 ms", "p95", "p99",
 		}}
-		for _, e := range []engine{ours, riverTuned, riverDefault} {
+		engines := []engine{ours, riverTuned, riverDefault, dbosTuned, dbosDefault}
+		if !apart {
+			engines = append(engines, dbosDirect) // its runs execute in the process that starts them
+		}
+		for _, e := range engines {
 			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return latency(ctx, l, e, apart)
 			}})
@@ -87,7 +91,7 @@ func timerFigures(l *lab) []figure {
 		group: "10,000 runs that sleep until the same moment", name: "concurrency 1000",
 		columns: []string{"s until all ended", "late, p50 ms", "p95", "p99"},
 	}
-	for _, e := range []engine{ours, riverTuned} {
+	for _, e := range []engine{ours, riverTuned, dbosTuned} {
 		sleep.subjects = append(sleep.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 			return timers(ctx, l, e, task{Nap: l.timer(nap)}, 0)
 		}})

@@ -1,4 +1,4 @@
-// Command bench compares Kagzi with River and with raw SQL on a throwaway Postgres: see README.md.
+// Command bench compares Kagzi with River, DBOS and raw SQL on a throwaway Postgres: see README.md.
 package main
 
 import (

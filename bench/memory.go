@@ -12,7 +12,7 @@ func memoryFigure(l *lab) figure {
 		group: "Memory of the worker", name: "10,000 executing, 100,000 sleeping", rounds: 3,
 		columns: []string{"kB for an executing run", "kB for a sleeping run"},
 	}
-	for _, e := range []engine{ours, riverTuned} {
+	for _, e := range []engine{ours, riverTuned, dbosTuned} {
 		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 			executing, err := memory(ctx, l, e, l.size(10_000), 10_000, task{Hold: true})
 			if err != nil {

@@ -11,7 +11,8 @@ import (
 const plotWidth = 860
 
 var colours = map[string]string{
-	ours.name(): "#2563eb", riverTuned.name(): "#d97706", riverDefault.name(): "#fbbf24", floor.name(): "#9ca3af",
+	ours.name(): "#2563eb", riverTuned.name(): "#d97706", riverDefault.name(): "#fbbf24", dbosTuned.name(): "#059669",
+	dbosDefault.name(): "#6ee7b7", dbosDirect.name(): "#0f766e", floor.name(): "#9ca3af",
 }
 
 // plot returns an SVG of a group: the curves if there are any, else bars of the first value.

@@ -29,7 +29,8 @@ func (l *lab) describe(ctx context.Context) ([]string, error) {
 		fmt.Sprintf("Machine: %s, %d processors, %.0f GB of memory; Postgres and the engines share it",
 			proc("cpuinfo", `model name\s*: (.*)`), runtime.NumCPU(), number(memory)/1e6),
 		"Postgres " + postgres + ": " + settings,
-		runtime.Version() + ", River " + moduleVersion("github.com/riverqueue/river"),
+		runtime.Version() + ", River " + moduleVersion("github.com/riverqueue/river") +
+			", DBOS " + moduleVersion("github.com/dbos-inc/dbos-transact-golang"),
 	}, err
 }
 
