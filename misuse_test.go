@@ -461,6 +461,7 @@ func TestEndedContext(t *testing.T) {
 		},
 		"Runs.Count": func(ctx context.Context) error { return kit.Second(admin.New(c).Runs.Count(ctx, some)) },
 		"Latencies":  func(ctx context.Context) error { return kit.Second(admin.New(c).Latencies(ctx)) },
+		"Failures":   func(ctx context.Context) error { return kit.Second(admin.New(c).Failures(ctx, time.Hour)) },
 		"List":       func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
 		"Schedules.List": func(ctx context.Context) error {
 			return kit.Second(admin.New(c).Schedules.List(ctx, admin.ScheduleFilter{}))

@@ -48,10 +48,11 @@ const mostFailuresWithin = 366 * 24 * time.Hour
 func (c *Client) Failures(ctx context.Context, within time.Duration) ([]FailureGroup, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
-	var err error
-	if within <= 0 || within > mostFailuresWithin {
+	err := c.core.Usable(ctx)
+	if err == nil && (within <= 0 || within > mostFailuresWithin) {
 		err = failure.Of(kind.BadRequest, fmt.Errorf("the time is %v: give one up to 366 days", within))
-	} else {
+	}
+	if err == nil {
 		err = c.core.CheckSchema(ctx, nil)
 	}
 	var read []inspect.FailedRun
