@@ -216,6 +216,42 @@ func TestWatchThatWasTerminated(t *testing.T) {
 	got.Want(t, "+shop/pauses/degraded -shop/pauses/degraded")
 }
 
+// Messages that were sent long ago are deleted, although the watch goes on.
+func TestOldMessagesAreDeleted(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	c := clientOf(t, db.Pool, "shop")
+	var got recorder
+	run(t, c, quick(map[string]Notifier{"test": &got}))
+	operator := admin.New(c)
+	if err := operator.Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	const sent = `SELECT coalesce(min(run_id::text), '') FROM kagzi.workflow_runs
+		WHERE workflow_type = 'kagzi.alerts.notify' AND status = 'COMPLETED'`
+	var old string
+	await.True(t, "the message is sent", func() bool {
+		old = dbtest.QueryOne[string](t, db.Pool, sent)
+		return old != ""
+	})
+	// as though it had been sent in 2025: a run's ID has the time of its start
+	const was = "019a0000-0000"
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.step_runs SET run_id = $2::uuid WHERE run_id = $1::uuid`, old,
+		was+old[len(was):])
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET run_id = $2::uuid,
+		finished_at = finished_at - interval '31 days' WHERE run_id = $1::uuid`, old, was+old[len(was):])
+	old = was + old[len(was):]
+	if err := operator.Pauses.End(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the old message is deleted", func() bool {
+		return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*)::int FROM kagzi.workflow_runs WHERE run_id = $1`,
+			old) == 0
+	})
+	await.True(t, "the alert closes", func() bool { return got.Has("-shop/pauses/degraded") })
+	got.Want(t, "+shop/pauses/degraded -shop/pauses/degraded")
+}
+
 // A watch that cannot write says so, too.
 func TestDiskThatIsFull(t *testing.T) {
 	t.Parallel()

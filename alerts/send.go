@@ -41,6 +41,7 @@ func (s *sender) send(ctx context.Context, a Alert) error {
 		return fmt.Errorf("%d calls of the notifier %q have not returned yet", mostCalls, s.name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("Notify has ended its goroutine")
@@ -48,7 +49,6 @@ func (s *sender) send(ctx context.Context, a Alert) error {
 			if r := recover(); r != nil {
 				err = fmt.Errorf("panic: %v", r)
 			}
-			cancel()
 			<-s.calls
 			done <- err
 		}()
@@ -61,14 +61,6 @@ func (s *sender) send(ctx context.Context, a Alert) error {
 		}
 		return nil
 	case <-ctx.Done():
-	}
-	select {
-	case err := <-done: // both were ready
-		if err != nil {
-			return errors.New(err.Error())
-		}
-		return nil
-	default:
 		return errors.New("Notify has not returned in time")
 	}
 }

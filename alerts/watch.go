@@ -91,8 +91,8 @@ func (w *watcher) plan(ctx context.Context, s state) (p plan, err error) {
 	return p, nil
 }
 
-// startAll starts a run for each message, once. They are no children of the watch, which never ends: so they can be
-// deleted.
+// startAll starts a run for each message, once, and deletes old ones. They are no children of the watch, which never
+// ends, and without which a child cannot be deleted.
 func (w *watcher) startAll(ctx context.Context, messages []message) error {
 	for _, m := range messages {
 		_, err := kagzi.Start(ctx, w.own, notifyWorkflow, m, kagzi.ID(shorten(m.To+"/"+m.Alert.Key)),
@@ -101,10 +101,12 @@ func (w *watcher) startAll(ctx context.Context, messages []message) error {
 			return err
 		}
 	}
-	_, err := w.ownAdmin.Runs.DeleteAll(ctx, kagzi.RunFilter{
+	if _, err := w.ownAdmin.Runs.DeleteAll(ctx, kagzi.RunFilter{
 		Workflow: notifyWorkflow.Name(), EndedUntil: time.Now().Add(-keepMessages), Limit: 1000,
-	})
-	return err
+	}); err != nil {
+		w.log.Warn("kagzi: alerts: old messages were not deleted, which is tried again", "error", err)
+	}
+	return nil
 }
 
 // keepMessages is how long messages that were sent are kept.

@@ -136,7 +136,7 @@ func (p *runsPage) runCounts(ctx context.Context, q web.Query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.compensations { // no count tells them from others
+	if h.compensations { // no count is without them
 		return tabs{}, nil
 	}
 	by := []admin.CountBy{admin.ByStatus}
