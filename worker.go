@@ -295,13 +295,14 @@ func (w *Worker) session() worker.Config {
 	s := worker.Config{
 		Store: c.core.Store, Hints: c.core.Hints, Logger: c.cfg.Logger, Env: replay.NewEnv(replay.Language{
 			Errors: language{&c.core.Payloads}, Shown: c.core.Payloads.Shown, Policy: runPolicy,
-			StepContext: c.stepContext, Interceptors: c.intercepts.engine(),
+			StepContext: c.stepContext, Interceptors: c.intercepts.engine(), TxSlots: c.core.Shared.TxSlots,
 		}),
 		Queues: cfg.Queues, Handlers: w.handlers, MaxConcurrent: cfg.MaxConcurrent, DrainTimeout: cfg.DrainTimeout,
 		Types: w.handled(), PollInterval: cfg.PollInterval, HungAfter: cfg.HungAfter, Presence: worker.Presence{
 			Registration: w.registration, Consumers: w.consumers, LeaseTimeout: cfg.LeaseTimeout, Grace: fleet.Grace,
 			Heartbeat: cfg.Heartbeat, StaleAfter: cfg.StaleAfter, FixedLease: cfg.FixedLease, NoGrace: fleet.NoGrace,
-		},
+			Heartbeats: c.core.Shared.Heartbeats,
+		}, Room: c.core.Shared.Room,
 	}
 	if told := c.intercepts.flushed; told != nil {
 		s.Flushed = func(runs, writes int, took time.Duration, err error) { told(Flush{runs, writes, took, err}) }
@@ -317,6 +318,7 @@ func (w *Worker) host(ctx context.Context, s *worker.Session, hooks *testhook.Ho
 	}
 	cfg := w.cfg.Coordinator.housekeeping(w.client, s.Outage())
 	cfg.Hosted, cfg.NoDeadlineGrace = true, hooks != nil && hooks.NoGrace
+	cfg.Keep.Elsewhere = w.client.core.Shared.Deletes
 	_ = housekeeping.New(cfg).Run(ctx) // fails only if the pool is closed, which the session notices itself
 }
 
@@ -359,6 +361,14 @@ func (w *Worker) queueNames() []string {
 	return slices.Sorted(maps.Keys(w.queues))
 }
 
+// Workflows returns the names of the workflows that the worker has handlers for, in their order.
+func (w *Worker) Workflows() (names []string) {
+	for _, h := range w.handled() {
+		names = append(names, h.Type)
+	}
+	return names
+}
+
 // serves lists the workflows and versions that the worker has handlers for. See fleet.add.
 func (w *Worker) serves() []string {
 	var out []string
@@ -374,16 +384,13 @@ func (w *Worker) serves() []string {
 func (w *Worker) registration(id uuid.UUID) store.Worker {
 	reg := store.Worker{
 		ID: id, PID: os.Getpid(), Build: w.cfg.Build, Schema: migrations.Version(), MaxConcurrent: w.cfg.MaxConcurrent,
-		Handlers:     w.serves(),
+		Handlers: w.serves(), Types: w.Workflows(),
 		LeaseTimeout: w.cfg.LeaseTimeout, FixedLease: w.cfg.FixedLease, StaleAfter: w.cfg.StaleAfter,
 		Sealed: w.client.cfg.Sealer != nil,
 	}
 	reg.Hostname, _ = os.Hostname() // for people
 	if w.cfg.Labels != nil {
 		reg.Labels, _ = json.Marshal(w.cfg.Labels) // a map of strings always encodes
-	}
-	for _, h := range w.handled() {
-		reg.Types = append(reg.Types, h.Type)
 	}
 	return reg
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,7 @@ type Listener struct {
 	work map[string]map[*func()]struct{} // by WorkPayload
 	runs map[string]map[*func([]uuid.UUID)]struct{}
 	lead map[string]map[*func(string)]struct{} // all under ""
+	all  map[string]map[*func(string, string)]struct{}
 }
 
 // NewListener returns a Listener that does nothing until Run.
@@ -80,6 +82,7 @@ func NewListener(cfg ListenerConfig) *Listener {
 		work:  make(map[string]map[*func()]struct{}),
 		runs:  make(map[string]map[*func([]uuid.UUID)]struct{}),
 		lead:  make(map[string]map[*func(string)]struct{}),
+		all:   make(map[string]map[*func(string, string)]struct{}),
 	}
 }
 
@@ -87,6 +90,13 @@ func NewListener(cfg ListenerConfig) *Listener {
 // because it may have missed hints before. It does not call wake after cancel has returned.
 func (l *Listener) OnWork(namespace, queue string, wake func()) (cancel func()) {
 	return subscribe(&l.mu, l.work, WorkPayload(namespace, queue), wake)
+}
+
+// OnAllWork subscribes hear to the work of all namespaces and queues: the Listener calls it with the names of both when a
+// run is due, and with empty ones, which mean any, whenever it has connected. The Listener does not call hear after
+// cancel has returned.
+func (l *Listener) OnAllWork(hear func(namespace, queue string)) (cancel func()) {
+	return subscribe(&l.mu, l.all, "", hear)
 }
 
 // OnRuns subscribes wake to the runs of namespace: the Listener calls it with the IDs of runs that got wake-ups, were
@@ -197,6 +207,9 @@ func (l *Listener) wakeAll() {
 			(*wake)(nil)
 		}
 	}
+	for hear := range l.all[""] {
+		(*hear)("", "")
+	}
 }
 
 func (l *Listener) wakeWork(payload string) {
@@ -204,6 +217,12 @@ func (l *Listener) wakeWork(payload string) {
 	defer l.mu.Unlock()
 	for wake := range l.work[payload] {
 		(*wake)()
+	}
+	namespace, queue, ours := strings.Cut(payload, ":") // the name of a namespace has no colon
+	for hear := range l.all[""] {
+		if ours {
+			(*hear)(namespace, queue)
+		}
 	}
 }
 

@@ -19,6 +19,9 @@ type Config struct {
 	PollInterval time.Duration
 	FailurePause time.Duration // the pause after a claim that failed; at random up to twice as long
 	Random       *rand.Rand
+
+	Room *Room  // from which the policy borrows its slots; nil: it has Slots of its own
+	Wake func() // called when a slot of Room is free for which the policy waits. It must not call the policy.
 }
 
 // A Policy decides what one worker claims next, and when. It knows the worker's queues, their keys and cursors, and its
@@ -27,6 +30,7 @@ type Policy struct {
 	cfg      Config
 	queues   queueList
 	slots    slots
+	loan     loan
 	freed    freedKeys
 	claiming *queue  // the queue of the claim under way; nil: none is
 	got      float64 // by the queue from which the last claim came: see queueList.claimed
@@ -34,10 +38,14 @@ type Policy struct {
 
 // New returns a policy without queues.
 func New(cfg Config) *Policy {
-	return &Policy{
-		cfg: cfg, slots: slots{free: cfg.Slots},
+	p := &Policy{
+		cfg: cfg, loan: loan{room: cfg.Room},
 		freed: freedKeys{keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}},
 	}
+	if cfg.Room == nil {
+		p.slots.free = cfg.Slots
+	}
+	return p
 }
 
 // Plan returns what the worker does next. After a plan that claims, Ended is called before the next Plan. A worker that
@@ -45,15 +53,24 @@ func New(cfg Config) *Policy {
 func (p *Policy) Plan(at Moment, fenced bool) Plan {
 	due, wait := p.queues.due(at.Now, p.cfg.PollInterval)
 	if len(due) == 0 {
+		p.giveBack()
 		return Plan{Wait: wait}
 	}
+	if fenced {
+		p.giveBack()
+		return Plan{}
+	}
 	p.slots.measure(at.Now)
+	p.borrow()
 	wanted := p.slots.wanted()
-	if fenced || wanted == 0 {
+	if wanted == 0 {
+		p.claimEnded()
 		return Plan{}
 	}
 	q, n := due.next(wanted, p.slots.free)
 	if q == nil {
+		p.claimEnded()
+		p.giveBack()
 		return Plan{}
 	}
 	return p.plan(q, n, at)
@@ -170,6 +187,7 @@ func (p *Policy) Ended(plan *Plan, n int, now time.Time) (pause time.Duration) {
 	}
 	p.got = p.queues.claimed(q, n, p.got, due)
 	q.end(plan.outcome, now)
+	p.claimEnded()
 	p.claiming = nil
 	return plan.outcome.pause
 }

@@ -6,11 +6,12 @@ import "time"
 // is to claim: a run that is due already comes first.
 func (p *Policy) Reserve(queue string, now time.Time) bool {
 	q := p.queues.named(queue)
-	if q == nil || q.keys.limited || !q.active() || !q.registered || p.slots.free <= 0 || p.slots.waiting > 0 ||
-		!p.Drained(now) {
+	if q == nil || q.keys.limited || !q.active() || !q.registered || p.slots.waiting > 0 || !p.Drained(now) ||
+		!p.borrowOne() {
 		return false
 	}
 	p.slots.free--
+	p.slots.busy++
 	q.taken++
 	return true
 }
@@ -23,11 +24,12 @@ func (p *Policy) Wait(queue string, n int) {
 
 // Begin gives a slot to the first run that waits. It returns false if no slot is free, or no run waits.
 func (p *Policy) Begin() bool {
-	if p.slots.free == 0 || p.slots.waiting == 0 {
+	if p.slots.waiting == 0 || !p.borrowOne() {
 		return false
 	}
 	p.slots.waiting--
 	p.slots.free--
+	p.slots.busy++
 	return true
 }
 
@@ -41,7 +43,9 @@ func (p *Policy) GiveBack(queue string) {
 func (p *Policy) Free(queue string) {
 	p.slots.free++
 	p.slots.freed++
+	p.slots.busy--
 	p.take(queue, -1)
+	p.giveBackFreed()
 }
 
 func (p *Policy) take(queue string, n int) {
@@ -51,10 +55,20 @@ func (p *Policy) take(queue string, n int) {
 }
 
 // FreeSlots returns how many slots are free.
-func (p *Policy) FreeSlots() int { return p.slots.free }
+func (p *Policy) FreeSlots() int {
+	if p.loan.room == nil {
+		return p.slots.free
+	}
+	return p.slots.free + p.loan.room.unused()
+}
+
+// Busy returns how many slots runs hold.
+func (p *Policy) Busy() int { return p.slots.busy }
 
 // Waiting returns how many claimed runs wait for slots.
 func (p *Policy) Waiting() int { return p.slots.waiting }
 
 // WantsRuns reports whether a claim may take runs now.
-func (p *Policy) WantsRuns() bool { return p.slots.wanted() > 0 }
+func (p *Policy) WantsRuns() bool {
+	return p.slots.wanted() > 0 || p.loan.room != nil && p.loan.room.unused() > 0
+}

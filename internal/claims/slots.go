@@ -7,6 +7,7 @@ import "time"
 // wait for none. See the package's comment.
 type slots struct {
 	free    int
+	busy    int       // those that runs hold
 	waiting int       // claimed runs without a slot
 	ahead   int       // how many may wait: as many as slots were freed within Ahead. Set by measure.
 	freed   int       // how often a slot was freed since counted

@@ -15,8 +15,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/checkup"
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/outage"
@@ -48,6 +50,9 @@ type Client struct {
 	// InterceptSignal calls next inside of the interceptors of signals, with the headers that they leave.
 	InterceptSignal func(ctx context.Context, call SignalCall, next func(context.Context, json.RawMessage) error) error
 
+	// Shared is what its worker shares with those of other namespaces of the process. The zero value shares nothing.
+	Shared Shared
+
 	// MaxLoadFailures is the number of failures to read a history at which its run is quarantined.
 	MaxLoadFailures int
 
@@ -70,6 +75,14 @@ type StartCall struct {
 	Run      uuid.UUID
 }
 
+// Shared is what the workers of several namespaces of one process share.
+type Shared struct {
+	Room       *claims.Room  // their slots
+	TxSlots    chan struct{} // a semaphore for their transactional steps
+	Heartbeats *pgxpool.Pool // for their heartbeats
+	Deletes    bool          // one loop deletes the old runs of all namespaces
+}
+
 // A StatsAnswer is what concurrent calls of Stats share.
 type StatsAnswer struct {
 	Stats inspect.Stats
@@ -81,6 +94,7 @@ type Worker interface {
 	ID() uuid.UUID
 	Queues() []string
 	Slots() (all, free, waiting int)
+	Held() int // runs that it executes or inserts
 	Hung() int
 	Failures() []outage.Failure
 	Stuck() (silence time.Duration, stuck bool)

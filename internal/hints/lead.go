@@ -59,7 +59,7 @@ func (h *Hints) Lead(ctx context.Context, l Lead) error {
 func (h *Hints) OnLead(hear func(Lead)) (cancel func()) {
 	h.listener.mu.Lock()
 	defer h.listener.mu.Unlock()
-	return h.listener.notify.OnLead(func(payload string) {
+	return h.listener.line.OnLead(func(payload string) {
 		var l Lead
 		if json.Unmarshal([]byte(payload), &l) == nil && l.Namespace == h.store.Namespace() {
 			hear(l)

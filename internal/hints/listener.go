@@ -3,26 +3,75 @@ package hints
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/kagzi/kagzi/notify"
 	"github.com/kagzi/kagzi/store"
 )
 
-// A listener is the client's connection for notifications. It is open while there are waiters for hints.
+// A Line is a connection for notifications. It is open while it is used.
+type Line struct {
+	*notify.Listener
+
+	mu    sync.Mutex // guards the fields below
+	users int        // calls of Listen that were not released
+	end   func()     // closes the connection. Set by the first call of Listen.
+}
+
+// NewLine returns a line that several clients of the pool share: see Share.
+func NewLine(pool *pgxpool.Pool, log *slog.Logger) *Line {
+	return &Line{Listener: notify.NewListener(notify.ListenerConfig{
+		Connect: func(ctx context.Context) (*pgx.Conn, error) { return store.Connect(ctx, pool) },
+		Probe:   notify.NewPublisher(pool, log).Send, Logger: log,
+	})}
+}
+
+// Listen keeps the line open until release is called. The last release returns once the connection is closed.
+func (l *Line) Listen() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users++; l.users == 1 {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = l.Run(ctx) // ends only with ctx
+		}()
+		l.end = func() {
+			cancel()
+			<-done
+		}
+	}
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.users--; l.users == 0 {
+			l.end()
+		}
+	})
+}
+
+// A listener is the part of a client in a line. It is in use while there are waiters for hints.
 type listener struct {
 	hints *Hints
 
 	users atomic.Int32 // calls of acquire that were not released; written under mu
 
-	mu     sync.Mutex         // guards the fields below
-	notify *notify.Listener   // nil before the first call of acquire. It is kept: it knows which losses it has logged.
-	stop   context.CancelFunc // ends notify's Run
-	done   chan struct{}      // closed once Run has returned
+	mu sync.Mutex // guards the fields below
+	// the client's own, or one that it shares; nil before the first call of acquire. It is kept: it knows which losses it
+	// has logged.
+	line *Line
+	end  func() // ends what the first call of acquire has begun. Set by it, called by the last release.
 }
+
+// Share makes the hints use a line that other clients use, too, instead of one of their own. It is called before all
+// other methods.
+func (h *Hints) Share(l *Line) { h.listener.line = l }
 
 // Listen keeps a connection for notifications open until release is called. The last release returns once the
 // connection is closed.
@@ -56,33 +105,31 @@ func (l *listener) acquire() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users.Add(1) == 1 {
-		if l.notify == nil {
-			l.notify = l.newListener()
+		if l.line == nil {
+			l.line = l.newLine()
 		}
-		cancelRuns := l.notify.OnRuns(l.hints.store.Namespace(), l.hints.refresh)
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		listener := l.notify
-		l.stop, l.done = cancel, done
-		go func() {
-			defer close(done)
-			defer cancelRuns()
-			_ = listener.Run(ctx) // ends only with ctx
-		}()
+		leave := l.line.OnRuns(l.hints.store.Namespace(), l.hints.refresh)
+		hangUp := l.line.Listen()
+		l.end = func() {
+			leave()
+			hangUp()
+		}
+		if l.line.Listening() { // others have opened it: nothing wakes those who wait already
+			l.hints.refresh(nil)
+		}
 	}
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.users.Add(-1) == 0 {
-			l.stop()
-			<-l.done
+			l.end()
 		}
 	})
 }
 
-func (l *listener) newListener() *notify.Listener {
+func (l *listener) newLine() *Line {
 	pool := l.hints.store.Pool()
-	return notify.NewListener(notify.ListenerConfig{
+	return &Line{Listener: notify.NewListener(notify.ListenerConfig{
 		Connect: func(ctx context.Context) (*pgx.Conn, error) {
 			if err := l.hints.results.listening.reconnects(); err != nil {
 				return nil, err
@@ -93,27 +140,27 @@ func (l *listener) newListener() *notify.Listener {
 
 		MinBackoff: l.hints.ListenBackoff, MaxBackoff: l.hints.ListenBackoff,
 		Logger: l.hints.log,
-	})
+	})}
 }
 
 func (l *listener) onWork(queue string, wake func()) (cancel func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.notify.OnWork(l.hints.store.Namespace(), queue, wake)
+	return l.line.OnWork(l.hints.store.Namespace(), queue, wake)
 }
 
 func (l *listener) retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.notify != nil {
-		l.notify.Retry()
+	if l.line != nil {
+		l.line.Retry()
 	}
 }
 
 func (l *listener) listening() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.notify != nil && l.notify.Listening()
+	return l.line != nil && l.line.Listening()
 }
 
 // The listener costs a connection. So waiters for results open it only after listenAfter of waiting, if no worker or

@@ -48,10 +48,11 @@ type Config struct {
 
 // Keep says for how long things are kept.
 type Keep struct {
-	Runs    store.Retention
-	Forever bool          // delete no run, and no entry of the audit log; zero: delete runs as Runs says
-	Audit   time.Duration // how old the entries of the audit log become, unless Forever is set
-	Events  time.Duration // how old the events of topics become at least
+	Runs      store.Retention
+	Elsewhere bool          // something else deletes the runs of all namespaces: see Sweep
+	Forever   bool          // delete no run, and no entry of the audit log; zero: delete runs as Runs says
+	Audit     time.Duration // how old the entries of the audit log become, unless Forever is set
+	Events    time.Duration // how old the events of topics become at least
 
 	PendingEvents time.Duration // the same for events that a consumer has not consumed
 }

@@ -52,7 +52,7 @@ func (r *retention) DeleteOld(ctx context.Context) (time.Duration, error) {
 		return scanRest/2 + rand.N(scanRest), nil
 	case len(s.ranges) > 0:
 		return r.findOld(ctx)
-	case r.cfg.Keep.Forever:
+	case r.cfg.Keep.Forever || r.cfg.Keep.Elsewhere:
 		return r.scanRest(), r.deleteRegistered(ctx)
 	}
 	s.logDeleted(r.cfg.Log)

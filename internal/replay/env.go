@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/kagzi/kagzi/internal/limits"
 	"github.com/kagzi/kagzi/internal/standing"
 	"github.com/kagzi/kagzi/store"
@@ -20,6 +22,10 @@ type Language struct {
 	StepContext func(ctx context.Context, step StepIdentity) context.Context
 
 	Interceptors Interceptors
+
+	// TxSlots is a semaphore that bounds the transactional steps under way of several workers together. nil: each worker
+	// has its own.
+	TxSlots chan struct{}
 }
 
 // An Env is shared by the executions of a worker: the language of the application, and what they know of the worker. It
@@ -38,11 +44,20 @@ func NewEnv(l Language) *Env { return &Env{language: l} }
 // With returns an environment of the same language for the executions of w. A worker without a store executes what
 // needs none.
 func (env *Env) With(w *standing.Worker, l *limits.Limits) *Env {
-	slots := 1
-	if w.Store != nil {
-		slots = max(1, int(w.Store.Pool().Config().MaxConns)-store.LeastConns)
+	slots := env.language.TxSlots
+	switch {
+	case slots != nil:
+	case w.Store != nil:
+		slots = NewTxSlots(w.Store.Pool())
+	default:
+		slots = make(chan struct{}, 1)
 	}
-	return &Env{Worker: w, language: env.language, limits: l, txSlots: make(chan struct{}, slots)}
+	return &Env{Worker: w, language: env.language, limits: l, txSlots: slots}
+}
+
+// NewTxSlots returns a semaphore that leaves of the pool's connections those that the engine needs.
+func NewTxSlots(pool *pgxpool.Pool) chan struct{} {
+	return make(chan struct{}, max(1, int(pool.Config().MaxConns)-store.LeastConns))
 }
 
 func (env *Env) errors() Errors { return env.language.Errors }

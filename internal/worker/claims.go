@@ -67,6 +67,7 @@ func (c *claimer) claimLoop(ctx context.Context) {
 		if c.changed.Swap(false) {
 			c.subscribe() // before the first claim from a new queue
 		}
+		c.startWaiting() // if a slot was borrowed for one that waits
 		plan, over := c.plan()
 		switch {
 		case over:

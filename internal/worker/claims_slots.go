@@ -18,9 +18,9 @@ type slots struct {
 	lingering
 }
 
-func newSlots(mu *sync.Mutex, policy *claims.Policy) slots {
+func newSlots(mu *sync.Mutex, policy *claims.Policy, freed chan struct{}) slots {
 	return slots{
-		freed: make(chan struct{}, 1), longest: longestAhead,
+		freed: freed, longest: longestAhead,
 		lingering: lingering{claims: policy, mu: mu, runs: map[*held]bool{}},
 	}
 }
@@ -66,6 +66,26 @@ func (c *claimer) Slots() (all, free, waiting int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.work.slots, c.claims.FreeSlots(), c.claims.Waiting()
+}
+
+// busy returns how many slots runs of the session hold.
+func (c *claimer) busy() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.claims.Busy()
+}
+
+// Held returns how many runs the session executes or inserts.
+func (c *claimer) Held() int {
+	executing, inserting := c.roster.count()
+	return executing + inserting
+}
+
+// returnSlots gives back the slots that the session has borrowed. It claims nothing any more.
+func (c *claimer) returnSlots() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claims.Close()
 }
 
 // release frees the run's slot, if it has one.

@@ -77,12 +77,15 @@ func (h *heartbeater) begin(ctx context.Context) error {
 // program. Such a migration refuses to run while an older worker is registered. So whichever comes second, migration or
 // worker, sees the first. sent is when the worker's row was sent.
 func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) {
-	conn, err := h.connection(ctx)
-	if err != nil {
-		return sent, err
+	var conn *pgx.Conn
+	if h.cfg.Heartbeats == nil {
+		if conn, err = h.connection(ctx); err != nil {
+			return sent, err
+		}
 	}
 	sent = time.Now()
-	reg, err := h.registerRow(ctx, conn, h.ID())
+	db := h.dbOf(conn)
+	reg, err := h.registerRow(ctx, db, h.ID())
 	if err != nil {
 		return sent, err
 	}
@@ -92,9 +95,9 @@ func (h *heartbeater) register(ctx context.Context) (sent time.Time, err error) 
 	// a registered worker ends by a drain
 	check, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestOpening)
 	defer cancel()
-	_, err = migrations.Check(check, conn)
+	_, err = migrations.Check(check, db)
 	if errors.Is(err, migrations.ErrNewer) {
-		return sent, errors.Join(err, h.Store.Workers.Stopped(ctx, conn, reg.ID, store.Counts{}))
+		return sent, errors.Join(err, h.Store.Workers.Stopped(ctx, db, reg.ID, store.Counts{}))
 	}
 	return sent, err
 }
@@ -265,12 +268,11 @@ func (h *heartbeater) update(conn *pgx.Conn) (answer store.HeartbeatAnswer, err 
 }
 
 func (h *heartbeater) newHeartbeat() store.Heartbeat {
-	all, free, _ := h.claimer.Slots()
 	h.number++
 	queues, left := h.claimer.queuesToRegister()
 	counts, rates := h.tally.report(time.Now())
 	return store.Heartbeat{
-		Number: h.number, Worker: h.ID(), Queues: queues, LeftQueues: left, Active: all - free,
+		Number: h.number, Worker: h.ID(), Queues: queues, LeftQueues: left, Active: h.claimer.busy(),
 		Counts: counts, Rates: rates, Hung: h.report(), Backend: h.backend,
 	}
 }

@@ -117,12 +117,15 @@ func (h *heartbeater) patience() time.Duration {
 	return max(h.cfg.StaleAfter/6, min(h.cfg.Grace, h.cfg.StaleAfter)/3, LeastGrace/3)
 }
 
-// dbOf returns conn, or the pool if conn is nil.
+// dbOf returns conn, or a pool if conn is nil.
 func (h *heartbeater) dbOf(conn *pgx.Conn) pg.DB {
-	if conn == nil {
-		return h.Store.Pool()
+	switch {
+	case conn != nil:
+		return conn
+	case h.cfg.Heartbeats != nil:
+		return h.cfg.Heartbeats
 	}
-	return conn
+	return h.Store.Pool()
 }
 
 // ask calls f, which sends statements over conn, or over the pool if conn is nil, and returns when they are answered.

@@ -90,8 +90,11 @@ func (h *heartbeater) connection(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // connectionSoon is connection for a heartbeat, which waits for a third of Grace at most. Then it goes over a
-// connection of the pool, before others may take the worker for dead.
+// connection of the pool, before others may take the worker for dead. It is nil if heartbeats go over a pool.
 func (h *heartbeater) connectionSoon() (*pgx.Conn, error) {
+	if h.cfg.Heartbeats != nil {
+		return nil, nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(h.pingInterval(), h.cfg.StaleAfter/6))
 	defer cancel()
 	return h.connection(ctx)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/store"
 )
@@ -16,6 +17,10 @@ type Presence struct {
 	// See WorkerConfig.
 	LeaseTimeout, Heartbeat, StaleAfter time.Duration
 	FixedLease                          bool
+
+	// over which the heartbeats go, beside those of other sessions: so there is no connection whose loss is evidence; nil:
+	// over a connection of its own
+	Heartbeats *pgxpool.Pool
 
 	Grace   time.Duration // how long a worker may be without its connection before the fleet declares it dead
 	NoGrace bool          // no coordinator declares a worker dead because of a lost connection

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/testhook"
@@ -27,6 +28,7 @@ type Config struct {
 	// the workflows and versions of Handlers, in the form that a claim needs
 	Types         []store.WorkflowVersions
 	MaxConcurrent int
+	Room          *claims.Room // of the slots, which sessions of several namespaces share; nil: it has its own
 	Presence
 	// is called once the session is registered, before it claims, and returns what runs beside it, in a goroutine,
 	// until it has drained; may be nil

@@ -14,9 +14,11 @@ func (s *Session) drain(hb *heartbeater) {
 	defer s.loads.end()
 	log := s.Logger(s.ID())
 	log.Info("kagzi: draining", "runs", n, "for_at_most", s.cfg.DrainTimeout.String())
-	// The runs that this worker has suspended become due without it: other workers must query when.
-	for _, q := range s.Queues() {
-		s.cfg.Hints.Queue(context.Background(), q)
+	if s.cfg.Room == nil { // else the worker of all namespaces searches
+		// The runs that this worker has suspended become due without it: other workers must query when.
+		for _, q := range s.Queues() {
+			s.cfg.Hints.Queue(context.Background(), q)
+		}
 	}
 	s.giveBack(time.Now())
 	hb.draining()

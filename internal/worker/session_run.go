@@ -9,6 +9,7 @@ import (
 
 	"github.com/kagzi/kagzi/internal/claims"
 	"github.com/kagzi/kagzi/internal/failure"
+	"github.com/kagzi/kagzi/internal/goroutine"
 	"github.com/kagzi/kagzi/internal/limits"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/replay"
@@ -39,8 +40,8 @@ func New(cfg Config) *Session {
 
 // newClaimer returns the claimer of the session.
 func (s *Session) newClaimer(env *replay.Env, g *gate) *claimer {
-	cfg := &s.cfg
-	policy, given := newPolicy(cfg), cfg.gives(cfg.Types)
+	cfg, freed := &s.cfg, make(chan struct{}, 1)
+	policy, given := newPolicy(cfg, freed), cfg.gives(cfg.Types)
 	o := &orphans{
 		Worker: s.Worker, hints: cfg.Hints, roster: s.roster, gate: g, unfinished: &s.unfinished,
 		within: cfg.claimTime(), strays: cfg.newStrays(given), mu: &s.mu,
@@ -57,7 +58,7 @@ func (s *Session) newClaimer(env *replay.Env, g *gate) *claimer {
 			store: cfg.Store, hints: cfg.Hints, trouble: s.Trouble, drains: g.drainBegins(), mu: &s.mu, claims: policy,
 		},
 		sender: sender{Worker: s.Worker, gate: g, orphans: o, unfinished: &s.unfinished, within: cfg.claimTime()},
-		wake:   make(chan struct{}, 1), claims: policy, slots: newSlots(&s.mu, policy),
+		wake:   make(chan struct{}, 1), claims: policy, slots: newSlots(&s.mu, policy, freed),
 		queues:   queues{subscriptions: map[string]func(){}},
 		suspects: newSuspects(&s.mu, s.roster, func() { c.hintAllLocked() }, cfg.Hooks),
 	}
@@ -73,11 +74,12 @@ func newHeartbeater(s *Session) *heartbeater {
 	}
 }
 
-// newPolicy returns a policy of claims without queues.
-func newPolicy(cfg *Config) *claims.Policy {
+// newPolicy returns a policy of claims without queues. freed gets a value when another session frees a slot for it.
+func newPolicy(cfg *Config, freed chan struct{}) *claims.Policy {
 	return claims.New(claims.Config{
 		Types: cfg.Types, Slots: cfg.MaxConcurrent, PollInterval: cfg.PollInterval, FailurePause: outage.Pause,
-		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Room: cfg.Room,
+		Wake: func() { goroutine.Signal(freed) },
 	})
 }
 
@@ -119,6 +121,7 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	s.unfinished.Go(s.strayLoop)
 	s.claimLoop(ctx)
+	s.claimer.returnSlots()
 	s.drain(hb)
 	s.unfinished.Wait()
 	s.writes.wait() // of runs whose insert ended after the drain

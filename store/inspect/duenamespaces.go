@@ -193,8 +193,8 @@ type Search struct {
 	Most          time.Duration // how long the search may take
 }
 
-// errNamespacesOfCitus reports a search on Citus, where no statement may read all namespaces.
-var errNamespacesOfCitus = errors.New("the tables are distributed by Citus, where no statement reads all namespaces: " +
+// ErrDistributed reports a search on Citus, where no statement may read all namespaces.
+var ErrDistributed = errors.New("the tables are distributed by Citus, where no statement reads all namespaces: " +
 	"run a worker for each namespace")
 
 // DueNamespaces returns the namespaces, in their order, in which a worker or a coordinator has something to do: those
@@ -203,7 +203,7 @@ var errNamespacesOfCitus = errors.New("the tables are distributed by Citus, wher
 func DueNamespaces(ctx context.Context, pool *pgxpool.Pool, search Search) (due []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
 		if distributed, err := pg.IsOnCitus(ctx, pool); err != nil || distributed {
-			return errors.Join(err, errNamespacesOfCitus)
+			return errors.Join(err, ErrDistributed)
 		}
 		due = nil
 		var reads []func(pgx.Rows) error

@@ -1,0 +1,16 @@
+// Package namespaces executes the runs of many namespaces in one process. A namespace separates tenants; a
+// kagzi.Worker has one. A [Worker] of this package has those of a database: it runs a kagzi.Worker for each namespace
+// that has something to do, and none for the others.
+//
+//	search: one exchange, each second ──► namespaces with due runs, schedules, deadlines …
+//	notifications of all namespaces   ──►   │
+//	                                        ▼
+//	             none ──► starting ──► a kagzi.Worker of the namespace ──► idle for a while ──► stopped ──► none
+//	                                     │
+//	                                     ├─ slots: shared, each namespace in turn
+//	                                     ├─ heartbeats: two connections for all
+//	                                     └─ notifications: one connection for all
+//
+// So each promise of a Worker holds in each namespace, and a namespace without work costs nothing. See
+// docs/namespaces.md.
+package namespaces

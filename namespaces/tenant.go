@@ -1,0 +1,81 @@
+package namespaces
+
+import (
+	"context"
+	"time"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/outage"
+	"github.com/kagzi/kagzi/internal/pg"
+)
+
+// A tenant is a namespace that has a worker. The host's mutex guards its fields.
+type tenant struct {
+	namespace string
+	client    *kagzi.Client
+	stop      context.CancelFunc // ends the worker, which drains
+	busy      time.Time          // when it last had work, as far as is known
+	heard     bool               // a notification came since the last search. Set by hear, reset by endIdle.
+}
+
+// serve begins a worker of the namespace, unless it has one or is not to be served.
+func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespace string) {
+	h.mu.Lock()
+	served := h.tenants[namespace] != nil || h.drained[namespace]
+	h.mu.Unlock()
+	if served || h.cfg.Serve != nil && !h.cfg.Serve(namespace) {
+		return
+	}
+	worker, err := h.newWorker(namespace)
+	if err != nil { // such as a name that only another program gives
+		h.failing.Note(h.log.With("namespace", namespace), "begin a namespace", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := &tenant{namespace: namespace, client: h.clients[namespace], busy: time.Now()}
+	t.client.Core().Shared = h.shared
+	ctx, t.stop = context.WithCancel(ctx)
+	h.tenants[namespace] = t
+	h.ended.Go(func() { h.execute(ctx, stop, t, worker) })
+}
+
+// execute runs the worker of a namespace until it is idle, or ctx ends.
+func (h *host) execute(ctx context.Context, stop context.CancelCauseFunc, t *tenant, worker *kagzi.Worker) {
+	defer t.stop()
+	err := worker.Run(ctx)
+	drained := err == nil && ctx.Err() == nil
+	switch {
+	case pg.Closed(err):
+		stop(err)
+	case err != nil:
+		h.log.Error("kagzi: the worker of a namespace has failed; it begins again soon", "namespace", t.namespace,
+			"error", err)
+		select { // the namespace stays among those that are served
+		case <-ctx.Done():
+		case <-time.After(failurePause):
+		}
+	case drained:
+		h.log.Info("kagzi: the worker of a namespace was drained: the namespace is not served any more", "namespace",
+			t.namespace)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.tenants, t.namespace)
+	h.drained[t.namespace] = h.drained[t.namespace] || drained
+	if t.heard && !drained { // while it stopped
+		h.wanted[t.namespace] = true
+		goroutine.Signal(h.hinted)
+	}
+}
+
+const failurePause = 10 * outage.Pause
+
+// held returns how many runs the worker executes.
+func (t *tenant) held() (n int) {
+	for _, w := range t.client.Core().Workers() {
+		n += w.Held()
+	}
+	return n
+}
