@@ -30,7 +30,7 @@ type Policy struct {
 	cfg      Config
 	queues   queueList
 	slots    slots
-	loan     loan
+	loan     *loan // nil: the slots are its own
 	freed    freedKeys
 	claiming *queue  // the queue of the claim under way; nil: none is
 	got      float64 // by the queue from which the last claim came: see queueList.claimed
@@ -39,11 +39,13 @@ type Policy struct {
 // New returns a policy without queues.
 func New(cfg Config) *Policy {
 	p := &Policy{
-		cfg: cfg, loan: loan{room: cfg.Room},
+		cfg:   cfg,
 		freed: freedKeys{keys: map[string]map[store.Key]bool{}, since: map[string]time.Time{}},
 	}
 	if cfg.Room == nil {
 		p.slots.free = cfg.Slots
+	} else {
+		p.loan = &loan{room: cfg.Room, wake: cfg.Wake}
 	}
 	return p
 }
@@ -52,25 +54,25 @@ func New(cfg Config) *Policy {
 // is fenced claims nothing.
 func (p *Policy) Plan(at Moment, fenced bool) Plan {
 	due, wait := p.queues.due(at.Now, p.cfg.PollInterval)
-	if len(due) == 0 {
-		p.giveBack()
-		return Plan{Wait: wait}
+	if len(due) == 0 || fenced {
+		p.rest()
 	}
-	if fenced {
-		p.giveBack()
+	switch {
+	case len(due) == 0:
+		return Plan{Wait: wait}
+	case fenced:
 		return Plan{}
 	}
 	p.slots.measure(at.Now)
-	p.borrow()
+	if !p.borrow(at.Now) {
+		return Plan{}
+	}
 	wanted := p.slots.wanted()
 	if wanted == 0 {
-		p.claimEnded()
 		return Plan{}
 	}
 	q, n := due.next(wanted, p.slots.free)
 	if q == nil {
-		p.claimEnded()
-		p.giveBack()
 		return Plan{}
 	}
 	return p.plan(q, n, at)
@@ -187,7 +189,6 @@ func (p *Policy) Ended(plan *Plan, n int, now time.Time) (pause time.Duration) {
 	}
 	p.got = p.queues.claimed(q, n, p.got, due)
 	q.end(plan.outcome, now)
-	p.claimEnded()
 	p.claiming = nil
 	return plan.outcome.pause
 }

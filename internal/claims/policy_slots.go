@@ -45,7 +45,7 @@ func (p *Policy) Free(queue string) {
 	p.slots.freed++
 	p.slots.busy--
 	p.take(queue, -1)
-	p.giveBackFreed()
+	p.giveBack()
 }
 
 func (p *Policy) take(queue string, n int) {
@@ -56,7 +56,7 @@ func (p *Policy) take(queue string, n int) {
 
 // FreeSlots returns how many slots are free.
 func (p *Policy) FreeSlots() int {
-	if p.loan.room == nil {
+	if p.loan == nil {
 		return p.slots.free
 	}
 	return p.slots.free + p.loan.room.unused()
@@ -70,5 +70,5 @@ func (p *Policy) Waiting() int { return p.slots.waiting }
 
 // WantsRuns reports whether a claim may take runs now.
 func (p *Policy) WantsRuns() bool {
-	return p.slots.wanted() > 0 || p.loan.room != nil && p.loan.room.unused() > 0
+	return p.slots.wanted() > 0 || p.loan != nil && p.loan.room.unused() > 0
 }

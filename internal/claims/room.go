@@ -3,89 +3,49 @@ package claims
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
-// A Room has slots that the policies of several namespaces share. A policy borrows slots for a claim, and gives each
-// back when its run ends, or when no claim is due. Those that find none wait in a line, and the first gets the slots
-// that are free by then.
+// A Room has slots that the policies of several namespaces share.
 //
-// A few claims are under way at once. So slots gather meanwhile, and the next claim takes several runs. A Room is safe
-// for concurrent use: no policy is locked while it is, or after it.
+//	           a claim is due
+//	without ──────────────────► in the line ──► in its turn ──┐ borrows slots, and keeps those that its runs free
+//	   ▲                             ▲              │         │
+//	   │        others wait, and it has lasted long │         │
+//	   └── no claim is due ──────────┴──────────────┘◄────────┘
+//
+// A few policies are in their turns at once. So each has several slots, and its runs share claims and flushes as those
+// of a worker with one namespace do. A policy whose turn is over gives back each slot that its runs free. While others
+// wait, a turn has its share of the slots.
+//
+// A Room is safe for concurrent use. It locks no policy.
 type Room struct {
-	mu       sync.Mutex
-	free     int
-	claiming int       // claims under way for which slots were borrowed
-	line     []*Policy // those that found no slot
+	slots, turns int // how many slots it has, and how many turns there are at once
+
+	mu      sync.Mutex // guards the fields below, and those of the loans
+	free    int
+	holders []*loan // those in their turns
+	line    []*loan // those that wait for a turn, in their order
+	timed   bool    // a timer runs, at whose end turns may be over
 }
 
-// mostClaiming is how many claims may have borrowed slots at once.
-const mostClaiming = 3
+const (
+	mostTurns = 4
+	// turnTime is how long a turn lasts if others wait. In that time a worker makes dozens of claims.
+	turnTime = 100 * time.Millisecond
+)
 
 // NewRoom returns a room with so many slots.
-func NewRoom(slots int) *Room { return &Room{free: slots} }
+func NewRoom(slots int) *Room { return &Room{slots: slots, free: slots, turns: min(slots, mostTurns)} }
 
-// borrow gives p at most so many slots for a claim. If others wait, it gives half of those that are free. If it gives
-// none, p waits in the line. The caller calls claimEnded once the claim has ended.
-func (r *Room) borrow(p *Policy, most int) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.isNext(p) || r.free == 0 || r.claiming >= mostClaiming {
-		if !slices.Contains(r.line, p) {
-			r.line = append(r.line, p)
-		}
-		return 0
-	}
-	r.remove(p)
-	n = r.free
-	if len(r.line) > 0 {
-		n = (n + 1) / 2
-	}
-	n = min(n, most)
-	r.free -= n
-	r.claiming++
-	return n
-}
+// A loan is what a policy has borrowed of a room.
+type loan struct {
+	room *Room
+	wake func() // called when the policy can borrow slots for which it waits
 
-// borrowOne gives p a slot for a run that it has, unless others wait.
-func (r *Room) borrowOne(p *Policy) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.isNext(p) || r.free == 0 {
-		return false
-	}
-	r.free--
-	return true
-}
-
-// giveBack gives back n slots.
-func (r *Room) giveBack(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free += n
-	r.wakeFirst()
-}
-
-// claimEnded ends a claim for which slots were borrowed.
-func (r *Room) claimEnded() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.claiming--
-	r.wakeFirst()
-}
-
-// leave takes p out of the line.
-func (r *Room) leave(p *Policy) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.remove(p)
-	r.wakeFirst()
-}
-
-// othersWait reports whether other policies than p wait for slots.
-func (r *Room) othersWait(p *Policy) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.line, func(other *Policy) bool { return other != p })
+	slots int       // that are not given back
+	since time.Time // when its turn began; zero: it is in none
+	short bool      // it waits for a slot in its turn
 }
 
 // unused returns how many slots are free.
@@ -95,103 +55,173 @@ func (r *Room) unused() int {
 	return r.free
 }
 
-// isNext reports whether no other policy waits before p. The caller holds r.mu.
-func (r *Room) isNext(p *Policy) bool { return len(r.line) == 0 || r.line[0] == p }
-
-func (r *Room) remove(p *Policy) {
-	r.line = slices.DeleteFunc(r.line, func(other *Policy) bool { return other == p })
-}
-
-func (r *Room) wakeFirst() {
-	if len(r.line) > 0 && r.free > 0 && r.claiming < mostClaiming {
-		r.line[0].cfg.Wake()
+// borrow borrows slots for a claim, at most so many in all. It begins a turn, or waits for one. It ends a turn that has
+// lasted long while others wait.
+func (l *loan) borrow(most int, now time.Time) (n int, turn bool) {
+	r := l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endLong(now)
+	if l.since.IsZero() {
+		if !r.mayBegin(l) {
+			if !slices.Contains(r.line, l) {
+				r.line = append(r.line, l)
+			}
+			r.time(now)
+			return 0, false
+		}
+		r.line = without(r.line, l)
+		r.holders = append(r.holders, l)
+		l.since = now
 	}
+	if len(r.line) > 0 {
+		most = min(most, (r.slots+r.turns-1)/r.turns)
+	}
+	n = max(0, min(r.free, most-l.slots))
+	l.short = n == 0
+	r.free -= n
+	l.slots += n
+	return n, true
 }
 
-// A loan is what a policy has borrowed of a room.
-type loan struct {
-	room  *Room // nil: the policy has slots of its own
-	slots int   // that are not given back
-	// slots were borrowed for the claim under way. Set by borrow, reset by claimEnded.
-	claiming bool
+// borrowOne borrows a slot for a run, unless others wait.
+func (l *loan) borrowOne() bool {
+	r := l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.free == 0 || len(r.line) > 0 && l.since.IsZero() {
+		return false
+	}
+	r.free--
+	l.slots++
+	return true
 }
 
-// borrow borrows slots for a claim, up to what the policy may have in all.
-func (p *Policy) borrow() {
-	l := &p.loan
-	if l.room == nil {
+// giveBack gives back n slots. During a turn, it does nothing unless rest ends the turn.
+func (l *loan) giveBack(n int, rest bool) (done bool) {
+	r := l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rest {
+		l.since, l.short = time.Time{}, false
+		r.holders, r.line = without(r.holders, l), without(r.line, l)
+	}
+	if !l.since.IsZero() {
+		return false
+	}
+	l.slots -= n
+	r.free += n
+	r.wake()
+	return true
+}
+
+func without(list []*loan, l *loan) []*loan {
+	return slices.DeleteFunc(list, func(other *loan) bool { return other == l })
+}
+
+// The caller of the next functions holds r.mu.
+
+// mayBegin reports whether l may begin a turn.
+func (r *Room) mayBegin(l *loan) bool {
+	place := slices.Index(r.line, l)
+	if place < 0 {
+		place = len(r.line)
+	}
+	return r.free > 0 && place < r.turns-len(r.holders)
+}
+
+// wake wakes those that can borrow slots now.
+func (r *Room) wake() {
+	if r.free == 0 {
 		return
 	}
-	if p.slots.free > 0 { // freed during the last claim
-		if !l.room.othersWait(p) {
-			return
+	for _, l := range r.holders {
+		if l.short {
+			l.wake()
 		}
-		p.giveBack()
 	}
-	n := l.room.borrow(p, max(0, p.cfg.Slots-l.slots))
-	l.slots += n
-	l.claiming = n > 0
-	p.slots.free += n
-	if l.room.othersWait(p) {
-		p.slots.ahead = 0 // runs would wait for slots that others get
+	for i := range min(len(r.line), r.turns-len(r.holders)) {
+		r.line[i].wake()
 	}
 }
 
-// borrowOne is borrow for one slot, without a claim.
+// endLong ends the turns that have lasted long if others wait. Their policies give back what is free, and wait again.
+func (r *Room) endLong(now time.Time) {
+	if len(r.line) == 0 {
+		return
+	}
+	for _, l := range slices.Clone(r.holders) {
+		if now.Sub(l.since) >= turnTime {
+			l.since, l.short = time.Time{}, false
+			r.holders = without(r.holders, l)
+			l.wake()
+		}
+	}
+	r.wake()
+}
+
+// time starts the timer of the first turn that will be over.
+func (r *Room) time(now time.Time) {
+	if r.timed || len(r.holders) == 0 || len(r.line) == 0 {
+		return
+	}
+	r.timed = true
+	time.AfterFunc(turnTime-now.Sub(r.holders[0].since), func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		now := time.Now()
+		r.timed = false
+		r.endLong(now)
+		r.time(now)
+	})
+}
+
+// borrow borrows slots for a claim, if the policy shares slots with others. It returns false while others have their
+// turns.
+func (p *Policy) borrow(now time.Time) (turn bool) {
+	if p.loan == nil {
+		return true
+	}
+	n, turn := p.loan.borrow(p.cfg.Slots, now)
+	p.slots.free += n
+	if !turn {
+		p.giveBack()
+	}
+	return turn
+}
+
+// borrowOne makes sure that a slot is free.
 func (p *Policy) borrowOne() bool {
 	if p.slots.free > 0 {
 		return true
 	}
-	if p.loan.room == nil || !p.loan.room.borrowOne(p) {
+	if p.loan == nil || !p.loan.borrowOne() {
 		return false
 	}
-	p.loan.slots++
 	p.slots.free++
 	return true
 }
 
-// giveBack gives back the free slots, and leaves the line.
+// giveBack gives back the free slots, unless the policy is in its turn, or runs wait for them.
 func (p *Policy) giveBack() {
-	l := &p.loan
-	if l.room == nil {
-		return
-	}
-	l.room.leave(p)
-	if n := p.slots.free; n > 0 {
+	if p.loan != nil && p.slots.free > 0 && p.slots.waiting == 0 && p.loan.giveBack(p.slots.free, false) {
 		p.slots.free = 0
-		l.slots -= n
-		l.room.giveBack(n)
 	}
 }
 
-// giveBackFreed gives back the slot that a run has freed, unless it is for a run that waits, or for the next claim of a policy
-// that is claiming.
-func (p *Policy) giveBackFreed() {
-	l := &p.loan
-	if l.room == nil || p.slots.waiting > 0 || p.claiming != nil {
-		return
-	}
-	p.slots.free--
-	l.slots--
-	l.room.giveBack(1)
-}
-
-// claimEnded notes that the claim has ended for which slots may have been borrowed.
-func (p *Policy) claimEnded() {
-	if p.loan.claiming {
-		p.loan.claiming = false
-		p.loan.room.claimEnded()
+// rest gives back the free slots, and ends the policy's turn: no claim is due.
+func (p *Policy) rest() {
+	if p.loan != nil {
+		p.loan.giveBack(p.slots.free, true)
+		p.slots.free = 0
 	}
 }
 
 // Close gives back all that the policy has borrowed: it claims nothing any more. A run that still has a slot does not
 // count from now on.
 func (p *Policy) Close() {
-	if p.loan.room == nil {
-		return
+	if p.loan != nil {
+		p.loan.giveBack(p.loan.slots, true)
+		p.loan, p.slots.free = nil, 0
 	}
-	p.claimEnded()
-	p.giveBack()
-	p.loan.room.giveBack(p.loan.slots)
-	p.loan = loan{}
 }
