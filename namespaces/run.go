@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/goroutine"
+	"github.com/kagzi/kagzi/internal/housekeeping"
 	"github.com/kagzi/kagzi/internal/outage"
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/store"
@@ -56,6 +58,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer h.heartbeats.Close()
 	defer w.line.Listen()()
 	defer w.line.OnAllWork(h.hear)()
+	if cfg := w.cfg.Worker.Coordinator; !cfg.KeepForever {
+		sweep := housekeeping.Sweep{Pool: w.pool, Log: w.log, Serves: w.serves, Keep: store.Retention{
+			Completed: cmp.Or(cfg.KeepCompleted, housekeeping.KeepCompleted),
+			Failed:    cmp.Or(cfg.KeepFailed, housekeeping.KeepFailed), Workflows: cfg.Keep,
+		}}
+		var sweeping sync.WaitGroup
+		defer sweeping.Wait()
+		sweeping.Go(func() { sweep.Run(ctx) })
+	}
 	w.log.Info("kagzi: worker of all namespaces started", "queues", w.queues, "workflows", w.workflows)
 	defer w.log.Info("kagzi: worker of all namespaces stopped")
 	return h.run(ctx)

@@ -24,7 +24,7 @@ func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespac
 	h.mu.Lock()
 	served := h.tenants[namespace] != nil || h.drained[namespace]
 	h.mu.Unlock()
-	if served || h.cfg.Serve != nil && !h.cfg.Serve(namespace) {
+	if served || !h.serves(namespace) {
 		return
 	}
 	worker, err := h.newWorker(namespace)

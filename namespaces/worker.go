@@ -157,6 +157,9 @@ func (w *Worker) Client(namespace string) (*kagzi.Client, error) {
 	return c, nil
 }
 
+// serves reports whether the worker serves the namespace.
+func (w *Worker) serves(namespace string) bool { return w.cfg.Serve == nil || w.cfg.Serve(namespace) }
+
 // Active returns the namespaces that have a worker in this process now, in their order. It queries no database.
 func (w *Worker) Active() []string {
 	if w == nil {

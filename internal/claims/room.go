@@ -8,15 +8,22 @@ import (
 
 // A Room has slots that the policies of several namespaces share.
 //
-//	           a claim is due
-//	without ──────────────────► in the line ──► in its turn ──┐ borrows slots, and keeps those that its runs free
-//	   ▲                             ▲              │         │
-//	   │        others wait, and it has lasted long │         │
-//	   └── no claim is due ──────────┴──────────────┘◄────────┘
+//	          a claim is due
+//	resting ─────────────────► fresh ──┐
+//	   ▲                               ├──► in its turn: borrows slots, and keeps those that its runs free
+//	   │                     waiting ──┘        │        │
+//	   │                        ▲               │        │
+//	   │                        └───────────────┘        │
+//	   │          others wait, and it has lasted long    │
+//	   └─────────────────────────────────────────────────┘
+//	          no claim is due
 //
-// A few policies are in their turns at once. So each has several slots, and its runs share claims and flushes as those
-// of a worker with one namespace do. A policy whose turn is over gives back each slot that its runs free. While others
-// wait, a turn has its share of the slots.
+// Few policies are in their turns at once. So each has many slots, and its runs share claims and flushes as those of a
+// worker with one namespace do. A policy whose turn is over gives back each slot that its runs free. While others wait,
+// a turn has its share of the slots.
+//
+// A namespace with little work does not wait for all those with much: those that come fresh are first, until their
+// turns have together taken the time of one turn. Then one of those that wait since an earlier turn is next.
 //
 // A Room is safe for concurrent use. It locks no policy.
 type Room struct {
@@ -25,12 +32,14 @@ type Room struct {
 	mu      sync.Mutex // guards the fields below, and those of the loans
 	free    int
 	holders []*loan // those in their turns
-	line    []*loan // those that wait for a turn, in their order
-	timed   bool    // a timer runs, at whose end turns may be over
+	// those that wait for a turn, in their order: those without one since they rested, and the others
+	fresh, waiting []*loan
+	spent          time.Duration // by turns of fresh ones, since the last turn of another began
+	timed          bool          // a timer runs, at whose end turns may be over
 }
 
 const (
-	mostTurns = 4
+	mostTurns = 2
 	// turnTime is how long a turn lasts if others wait. In that time a worker makes dozens of claims.
 	turnTime = 100 * time.Millisecond
 )
@@ -45,6 +54,7 @@ type loan struct {
 
 	slots int       // that are not given back
 	since time.Time // when its turn began; zero: it is in none
+	again bool      // it had a turn since it last rested
 	short bool      // it waits for a slot in its turn
 }
 
@@ -63,18 +73,14 @@ func (l *loan) borrow(most int, now time.Time) (n int, turn bool) {
 	defer r.mu.Unlock()
 	r.endLong(now)
 	if l.since.IsZero() {
+		r.join(l)
 		if !r.mayBegin(l) {
-			if !slices.Contains(r.line, l) {
-				r.line = append(r.line, l)
-			}
 			r.time(now)
 			return 0, false
 		}
-		r.line = without(r.line, l)
-		r.holders = append(r.holders, l)
-		l.since = now
+		r.begin(l, now)
 	}
-	if len(r.line) > 0 {
+	if r.othersWait() {
 		most = min(most, (r.slots+r.turns-1)/r.turns)
 	}
 	n = max(0, min(r.free, most-l.slots))
@@ -89,7 +95,7 @@ func (l *loan) borrowOne() bool {
 	r := l.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.free == 0 || len(r.line) > 0 && l.since.IsZero() {
+	if r.free == 0 || r.othersWait() && l.since.IsZero() {
 		return false
 	}
 	r.free--
@@ -103,8 +109,8 @@ func (l *loan) giveBack(n int, rest bool) (done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rest {
-		l.since, l.short = time.Time{}, false
-		r.holders, r.line = without(r.holders, l), without(r.line, l)
+		r.end(l, time.Now())
+		r.fresh, r.waiting, l.again = without(r.fresh, l), without(r.waiting, l), false
 	}
 	if !l.since.IsZero() {
 		return false
@@ -121,13 +127,54 @@ func without(list []*loan, l *loan) []*loan {
 
 // The caller of the next functions holds r.mu.
 
-// mayBegin reports whether l may begin a turn.
-func (r *Room) mayBegin(l *loan) bool {
-	place := slices.Index(r.line, l)
-	if place < 0 {
-		place = len(r.line)
+func (r *Room) othersWait() bool { return len(r.fresh)+len(r.waiting) > 0 }
+
+// join lets l wait for a turn.
+func (r *Room) join(l *loan) {
+	line := &r.fresh
+	if l.again {
+		line = &r.waiting
 	}
-	return r.free > 0 && place < r.turns-len(r.holders)
+	if !slices.Contains(*line, l) {
+		*line = append(*line, l)
+	}
+}
+
+// next returns those that may begin a turn now.
+func (r *Room) next() []*loan {
+	n := r.turns - len(r.holders)
+	if r.free == 0 || n <= 0 {
+		return nil
+	}
+	first := min(len(r.waiting), 1)
+	if r.spent < turnTime {
+		first = 0
+	}
+	next := slices.Concat(r.waiting[:first], r.fresh, r.waiting[first:])
+	return next[:min(n, len(next))]
+}
+
+func (r *Room) mayBegin(l *loan) bool { return slices.Contains(r.next(), l) }
+
+// begin begins a turn, and end ends it, if there is one.
+func (r *Room) begin(l *loan, now time.Time) {
+	if l.again {
+		r.spent = 0
+	}
+	r.fresh, r.waiting = without(r.fresh, l), without(r.waiting, l)
+	r.holders = append(r.holders, l)
+	l.since = now
+}
+
+func (r *Room) end(l *loan, now time.Time) {
+	if l.since.IsZero() {
+		return
+	}
+	if !l.again {
+		r.spent += now.Sub(l.since)
+	}
+	r.holders = without(r.holders, l)
+	l.since, l.short, l.again = time.Time{}, false, true
 }
 
 // wake wakes those that can borrow slots now.
@@ -140,20 +187,19 @@ func (r *Room) wake() {
 			l.wake()
 		}
 	}
-	for i := range min(len(r.line), r.turns-len(r.holders)) {
-		r.line[i].wake()
+	for _, l := range r.next() {
+		l.wake()
 	}
 }
 
 // endLong ends the turns that have lasted long if others wait. Their policies give back what is free, and wait again.
 func (r *Room) endLong(now time.Time) {
-	if len(r.line) == 0 {
+	if !r.othersWait() {
 		return
 	}
 	for _, l := range slices.Clone(r.holders) {
 		if now.Sub(l.since) >= turnTime {
-			l.since, l.short = time.Time{}, false
-			r.holders = without(r.holders, l)
+			r.end(l, now)
 			l.wake()
 		}
 	}
@@ -162,7 +208,7 @@ func (r *Room) endLong(now time.Time) {
 
 // time starts the timer of the first turn that will be over.
 func (r *Room) time(now time.Time) {
-	if r.timed || len(r.holders) == 0 || len(r.line) == 0 {
+	if r.timed || len(r.holders) == 0 || !r.othersWait() {
 		return
 	}
 	r.timed = true

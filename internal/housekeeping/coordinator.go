@@ -46,6 +46,12 @@ type Config struct {
 	Hosted bool
 }
 
+// How long ended runs are kept unless configured otherwise.
+const (
+	KeepCompleted = 7 * 24 * time.Hour
+	KeepFailed    = 30 * 24 * time.Hour
+)
+
 // Keep says for how long things are kept.
 type Keep struct {
 	Runs      store.Retention
