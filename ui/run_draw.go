@@ -18,6 +18,7 @@ type drawing struct {
 	scale gantt.Scale
 	now   time.Time
 	of    kagzi.Status // of the run
+	apart bool         // compensations have an axis of their own: here they are the moments of their registration
 }
 
 const (
@@ -120,6 +121,8 @@ func (d drawing) beside(s *gantt.Step) string {
 	switch {
 	case explain.NotNeeded(d.of, *a):
 		return "not needed"
+	case d.apart && gantt.Undoes(*a):
+		return ""
 	case instant(*a) || !a.EndedAt.After(a.StartedAt):
 		return ""
 	case a.Status == kagzi.StatusFailed:
@@ -144,6 +147,8 @@ func (d drawing) attempt(c *canvas, a kagzi.StepAttempt, x0, x1 float64) {
 	title := d.title(a)
 	state := strings.ToLower(string(a.Status))
 	switch {
+	case d.apart && gantt.Undoes(a):
+		c.dot("mark", x0, a.Step+": registered\nat "+clockText(a.StartedAt))
 	case instant(a):
 		c.dot("mark "+state, x0, title)
 	case a.Type == "MARKER":

@@ -39,6 +39,8 @@ type attemptRow struct {
 	NotNeeded     bool   // a compensation of a run that completed
 	Stack         bool   // the error has several lines
 	By            string // the name of the worker that recorded it last; empty if the run had one worker only
+	// when the run of a compensation began, which was registered at StartedAt; zero for others
+	Began time.Time
 }
 
 // Detailed reports whether there is something to unfold.
@@ -115,6 +117,12 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 		a.Status != kagzi.StatusPending {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
 	}
+	if began := gantt.Undoing(a, a.EndedAt); !began.From.IsZero() { // since its run began, and not its registration
+		row.Began, row.Took = began.From, ""
+		if !a.EndedAt.IsZero() {
+			row.Took = duration(began.Len())
+		}
+	}
 	if p.workers.Workers > 1 && a.Worker != "" {
 		row.By = p.workers.Name(a.Worker)
 	}
@@ -139,6 +147,8 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 // Words says in a few words what the status does not.
 func (a attemptRow) Words() string {
 	switch {
+	case !a.Began.IsZero():
+		return "registered then; its run began"
 	case a.Status == kagzi.StatusRunning:
 		return a.awaits()
 	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
@@ -171,6 +181,8 @@ func (a attemptRow) awaits() string {
 // When returns the time that Words is about; zero if it is about none.
 func (a attemptRow) When() time.Time {
 	switch {
+	case !a.Began.IsZero():
+		return a.Began
 	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
 		return a.EndedAt
 	case a.Status == kagzi.StatusRunning && !(a.Type == "FUNCTION"), a.Status == kagzi.StatusFailed:

@@ -34,15 +34,16 @@ type choice struct {
 	state    string
 	from, to time.Time // the window; zero for all
 	toScale  bool
-	row      int // the first row of the timeline
-	step     int // the first row of the table
+	row      int       // the first row of the timeline
+	step     int       // the first row of the table
+	undone   time.Time // when the run's compensations began; zero if none has
 }
 
 // choose reads the query.
 func choose(q web.Query, steps []*gantt.Step) (choice, error) {
 	c := choice{
 		q: q, all: len(steps), name: q.Get("name"), state: strings.ToLower(q.Get("state")),
-		toScale: q.Get("scale") == "true",
+		toScale: q.Get("scale") == "true", undone: gantt.UndoneFrom(steps),
 	}
 	if _, ok := deeds.Statuses[c.state]; !ok && c.state != "" {
 		return c, web.BadRequest("There is no status %q: use %s.", c.state, strings.Join(statusNames, ", "))
@@ -116,6 +117,7 @@ type timeline struct {
 	Run     template.HTML // the lane of the run itself
 	Came    template.HTML // the lane of its messages; empty if it has none
 	Workers *workersLane  // the lane of executions; nil if none is known
+	Undo    *undoing      // the compensations; nil if none has begun
 	Axis    template.HTML
 	Grid    template.HTML
 	windows
@@ -209,7 +211,7 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 		}
 	}
 	scale, linear := gantt.NewScale(window, busy), gantt.Linear(window)
-	t.Folded = scale.Folded()
+	t.Folded = scale.Folded() || c.undoing(v.run, now).Folded()
 	if t.Folded {
 		t.ToScale = c.edit(func(v url.Values) {
 			if v.Set("scale", "true"); c.toScale {
@@ -233,7 +235,7 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 	rows := gantt.Rows(shown, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
 	lo, hi, p := c.page("row", c.row, len(rows), rowsPerPage)
 	t.Pager = p
-	draw := drawing{scale, now, v.run.Status}
+	draw := drawing{scale, now, v.run.Status, !c.undone.IsZero()}
 	for _, row := range rows[lo:hi] {
 		t.Rows = append(t.Rows, c.line(row, draw, now))
 	}
@@ -243,15 +245,23 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 		t.Workers = v.workers
 	}
 	t.Axis, t.Grid = draw.axis(), draw.grid()
+	t.Undo = c.undo(v, now)
 	return t
 }
 
-// whole returns the time from the run's start to its end, or now. A fork has steps that are older than itself.
+// whole returns the time from the run's start to its end, or now. A fork has steps that are older than itself. If
+// compensations have begun, it ends there: they have an axis of their own.
 func (c choice) whole(run kagzi.RunInfo, now time.Time) gantt.Span {
 	w := gantt.Span{From: run.CreatedAt, To: now}
+	if !c.undone.IsZero() {
+		w.To = c.undone
+	}
 	for _, s := range c.steps {
 		for _, a := range s.Attempts {
 			span := gantt.Of(a, now)
+			if gantt.Undoes(a) && !c.undone.IsZero() {
+				continue
+			}
 			if span.From.IsZero() {
 				continue
 			}
@@ -337,8 +347,7 @@ func (c choice) line(row gantt.Row, draw drawing, now time.Time) timelineRow {
 		if gantt.Waits(*row.Step.Last()) && r.Status == kagzi.StatusRunning && !row.Group {
 			r.Status = kagzi.StatusSleeping // nothing is done meanwhile
 		}
-		r.Link = c.edit(func(v url.Values) { v.Set("name", row.Step.Name); v.Del("row"); v.Del("step") }) + "#" +
-			stepID(row.Step.Name)
+		r.Link = c.stepLink(row.Step.Name)
 		if n := len(row.Step.Attempts); n > 1 && !row.Group {
 			r.Note = "×" + count(n)
 		}
@@ -354,6 +363,11 @@ func (c choice) line(row gantt.Row, draw drawing, now time.Time) timelineRow {
 		r.SVG = draw.step(row.Step)
 	}
 	return r
+}
+
+// stepLink returns the path of the page with the step alone.
+func (c choice) stepLink(name string) string {
+	return c.edit(func(v url.Values) { v.Set("name", name); v.Del("row"); v.Del("step") }) + "#" + stepID(name)
 }
 
 // stepID returns the element's ID of a step in the table.
