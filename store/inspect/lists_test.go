@@ -84,7 +84,7 @@ func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
 			Status: of(store.Failed),
 			Error:  Failure{Kind: "none"},
 		},
-		"parent":                     {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")},
+		"parent": {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")},
 		"parent, after": {
 			Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001"),
 			Page:   Page{After: middle},
