@@ -128,7 +128,7 @@ func (p *runPage) children(ctx context.Context, f *family, id kagzi.RunID) error
 		f.Groups = groupsOf(runs)
 		return nil
 	}
-	for _, run := range runs {
+	for _, run := range slices.Backward(runs) { // the oldest first
 		theirs, err := p.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren + 1})
 		if err != nil {
 			return err

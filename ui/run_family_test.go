@@ -74,7 +74,7 @@ func TestFamilyOfThreeGenerations(t *testing.T) {
 
 	page := familyOf(t, s.mustGet("/runs/forest"))
 	if got := strings.Join(nodes(page), "\n"); got != "div self completed: this run forest Completed root\n"+
-		"a completed: child grow oak Completed tree, 3 children" {
+		"a completed: child grow · 3 children oak Completed tree" {
 		t.Errorf("the family of the run with one child:\n%s", got)
 	}
 	wants(t, page, "1 child", ">as a list<")
@@ -82,9 +82,9 @@ func TestFamilyOfThreeGenerations(t *testing.T) {
 	page = familyOf(t, s.mustGet("/runs/oak"))
 	if got := strings.Join(nodes(page), "\n"); got != "a completed: parent forest Completed root\n"+
 		"div self completed: this run, child grow oak Completed tree\n"+
-		"a failed: child leaf-2 leaf-2 Failed leaf\n"+
+		"a completed: child leaf-0 leaf-0 Completed leaf\n"+
 		"a completed: child leaf-1 leaf-1 Completed leaf\n"+
-		"a completed: child leaf-0 leaf-0 Completed leaf" {
+		"a failed: child leaf-2 leaf-2 Failed leaf" {
 		t.Errorf("the family of the run with three children:\n%s", got)
 	}
 	wants(t, page, `href="/kagzi/runs/`+string(top.ID())+`"`, "3 children", ">all as a list<")

@@ -211,7 +211,8 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 		}
 	}
 	scale, linear := gantt.NewScale(window, busy), gantt.Linear(window)
-	t.Folded = scale.Folded() || c.undoing(v.run, now).Folded()
+	undone, _ := c.undoing(v.run)
+	t.Folded = scale.Folded() || undone.Folded()
 	if t.Folded {
 		t.ToScale = c.edit(func(v url.Values) {
 			if v.Set("scale", "true"); c.toScale {
@@ -245,7 +246,7 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 		t.Workers = v.workers
 	}
 	t.Axis, t.Grid = draw.axis(), draw.grid()
-	t.Undo = c.undo(v, now)
+	t.Undo = c.undo(v)
 	return t
 }
 

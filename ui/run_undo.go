@@ -15,7 +15,7 @@ import (
 type undoing struct {
 	Shown gantt.Span
 	After string // how long after the run's start they began
-	Took  string // from then until now, or until the run ended
+	Took  string // from then until now, or until the run ended: "37 ms in all"
 	Run   template.HTML
 	Axis  template.HTML
 	Grid  template.HTML
@@ -35,10 +35,14 @@ type undoRow struct {
 	SVG    template.HTML
 }
 
-// undoing returns the axis of the compensations; none if none has begun.
-func (c choice) undoing(run kagzi.RunInfo, now time.Time) gantt.Scale {
+// undoing returns the axis of the compensations, and until when it goes; none if none has begun. While they are under
+// way, that is as exact as their age asks for, and not as that of the run.
+func (c choice) undoing(run kagzi.RunInfo) (axis gantt.Scale, now time.Time) {
 	if c.undone.IsZero() {
-		return nil
+		return nil, now
+	}
+	if now = run.EndedAt; now.IsZero() {
+		now = rounded(c.undone, time.Now())
 	}
 	window := gantt.Span{From: c.undone, To: now}
 	var busy []gantt.Span
@@ -58,12 +62,12 @@ func (c choice) undoing(run kagzi.RunInfo, now time.Time) gantt.Scale {
 	if window.Len() < time.Millisecond {
 		window.To = window.From.Add(time.Millisecond)
 	}
-	return gantt.NewScale(window, busy)
+	return gantt.NewScale(window, busy), now
 }
 
 // undo lays out the compensations of the choice; nil if none has begun.
-func (c choice) undo(v lanes, now time.Time) *undoing {
-	scale := c.undoing(v.run, now)
+func (c choice) undo(v lanes) *undoing {
+	scale, now := c.undoing(v.run)
 	if scale == nil {
 		return nil
 	}
@@ -76,7 +80,10 @@ func (c choice) undo(v lanes, now time.Time) *undoing {
 		Shown: scale.Window(), After: duration(max(0, c.undone.Sub(v.run.CreatedAt))), All: len(steps),
 		Run: draw.run(v.run, v.log), Axis: draw.axis(), Grid: draw.grid(),
 	}
-	u.Took = duration(u.Shown.Len())
+	u.Took = duration(u.Shown.Len()) + " in all"
+	if v.run.EndedAt.IsZero() {
+		u.Took = duration(u.Shown.Len()) + " so far"
+	}
 	for _, s := range steps[:min(len(steps), rowsPerPage)] {
 		a := s.Last()
 		u.Rows = append(u.Rows, undoRow{
