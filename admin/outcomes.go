@@ -52,11 +52,11 @@ const (
 // their IDs. The intervals are counted from midnight UTC of 1 January 1970, so those of a day begin at midnight UTC.
 // The last one contains the present.
 //
-// It reads a bounded number of rows: of each interval and status the first 20,000, and of a thousand pairs of queue and
+// It reads a bounded number of rows: of each interval and status the first 20,000, of a thousand pairs of queue and
 // workflow at most. More says where there may be others; [Runs.Count] counts all.
 //
-// It returns an error for a length below a minute or above 366 days, and unless n is between 1 and 100. A request that
-// the database refuses or does not answer within 5 seconds fails. Outcomes is safe for concurrent use.
+// The length is from a minute to 366 days, and n from 1 to 100. A request that the database refuses or does not answer
+// within 5 seconds fails. Outcomes is safe for concurrent use.
 func (c *Client) Outcomes(ctx context.Context, length time.Duration, n int) (Outcomes, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()

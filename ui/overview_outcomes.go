@@ -146,7 +146,9 @@ func (v outcomes) bar(c *canvas, links web.Links, r outcomeRow, x, slot float64,
 		class string
 		runs  int
 	}{
-		{"completed", r.Completed.Runs}, {"active", r.Active.Runs}, {"cancelled", r.Cancelled.Runs},
+		{"completed", r.Completed.Runs},
+		{"active", r.Active.Runs},
+		{"cancelled", r.Cancelled.Runs},
 		{"failed", r.Failed.Runs},
 	} {
 		if part.runs == 0 {

@@ -41,7 +41,8 @@ func outcomesOf(s *site, path string) string {
 // row returns the numbers of a row of the table: started, completed, failed, cancelled and active.
 func row(t *testing.T, part, label string) string {
 	t.Helper()
-	m := regexp.MustCompile(`(?s)<tr><th scope="row"><a href="[^"]*">` + label + `</a>(.*?)</tr>`).FindStringSubmatch(part)
+	of := regexp.MustCompile(`(?s)<tr><th scope="row"><a href="[^"]*">` + label + `</a>(.*?)</tr>`)
+	m := of.FindStringSubmatch(part)
 	if m == nil {
 		t.Fatalf("there is no row of %s", label)
 	}
@@ -126,10 +127,14 @@ func TestOutcomesAreDrawn(t *testing.T) {
 	if strings.Index(svg, ">old<") > strings.Index(svg, ">new<") {
 		t.Error("the newest bar stands first")
 	}
-	for _, m := range regexp.MustCompile(`<rect class="(\w+)" x="([0-9.]+)%" y="(-?\d+)" width="[0-9.]+%" height="(\d+)"`).
-		FindAllStringSubmatch(svg, -1) {
-		y, _ := strconv.Atoi(m[3])
-		h, _ := strconv.Atoi(m[4])
+	parts := regexp.MustCompile(`<rect class="(\w+)" x="[0-9.]+%" y="(-?\d+)" width="[0-9.]+%" height="(\d+)"`).
+		FindAllStringSubmatch(svg, -1)
+	if len(parts) != 8 {
+		t.Errorf("there are %d parts, and not 6 of two bars", len(parts)-2)
+	}
+	for _, m := range parts {
+		y, _ := strconv.Atoi(m[2])
+		h, _ := strconv.Atoi(m[3])
 		if m[1] != "whole" && (y < 0 || h < leastOutcome || y+h > outcomeTop+outcomeHeight) {
 			t.Errorf("a part is beyond the chart: %s", m[0])
 		}

@@ -233,6 +233,24 @@ func (d drawing) brace(row gantt.Row) template.HTML {
 	return c.html()
 }
 
+// undone draws a compensation: the time in which its run was under way.
+func (d drawing) undone(a kagzi.StepAttempt) template.HTML {
+	c := newCanvas("track", rowHeight)
+	span := gantt.Undoing(a, d.now)
+	x0, x1, ok := d.place(span)
+	if !ok {
+		return c.html()
+	}
+	title := fmt.Sprintf("%s, %s\nfrom %s", a.Step, strings.ToLower(string(a.Status)), clockText(span.From))
+	c.rect("seg "+strings.ToLower(string(a.Status)), x0, x1, barTop, barHeight, title)
+	took := duration(span.Len())
+	if a.Status == kagzi.StatusFailed {
+		took = "failed after " + took
+	}
+	c.text(x0, max(x1, x0+0.3), took)
+	return c.html()
+}
+
 // run draws the lane of the run: how long it waited for its first worker, how long it lived, and what people did.
 func (d drawing) run(r kagzi.RunInfo, log []admin.LogEntry) template.HTML {
 	c := newCanvas("track", rowHeight)

@@ -117,7 +117,8 @@ func TestOutcomesOfManyRuns(t *testing.T) {
 	for i := range 4 {
 		loadCompleted(t, s, "test", fmt.Sprint("queue-", i%2), fmt.Sprint("type-", i), 4*day, 15_000)
 	}
-	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
+	exec(t, s.pool, `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status,
+			available_at)
 		SELECT ($1::text || substr(md5(g::text), 1, 3) || '8' || substr(md5(g::text), 4, 15))::uuid, 'test', 'queue-0',
 			'type-0', 'PENDING', now() - interval '1 minute'
 		FROM generate_series(1, $2::int) g`, strings.ReplaceAll(pg.IDAt(time.Now()).String()[:13], "-", "")+"7",
