@@ -80,6 +80,10 @@ func TestCompensationsHaveAnAxisOfTheirOwn(t *testing.T) {
 		t.Error("the axis of the steps has bars of compensations")
 	}
 	wants(t, page, "registered then; its run began")
+	lacks(t, page, "runs if the run fails")
+	if n := strings.Count(page, "waits its turn"); n != 2 { // in the chart and in the table
+		t.Errorf("the page says %d times that a compensation waits its turn", n)
+	}
 
 	for _, step := range []string{"hotel#compensation", "flight#compensation"} {
 		k.WaitStatus(run.ID(), kagzi.StatusSleeping, "compensation "+strings.TrimSuffix(step, "#compensation"))
