@@ -71,7 +71,7 @@ func TestOutcomesOfDays(t *testing.T) {
 			t.Errorf("%s: %s, not %s", label, got, want)
 		}
 	}
-	wants(t, part, "16 started", "12 have completed", "The numbers are complete since", `fill="url(#lacks)"`)
+	wants(t, part, "16 started", "12 completed", "The numbers are complete since", `fill="url(#lacks)"`)
 	if bars := strings.Count(part, `<rect class="completed"`); bars != 1 {
 		t.Errorf("%d bars have completed runs", bars)
 	}
