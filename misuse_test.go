@@ -200,6 +200,8 @@ func TestNothingOfNilPanics(t *testing.T) {
 		{kagzi.Status(""), ""},
 		{kagzi.RunInfo{}, ""},
 		{admin.Quantiles{}, ""},
+		{admin.Tally{}, ""},
+		{admin.Outcome{}, ""},
 		{kagzi.StepAttempt{}, ""},
 		{admin.MessageInfo{}, ""},
 		{admin.ScheduleInfo{}, ""},
@@ -462,6 +464,7 @@ func TestEndedContext(t *testing.T) {
 		"Runs.Count": func(ctx context.Context) error { return kit.Second(admin.New(c).Runs.Count(ctx, some)) },
 		"Latencies":  func(ctx context.Context) error { return kit.Second(admin.New(c).Latencies(ctx)) },
 		"Failures":   func(ctx context.Context) error { return kit.Second(admin.New(c).Failures(ctx, time.Hour)) },
+		"Outcomes":   func(ctx context.Context) error { return kit.Second(admin.New(c).Outcomes(ctx, time.Hour, 1)) },
 		"List":       func(ctx context.Context) error { return kit.Second(c.List(ctx, some)) },
 		"Schedules.List": func(ctx context.Context) error {
 			return kit.Second(admin.New(c).Schedules.List(ctx, admin.ScheduleFilter{}))

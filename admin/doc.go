@@ -10,6 +10,6 @@
 // A verb is found by its noun, which is a field of the Client: [Runs] are resumed, restarted, forked, updated,
 // terminated, deleted, paused and counted; there are also [Messages], [Schedules], [Queues], [Keys], [Limits] on steps,
 // [Pauses], [Workers], [Topics] and [Consumers]. Methods of the Client itself are about the namespace as a whole:
-// health, statistics, latencies, stranded runs, and the audit log, which records who has changed what. The dashboard
-// and the command line are made of it.
+// health, statistics, latencies, outcomes, stranded runs, and the audit log, which records who has changed what. The
+// dashboard and the command line are made of it.
 package admin

@@ -17,6 +17,7 @@ type overviewPage struct {
 	rates *throughput
 	names *runNames
 	stats sharedStats
+	links web.Links
 }
 
 // A sharedStats shares what Stats answers between the pages that show some of it.
@@ -45,9 +46,10 @@ func (s sharedStats) inTime(ctx context.Context) (admin.Stats, error) {
 func (p *overviewPage) pages() []web.Page {
 	return []web.Page{{
 		Path: "/", Action: asks(View, OnOverview), Template: "overview",
-		Live: []string{"state", "throughput", "due", "latencies", "failures", "slots"}, Look: p.overview,
+		Live: []string{"state", "throughput", "outcomes", "due", "latencies", "failures", "slots"}, Look: p.overview,
 		Parts: []web.Part{
 			{Name: "throughput", Every: 5 * time.Second, Look: p.rates.look},
+			{Name: "outcomes", Every: 30 * time.Second, Look: p.outcomes},
 			{Name: "latencies", Every: 10 * time.Second, Look: p.latencies},
 		},
 	}}
@@ -93,7 +95,10 @@ type failed struct {
 	admin.FailStats
 }
 
-func (p *overviewPage) overview(ctx context.Context, _ web.Query) (any, error) {
+func (p *overviewPage) overview(ctx context.Context, q web.Query) (any, error) {
+	if _, err := outcomeSpanOf(q); err != nil {
+		return nil, err
+	}
 	stats, err := p.stats.get(ctx)
 	if err != nil {
 		return nil, err

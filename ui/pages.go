@@ -70,7 +70,7 @@ func (n needs) stats() sharedStats { return sharedStats{n.admin, n.cache} }
 
 func newPages(n needs) pages {
 	return pages{
-		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}, n.names, n.stats()},
+		overview:  &overviewPage{n.admin, &throughput{admin: n.admin}, n.names, n.stats(), n.links},
 		runs:      &runsPage{n.client, n.admin, n.names, n.cache},
 		run:       &runPage{n.client, n.admin, n.access, n.cache, n.links, n.payloads, n.names},
 		schedules: &schedulePages{n.client, n.admin, n.payloads},

@@ -95,8 +95,13 @@ func roughly(run kagzi.RunInfo, now time.Time) time.Time {
 	if !run.EndedAt.IsZero() {
 		return run.EndedAt
 	}
+	return rounded(run.CreatedAt, now)
+}
+
+// rounded returns now, rounded up to about a hundredth of the time since then.
+func rounded(since, now time.Time) time.Time {
 	step := time.Second
-	for step < now.Sub(run.CreatedAt)/128 {
+	for step < now.Sub(since)/128 {
 		step *= 2
 	}
 	return now.Add(step - 1).Truncate(step)

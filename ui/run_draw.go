@@ -18,6 +18,7 @@ type drawing struct {
 	scale gantt.Scale
 	now   time.Time
 	of    kagzi.Status // of the run
+	apart bool         // compensations have an axis of their own: here they are the moments of their registration
 }
 
 const (
@@ -120,6 +121,8 @@ func (d drawing) beside(s *gantt.Step) string {
 	switch {
 	case explain.NotNeeded(d.of, *a):
 		return "not needed"
+	case d.apart && gantt.Undoes(*a):
+		return ""
 	case instant(*a) || !a.EndedAt.After(a.StartedAt):
 		return ""
 	case a.Status == kagzi.StatusFailed:
@@ -144,6 +147,8 @@ func (d drawing) attempt(c *canvas, a kagzi.StepAttempt, x0, x1 float64) {
 	title := d.title(a)
 	state := strings.ToLower(string(a.Status))
 	switch {
+	case d.apart && gantt.Undoes(a):
+		c.dot("mark", x0, a.Step+": registered\nat "+clockText(a.StartedAt))
 	case instant(a):
 		c.dot("mark "+state, x0, title)
 	case a.Type == "MARKER":
@@ -225,6 +230,24 @@ func (d drawing) brace(row gantt.Row) template.HTML {
 			fmt.Sprintf("%s: %s", row.Label, plural(len(row.Steps), "step")))
 		c.text(x0, x1, duration(all.Len()))
 	}
+	return c.html()
+}
+
+// undone draws a compensation: the time in which its run was under way.
+func (d drawing) undone(a kagzi.StepAttempt) template.HTML {
+	c := newCanvas("track", rowHeight)
+	span := gantt.Undoing(a, d.now)
+	x0, x1, ok := d.place(span)
+	if !ok {
+		return c.html()
+	}
+	title := fmt.Sprintf("%s, %s\nfrom %s", a.Step, strings.ToLower(string(a.Status)), clockText(span.From))
+	c.rect("seg "+strings.ToLower(string(a.Status)), x0, x1, barTop, barHeight, title)
+	took := duration(span.Len())
+	if a.Status == kagzi.StatusFailed {
+		took = "failed after " + took
+	}
+	c.text(x0, max(x1, x0+0.3), took)
 	return c.html()
 }
 

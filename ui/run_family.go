@@ -1,8 +1,11 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi"
@@ -12,19 +15,40 @@ import (
 // A family is the view model of the runs that belong to a run.
 type family struct {
 	Ancestors []kagzi.RunInfo // the oldest first
-	Children  []child
-	More      bool // children than these
+	Children  []child         // all of them if they are few
+	Groups    []kinGroup      // else groups of them
+	Count     int             // children that were read
+	More      bool            // the run has more, which are older
 	Relatives []relative
 }
 
 // Any reports whether the run has a family.
-func (f family) Any() bool { return len(f.Ancestors)+len(f.Children)+len(f.Relatives) > 0 }
+func (f family) Any() bool { return len(f.Ancestors)+f.Count+len(f.Relatives) > 0 }
 
-// A child is a run that the run started, with some of its own children.
+// Near returns the ancestors that are drawn: the parent, and its parent above it.
+func (f family) Near() []kagzi.RunInfo { return f.Ancestors[max(0, len(f.Ancestors)-nearAncestors):] }
+
+// Far returns the ancestors above those, the oldest first. The path at the top of the page has them, too.
+func (f family) Far() []kagzi.RunInfo { return f.Ancestors[:max(0, len(f.Ancestors)-nearAncestors)] }
+
+// MoreGroups returns how many groups are not drawn.
+func (f family) MoreGroups() int { return max(0, len(f.Groups)-mostGroups) }
+
+// Drawn returns the groups that are drawn.
+func (f family) Drawn() []kinGroup { return f.Groups[:min(len(f.Groups), mostGroups)] }
+
+// A child is a run that the run started.
 type child struct {
 	kagzi.RunInfo
-	Children []kagzi.RunInfo
-	More     bool
+	Children int  // its own, as far as they were read
+	More     bool // it has more than these
+}
+
+// A kinGroup is the children of one workflow and status.
+type kinGroup struct {
+	Workflow string
+	Status   kagzi.Status
+	Runs     int
 }
 
 // A relative is the run that this one was made from, or one made from it.
@@ -37,9 +61,13 @@ type relative struct {
 }
 
 const (
-	mostAncestors     = 8
-	mostKin           = 30
-	mostParents       = 8 // how many children are asked for their own children
+	mostAncestors = 8
+	nearAncestors = 2 // that are drawn
+	// mostKin is how many children are drawn one by one; each of them is asked for its own children. If there are more,
+	// they are drawn as groups.
+	mostKin           = 12
+	mostGroups        = 12
+	mostChildren      = 1000 // that are read; the newest
 	mostGrandchildren = 5
 	mostRelatives     = 10
 	familyEvery       = 3 * time.Second
@@ -49,7 +77,7 @@ const (
 func (p *runPage) family(ctx context.Context, run kagzi.RunInfo, log []admin.LogEntry,
 	h *history,
 ) (family, error) {
-	parents := false
+	parents := run.Epoch > 0 // the history of earlier epochs is gone, and children of them may be there
 	for _, a := range h.attempts {
 		parents = parents || a.Child != ""
 	}
@@ -87,28 +115,81 @@ func (p *runPage) ancestors(ctx context.Context, f *family, id kagzi.RunID) erro
 	return nil
 }
 
+// children reads the newest children. If they are few, it also counts theirs.
 func (p *runPage) children(ctx context.Context, f *family, id kagzi.RunID) error {
-	runs, err := p.client.List(ctx, kagzi.RunFilter{Parent: id, Limit: mostKin + 1})
+	runs, err := p.client.List(ctx, kagzi.RunFilter{Parent: id, Limit: mostChildren + 1})
 	if err != nil {
 		return err
 	}
-	if f.More = len(runs) > mostKin; f.More {
-		runs = runs[:mostKin]
+	if f.More = len(runs) > mostChildren; f.More {
+		runs = runs[:mostChildren]
 	}
-	for i, run := range runs {
-		c := child{RunInfo: run}
-		if i < mostParents {
-			if c.Children, err = p.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren +
-				1}); err != nil {
-				return err
-			}
-			if c.More = len(c.Children) > mostGrandchildren; c.More {
-				c.Children = c.Children[:mostGrandchildren]
-			}
+	if f.Count = len(runs); f.Count > mostKin {
+		f.Groups = groupsOf(runs)
+		return nil
+	}
+	for _, run := range slices.Backward(runs) { // the oldest first
+		theirs, err := p.client.List(ctx, kagzi.RunFilter{Parent: run.ID, Limit: mostGrandchildren + 1})
+		if err != nil {
+			return err
 		}
-		f.Children = append(f.Children, c)
+		n := min(len(theirs), mostGrandchildren)
+		f.Children = append(f.Children, child{run, n, len(theirs) > n})
 	}
 	return nil
+}
+
+// groupsOf returns the runs by workflow and status: first those that have failed, then the active ones, and of each the
+// largest groups first.
+func groupsOf(runs []kagzi.RunInfo) (groups []kinGroup) {
+	counts := map[kinGroup]int{}
+	for _, r := range runs {
+		counts[kinGroup{Workflow: r.Workflow, Status: r.Status}]++
+	}
+	for g, n := range counts {
+		g.Runs = n
+		groups = append(groups, g)
+	}
+	rank := map[kagzi.Status]int{
+		kagzi.StatusFailed: 0, kagzi.StatusRunning: 1, kagzi.StatusPending: 1, kagzi.StatusSleeping: 1,
+		kagzi.StatusCancelled: 2, kagzi.StatusCompleted: 3,
+	}
+	slices.SortFunc(groups, func(a, b kinGroup) int {
+		return cmp.Or(cmp.Compare(rank[a.Status], rank[b.Status]), cmp.Compare(b.Runs, a.Runs),
+			cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Status, b.Status))
+	})
+	return groups
+}
+
+// Says says how the relative and this run belong together: "restarted from", "forked as, from step pay".
+func (r relative) Says() string {
+	text := r.How + " as"
+	if r.From {
+		text = r.How + " from"
+	}
+	if r.Step != "" {
+		text += ", at step " + r.Step
+	}
+	return text
+}
+
+// parentage says what an ancestor is to this run.
+func parentage(ancestor, run kagzi.RunInfo) string {
+	if ancestor.ID == run.Parent {
+		return "parent"
+	}
+	return "parent of the parent"
+}
+
+// bond says what a run is to its parent: "child ship", "undoes flight".
+func bond(run kagzi.RunInfo) string {
+	switch step, undoes := strings.CutSuffix(run.ParentStep, "#compensation"); {
+	case undoes:
+		return "undoes " + step
+	case run.ParentStep != "":
+		return "child " + run.ParentStep
+	}
+	return "child"
 }
 
 // relatives fills the runs that the log names: the restarts and forks.

@@ -15,6 +15,7 @@ func runFuncs() template.FuncMap {
 	return template.FuncMap{
 		"percent": func(f *float64) string { return fmt.Sprintf("%.0f %%", 100**f) },
 		"keep":    kept,
+		"bond":    bond, "parentage": parentage,
 		"stepStates": func() []string {
 			return []string{"running", "pending", "completed", "failed", "cancelled", "in_doubt"}
 		},

@@ -39,6 +39,9 @@ type attemptRow struct {
 	NotNeeded     bool   // a compensation of a run that completed
 	Stack         bool   // the error has several lines
 	By            string // the name of the worker that recorded it last; empty if the run had one worker only
+	// when the run of a compensation began, which was registered at StartedAt; zero for others
+	Began time.Time
+	Turn  bool // it is a compensation that waits for its turn
 }
 
 // Detailed reports whether there is something to unfold.
@@ -68,7 +71,7 @@ func (p *runPage) table(ctx context.Context, c choice, run kagzi.RunInfo, worker
 	if err != nil {
 		return t, err
 	}
-	page := stepPage{p.payloads, run, workers, known, pagePayloads}
+	page := stepPage{p.payloads, run, workers, known, pagePayloads, !c.undone.IsZero()}
 	for _, s := range c.steps[lo:hi] {
 		t.Rows = append(t.Rows, page.row(s))
 	}
@@ -84,7 +87,8 @@ type stepPage struct {
 	run      kagzi.RunInfo
 	workers  *workersLane
 	known    map[attemptKey]attemptPayloads
-	room     int // bytes of payloads and errors that it may have besides
+	room     int  // bytes of payloads and errors that it may have besides
+	undoes   bool // the run's compensations have begun
 }
 
 func (p *stepPage) row(s *gantt.Step) stepRow {
@@ -109,11 +113,17 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 	}
 	row := attemptRow{
 		StepAttempt: a, Waits: gantt.Waits(a), NotNeeded: explain.NotNeeded(p.run.Status, a),
-		Stack: strings.Contains(a.Error, "\n"),
+		Stack: strings.Contains(a.Error, "\n"), Turn: p.undoes && gantt.Undoes(a) && a.Status == kagzi.StatusPending,
 	}
 	if !a.EndedAt.IsZero() && !a.StartedAt.IsZero() && !instant(a) && !row.NotNeeded &&
 		a.Status != kagzi.StatusPending {
 		row.Took = duration(max(0, a.EndedAt.Sub(a.StartedAt)))
+	}
+	if began := gantt.Undoing(a, a.EndedAt); !began.From.IsZero() { // since its run began, and not its registration
+		row.Began, row.Took = began.From, ""
+		if !a.EndedAt.IsZero() {
+			row.Took = duration(began.Len())
+		}
 	}
 	if p.workers.Workers > 1 && a.Worker != "" {
 		row.By = p.workers.Name(a.Worker)
@@ -139,6 +149,10 @@ func (p *stepPage) attempt(a kagzi.StepAttempt) attemptRow {
 // Words says in a few words what the status does not.
 func (a attemptRow) Words() string {
 	switch {
+	case !a.Began.IsZero():
+		return "registered then; its run began"
+	case a.Turn:
+		return "waits its turn"
 	case a.Status == kagzi.StatusRunning:
 		return a.awaits()
 	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
@@ -171,6 +185,8 @@ func (a attemptRow) awaits() string {
 // When returns the time that Words is about; zero if it is about none.
 func (a attemptRow) When() time.Time {
 	switch {
+	case !a.Began.IsZero():
+		return a.Began
 	case a.Type == "SIGNAL" && a.Status == kagzi.StatusCompleted:
 		return a.EndedAt
 	case a.Status == kagzi.StatusRunning && !(a.Type == "FUNCTION"), a.Status == kagzi.StatusFailed:

@@ -34,15 +34,16 @@ type choice struct {
 	state    string
 	from, to time.Time // the window; zero for all
 	toScale  bool
-	row      int // the first row of the timeline
-	step     int // the first row of the table
+	row      int       // the first row of the timeline
+	step     int       // the first row of the table
+	undone   time.Time // when the run's compensations began; zero if none has
 }
 
 // choose reads the query.
 func choose(q web.Query, steps []*gantt.Step) (choice, error) {
 	c := choice{
 		q: q, all: len(steps), name: q.Get("name"), state: strings.ToLower(q.Get("state")),
-		toScale: q.Get("scale") == "true",
+		toScale: q.Get("scale") == "true", undone: gantt.UndoneFrom(steps),
 	}
 	if _, ok := deeds.Statuses[c.state]; !ok && c.state != "" {
 		return c, web.BadRequest("There is no status %q: use %s.", c.state, strings.Join(statusNames, ", "))
@@ -116,6 +117,7 @@ type timeline struct {
 	Run     template.HTML // the lane of the run itself
 	Came    template.HTML // the lane of its messages; empty if it has none
 	Workers *workersLane  // the lane of executions; nil if none is known
+	Undo    *undoing      // the compensations; nil if none has begun
 	Axis    template.HTML
 	Grid    template.HTML
 	windows
@@ -149,6 +151,31 @@ type timelineRow struct {
 	Toggle string // path; empty for a step
 	Link   string // path to the step in the table
 	Note   string
+	SVG    template.HTML
+}
+
+// An undoing is the view model of the chart of compensations. They may run hours after the steps, so their axis begins
+// with them.
+type undoing struct {
+	Shown gantt.Span
+	After string // how long after the run's start they began
+	Took  string // from then until now, or until the run ended: "37 ms in all"
+	Run   template.HTML
+	Axis  template.HTML
+	Grid  template.HTML
+	Rows  []undoRow
+	All   int // compensations, of which Rows has the first
+}
+
+// An undoRow is a compensation as it is drawn.
+type undoRow struct {
+	HTMLID string
+	Name   string // of the step that it compensates
+	Step   string // of its record
+	Status kagzi.Status
+	Link   string // path to the step in the table
+	Run    kagzi.RunID
+	Waits  bool // for its turn
 	SVG    template.HTML
 }
 
@@ -209,7 +236,8 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 		}
 	}
 	scale, linear := gantt.NewScale(window, busy), gantt.Linear(window)
-	t.Folded = scale.Folded()
+	undone, _ := c.undoing(v.run)
+	t.Folded = scale.Folded() || undone.Folded()
 	if t.Folded {
 		t.ToScale = c.edit(func(v url.Values) {
 			if v.Set("scale", "true"); c.toScale {
@@ -233,7 +261,7 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 	rows := gantt.Rows(shown, gantt.Options{Open: open, Fold: fold, All: c.filtered()})
 	lo, hi, p := c.page("row", c.row, len(rows), rowsPerPage)
 	t.Pager = p
-	draw := drawing{scale, now, v.run.Status}
+	draw := drawing{scale, now, v.run.Status, !c.undone.IsZero()}
 	for _, row := range rows[lo:hi] {
 		t.Rows = append(t.Rows, c.line(row, draw, now))
 	}
@@ -243,15 +271,83 @@ func (c choice) timeline(v lanes, now time.Time) timeline {
 		t.Workers = v.workers
 	}
 	t.Axis, t.Grid = draw.axis(), draw.grid()
+	t.Undo = c.undo(v)
 	return t
 }
 
-// whole returns the time from the run's start to its end, or now. A fork has steps that are older than itself.
+// undoing returns the axis of the compensations, and until when it goes; none if none has begun. While they are under
+// way, that is as exact as their age asks for, and not as that of the run.
+func (c choice) undoing(run kagzi.RunInfo) (axis gantt.Scale, now time.Time) {
+	if c.undone.IsZero() {
+		return nil, now
+	}
+	if now = run.EndedAt; now.IsZero() {
+		now = rounded(c.undone, time.Now())
+	}
+	window := gantt.Span{From: c.undone, To: now}
+	var busy []gantt.Span
+	for _, s := range c.steps {
+		for _, a := range s.Attempts {
+			if span := gantt.Undoing(a, now); !span.From.IsZero() {
+				busy = append(busy, span)
+				if span.To.After(window.To) {
+					window.To = span.To
+				}
+			}
+		}
+	}
+	if !run.EndedAt.IsZero() {
+		busy = append(busy, gantt.Span{From: run.EndedAt, To: run.EndedAt})
+	}
+	if window.Len() < time.Millisecond {
+		window.To = window.From.Add(time.Millisecond)
+	}
+	return gantt.NewScale(window, busy), now
+}
+
+// undo lays out the compensations of the choice; nil if none has begun.
+func (c choice) undo(v lanes) *undoing {
+	scale, now := c.undoing(v.run)
+	if scale == nil {
+		return nil
+	}
+	if c.toScale {
+		scale = gantt.Linear(scale.Window())
+	}
+	draw := drawing{scale: scale, now: now, of: v.run.Status}
+	steps := gantt.Undo(c.steps, now)
+	u := &undoing{
+		Shown: scale.Window(), After: duration(max(0, c.undone.Sub(v.run.CreatedAt))), All: len(steps),
+		Run: draw.run(v.run, v.log), Axis: draw.axis(), Grid: draw.grid(),
+	}
+	u.Took = duration(u.Shown.Len()) + " in all"
+	if v.run.EndedAt.IsZero() {
+		u.Took = duration(u.Shown.Len()) + " so far"
+	}
+	for _, s := range steps[:min(len(steps), rowsPerPage)] {
+		a := s.Last()
+		u.Rows = append(u.Rows, undoRow{
+			HTMLID: "undo-" + hash(s.Name), Name: strings.TrimSuffix(s.Name, "#compensation"), Step: s.Name,
+			Status: a.Status, Link: c.stepLink(s.Name), Run: a.Child, Waits: a.Status == kagzi.StatusPending,
+			SVG: draw.undone(*a),
+		})
+	}
+	return u
+}
+
+// whole returns the time from the run's start to its end, or now. A fork has steps that are older than itself. If
+// compensations have begun, it ends there: they have an axis of their own.
 func (c choice) whole(run kagzi.RunInfo, now time.Time) gantt.Span {
 	w := gantt.Span{From: run.CreatedAt, To: now}
+	if !c.undone.IsZero() {
+		w.To = c.undone
+	}
 	for _, s := range c.steps {
 		for _, a := range s.Attempts {
 			span := gantt.Of(a, now)
+			if gantt.Undoes(a) && !c.undone.IsZero() {
+				continue
+			}
 			if span.From.IsZero() {
 				continue
 			}
@@ -337,8 +433,7 @@ func (c choice) line(row gantt.Row, draw drawing, now time.Time) timelineRow {
 		if gantt.Waits(*row.Step.Last()) && r.Status == kagzi.StatusRunning && !row.Group {
 			r.Status = kagzi.StatusSleeping // nothing is done meanwhile
 		}
-		r.Link = c.edit(func(v url.Values) { v.Set("name", row.Step.Name); v.Del("row"); v.Del("step") }) + "#" +
-			stepID(row.Step.Name)
+		r.Link = c.stepLink(row.Step.Name)
 		if n := len(row.Step.Attempts); n > 1 && !row.Group {
 			r.Note = "×" + count(n)
 		}
@@ -354,6 +449,11 @@ func (c choice) line(row gantt.Row, draw drawing, now time.Time) timelineRow {
 		r.SVG = draw.step(row.Step)
 	}
 	return r
+}
+
+// stepLink returns the path of the page with the step alone.
+func (c choice) stepLink(name string) string {
+	return c.edit(func(v url.Values) { v.Set("name", name); v.Del("row"); v.Del("step") }) + "#" + stepID(name)
 }
 
 // stepID returns the element's ID of a step in the table.

@@ -21,6 +21,7 @@ func funcs(links web.Links, names *runNames) template.FuncMap {
 		"duration": duration, "latency": latency,
 		"count":    count,
 		"atLeast":  atLeast,
+		"tally":    tallyText,
 		"plural":   plural,
 		"minus":    func(a, b int) int { return a - b },
 		"target":   targetText,

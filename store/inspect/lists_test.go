@@ -84,7 +84,15 @@ func listCases(now time.Time, middle uuid.UUID) map[string]Filter {
 			Status: of(store.Failed),
 			Error:  Failure{Kind: "none"},
 		},
-		"parent":                     {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")},
+		"parent": {Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001")},
+		"parent, after": {
+			Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001"),
+			Page:   Page{After: middle},
+		},
+		"failed of parent": {
+			Parent: uuid.MustParse("00000000-0000-7000-8000-000000000001"),
+			Status: of(store.Failed),
+		},
 		"schedule":                   {Schedule: uuid.MustParse("00000000-0000-7000-8000-000000000002")},
 		"failed of workflow":         {Status: of(store.Failed), Type: "type-1"},
 		"completed of rare workflow": {Status: of(store.Completed), Type: "rare"},
@@ -211,6 +219,30 @@ func TestListsReadLittle(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM pg_statistic WHERE starelid = 'kagzi.workflow_runs'::regclass`)
 	exec(t, s.pool, `UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid = 'kagzi.workflow_runs'::regclass`)
 	check("missing statistics", 500)
+}
+
+// A page of the children of one run is read alone, however many it has and whatever statistics the planner has.
+func TestListOfManyChildrenReadsAPage(t *testing.T) {
+	t.Parallel()
+	s, _, _ := filled(t, 30_000)
+	parent := uuid.MustParse("00000000-0000-7000-8000-000000000003")
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET parent_run_id = $1 WHERE namespace_id = 'test'`, parent)
+	for _, state := range []string{"stale", "fresh", "missing"} {
+		switch state {
+		case "fresh":
+			exec(t, s.pool, `ANALYZE kagzi.workflow_runs`)
+		case "missing":
+			plans.ForgetStatistics(t, s.pool)
+		}
+		statement, args, err := s.listing(t.Context(), s.pool, Filter{Parent: parent, Page: Page{Limit: 50}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := plans.Explain(t, s.pool, `EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)`, statement, args...)
+		if n := p.MaxRows("workflow_runs"); n > 50 || !strings.Contains(p.Text, "workflow_runs_parent") {
+			t.Errorf("%s statistics: %v rows are read\n%s", state, n, p.Text)
+		}
+	}
 }
 
 // A count of a time reads the runs of a day around it, and no others.

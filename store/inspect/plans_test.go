@@ -61,7 +61,9 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 		sql, args := f.candidates(s.namespace)
 		return plans.Of(name, sql, args, states)
 	}
-	return []plans.Statement{
+	days := Outcomes{At: time.Now()}
+	days.begin(day, 14)
+	return append(outcomeStatements(s, &days),
 		plans.Of("queueStates", queueStates, []any{s.namespace, clause.MaxQueues, maxSlotsCounted}, states),
 		plans.Of(
 			"keysToClaim", keysToClaim,
@@ -307,7 +309,7 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 			[]any{s.namespace, maxDueCounted, pg.Micros(time.Hour), 5},
 			map[string][]string{"workflow_runs_quarantined": {"error_kind", "namespace_id"}},
 		),
-	}
+	)
 }
 
 func TestPlansOfViewsOfManyRows(t *testing.T) {

@@ -130,6 +130,7 @@ func (c *cast) reading(by *kagzi.Client, id kagzi.RunID, worker string) []callOf
 		{"Pauses.List", func() error { return kit.Second(admin.New(by).Pauses.List(ctx)) }},
 		{"Audit", func() error { return kit.Second(admin.New(by).Audit(ctx, admin.AuditFilter{})) }},
 		{"Latencies", func() error { return kit.Second(admin.New(by).Latencies(ctx)) }},
+		{"Outcomes", func() error { return kit.Second(admin.New(by).Outcomes(ctx, time.Hour, 24)) }},
 		{"Failures", func() error { return kit.Second(admin.New(by).Failures(ctx, time.Hour)) }},
 		{"Stats", func() error { return kit.Second(admin.New(by).Stats(ctx)) }},
 		{"Stranded", func() error { return kit.Second(admin.New(by).Stranded(ctx)) }},

@@ -143,7 +143,7 @@
 	}
 
 	function axes() {
-		for (const text of $$("#gantt text[data-at]")) {
+		for (const text of $$(".gantt text[data-at]")) {
 			const shown = label(Date.parse(text.dataset.at), text.dataset.every);
 			if (shown && text.textContent !== shown) text.textContent = shown;
 		}
