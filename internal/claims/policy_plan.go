@@ -55,7 +55,7 @@ func New(cfg Config) *Policy {
 func (p *Policy) Plan(at Moment, fenced bool) Plan {
 	due, wait := p.queues.due(at.Now, p.cfg.PollInterval)
 	if len(due) == 0 || fenced {
-		p.rest()
+		p.rest(at.Now)
 	}
 	switch {
 	case len(due) == 0:

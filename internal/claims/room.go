@@ -103,15 +103,11 @@ func (l *loan) borrowOne() bool {
 	return true
 }
 
-// giveBack gives back n slots. During a turn, it does nothing unless rest ends the turn.
-func (l *loan) giveBack(n int, rest bool) (done bool) {
+// giveBack gives back n slots, unless l is in its turn.
+func (l *loan) giveBack(n int) (done bool) {
 	r := l.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if rest {
-		r.end(l, time.Now())
-		r.fresh, r.waiting, l.again = without(r.fresh, l), without(r.waiting, l), false
-	}
 	if !l.since.IsZero() {
 		return false
 	}
@@ -119,6 +115,18 @@ func (l *loan) giveBack(n int, rest bool) (done bool) {
 	r.free += n
 	r.wake()
 	return true
+}
+
+// rest gives back n slots, and ends the turn, or the wait for one.
+func (l *loan) rest(n int, now time.Time) {
+	r := l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(l, now)
+	r.fresh, r.waiting, l.again = without(r.fresh, l), without(r.waiting, l), false
+	l.slots -= n
+	r.free += n
+	r.wake()
 }
 
 func without(list []*loan, l *loan) []*loan {
@@ -250,24 +258,24 @@ func (p *Policy) borrowOne() bool {
 
 // giveBack gives back the free slots, unless the policy is in its turn, or runs wait for them.
 func (p *Policy) giveBack() {
-	if p.loan != nil && p.slots.free > 0 && p.slots.waiting == 0 && p.loan.giveBack(p.slots.free, false) {
+	if p.loan != nil && p.slots.free > 0 && p.slots.waiting == 0 && p.loan.giveBack(p.slots.free) {
 		p.slots.free = 0
 	}
 }
 
 // rest gives back the free slots, and ends the policy's turn: no claim is due.
-func (p *Policy) rest() {
+func (p *Policy) rest(now time.Time) {
 	if p.loan != nil {
-		p.loan.giveBack(p.slots.free, true)
+		p.loan.rest(p.slots.free, now)
 		p.slots.free = 0
 	}
 }
 
 // Close gives back all that the policy has borrowed: it claims nothing any more. A run that still has a slot does not
 // count from now on.
-func (p *Policy) Close() {
+func (p *Policy) Close(now time.Time) {
 	if p.loan != nil {
-		p.loan.giveBack(p.loan.slots, true)
+		p.loan.rest(p.loan.slots, now)
 		p.loan, p.slots.free = nil, 0
 	}
 }

@@ -85,7 +85,7 @@ func (c *claimer) Held() int {
 func (c *claimer) returnSlots() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.claims.Close()
+	c.claims.Close(time.Now())
 }
 
 // release frees the run's slot, if it has one.
