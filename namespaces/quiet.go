@@ -23,7 +23,9 @@ func demoted(level slog.Level) slog.Level {
 	return level
 }
 
-func (q quiet) Enabled(ctx context.Context, level slog.Level) bool { return q.next.Enabled(ctx, demoted(level)) }
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
+	return q.next.Enabled(ctx, demoted(level))
+}
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	out := slog.NewRecord(r.Time, demoted(r.Level), r.Message, r.PC)
@@ -34,7 +36,9 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.next.Handle(ctx, out)
 }
 
-func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.next.WithAttrs(others(attrs))} }
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quiet{q.next.WithAttrs(others(attrs))}
+}
 
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.next.WithGroup(name)} }
 
