@@ -46,7 +46,8 @@ func handlers(j *kit.Journal) func(*kagzi.Worker, *kagzi.Client) error {
 			return write(ctx, "heard")
 		})
 		kagzi.HandleDo(w, limited, func(ctx kagzi.Context, _ int) error {
-			return kagzi.Do(ctx, "call", func(context.Context) error { j.Add("called"); return nil }, kagzi.Limit("api"))
+			return kagzi.Do(ctx, "call", func(context.Context) error { j.Add("called"); return nil },
+				kagzi.Limit("api"))
 		})
 		kagzi.HandleDo(w, undone, func(ctx kagzi.Context, n int) error {
 			kagzi.Compensate(ctx, "undo", undo.With(n))
@@ -130,7 +131,9 @@ func TestFeaturesOfIdleNamespaces(t *testing.T) {
 			becomes(start(listen.With(1), kagzi.Timeout(300*time.Millisecond)), kagzi.StatusFailed)
 		}, "", 0},
 		{"a limit", func() {
-			ok(admin.New(c).Limits.Set(t.Context(), admin.StepLimit{Name: "api", Rate: admin.Rate{Starts: 1, Per: time.Second}}))
+			ok(admin.New(c).Limits.Set(t.Context(), admin.StepLimit{
+				Name: "api", Rate: admin.Rate{Starts: 1, Per: time.Second},
+			}))
 			start(limited.With(1))
 			start(limited.With(1))
 		}, "called", 2},

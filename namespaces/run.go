@@ -58,15 +58,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer h.heartbeats.Close()
 	defer w.line.Listen()()
 	defer w.line.OnAllWork(h.hear)()
-	if cfg := w.cfg.Worker.Coordinator; !cfg.KeepForever {
-		sweep := housekeeping.Sweep{Pool: w.pool, Log: w.log, Serves: w.serves, Keep: store.Retention{
-			Completed: cmp.Or(cfg.KeepCompleted, housekeeping.KeepCompleted),
-			Failed:    cmp.Or(cfg.KeepFailed, housekeeping.KeepFailed), Workflows: cfg.Keep,
-		}}
-		var sweeping sync.WaitGroup
-		defer sweeping.Wait()
-		sweeping.Go(func() { sweep.Run(ctx) })
-	}
 	w.log.Info("kagzi: worker of all namespaces started", "queues", w.queues, "workflows", w.workflows)
 	defer w.log.Info("kagzi: worker of all namespaces stopped")
 	return h.run(ctx)
@@ -137,6 +128,7 @@ func (h *host) run(ctx context.Context) error {
 	defer h.ended.Wait()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	h.ended.Go(func() { h.sweep(ctx) })
 	next := time.Now() // when the next search begins
 	h.pause = h.cfg.Every
 	for ctx.Err() == nil {
@@ -159,12 +151,25 @@ func (h *host) run(ctx context.Context) error {
 	}
 	switch cause := context.Cause(ctx); {
 	case pg.Closed(cause):
-		return errors.New("kagzi: namespaces: the pool was closed while the worker was running: close it once Run has " +
-			"returned")
+		return errors.New("kagzi: namespaces: the pool was closed while the worker was running: close it once Run " +
+			"has returned")
 	case errors.Is(cause, inspect.ErrDistributed):
 		return fmt.Errorf("kagzi: namespaces: %w", cause)
 	}
 	return nil
+}
+
+// sweep deletes old runs until ctx ends.
+func (h *host) sweep(ctx context.Context) {
+	cfg := h.cfg.Worker.Coordinator
+	if cfg.KeepForever {
+		return
+	}
+	sweep := housekeeping.Sweep{Pool: h.pool, Log: h.log, Serves: h.serves, Keep: store.Retention{
+		Completed: cmp.Or(cfg.KeepCompleted, housekeeping.KeepCompleted),
+		Failed:    cmp.Or(cfg.KeepFailed, housekeeping.KeepFailed), Workflows: cfg.Keep,
+	}}
+	sweep.Run(ctx)
 }
 
 // takeWanted returns the namespaces of which a notification has come, and whether to search now.

@@ -32,9 +32,9 @@ type Config struct {
 	// Client configures the client of each namespace. Its Namespace stays empty.
 	Client kagzi.ClientConfig
 
-	// Worker configures the worker of each namespace. Its MaxConcurrent is how many runs of all namespaces are under way
-	// at once. NoCoordinator is not allowed. Unless Coordinator.Grace is set, a worker that dies is noticed only after
-	// StaleAfter.
+	// Worker configures the worker of each namespace. Its MaxConcurrent is how many runs of all namespaces are under
+	// way at once. NoCoordinator is not allowed. A worker that dies is noticed after StaleAfter: set that shorter than
+	// its 30 seconds if runs must go on sooner.
 	Worker kagzi.WorkerConfig
 
 	// Serve reports whether to serve a namespace. It is called often, and must not block. Nil: all are served.
@@ -77,7 +77,8 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 		pool: pool, cfg: cfg, line: hints.NewLine(pool, failure.SafeLogger(log)), log: failure.SafeLogger(log),
 		queues: []string{cmp.Or(cfg.Worker.Queue, "default")},
 		shared: core.Shared{
-			Room: claims.NewRoom(cmp.Or(cfg.Worker.MaxConcurrent, 100)), TxSlots: replay.NewTxSlots(pool), Deletes: true,
+			Room: claims.NewRoom(cmp.Or(cfg.Worker.MaxConcurrent, 100)), TxSlots: replay.NewTxSlots(pool),
+			Deletes: true,
 		},
 		clients: map[string]*kagzi.Client{}, tenants: map[string]*tenant{}, wanted: map[string]bool{},
 		hinted: make(chan struct{}, 1),
@@ -115,8 +116,8 @@ func (c Config) validated(pool *pgxpool.Pool) (Config, error) {
 		value time.Duration
 	}{{"Every", c.Every}, {"Idle", c.Idle}} {
 		if d.value < 0 || d.value > 0 && d.value < shortest {
-			return c, fmt.Errorf("kagzi: namespaces: Config.%s is %v: give at least %v, or zero for the default", d.field,
-				d.value, shortest)
+			return c, fmt.Errorf("kagzi: namespaces: Config.%s is %v: give at least %v, or zero for the default",
+				d.field, d.value, shortest)
 		}
 		if err := duration.CheckLength(d.field, d.value); err != nil {
 			return c, err

@@ -92,8 +92,8 @@ func (l *Listener) OnWork(namespace, queue string, wake func()) (cancel func()) 
 	return subscribe(&l.mu, l.work, WorkPayload(namespace, queue), wake)
 }
 
-// OnAllWork subscribes hear to the work of all namespaces and queues: the Listener calls it with the names of both when a
-// run is due, and with empty ones, which mean any, whenever it has connected. The Listener does not call hear after
+// OnAllWork subscribes hear to the work of all namespaces and queues: the Listener calls it with the names of both when
+// a run is due, and with empty ones, which mean any, whenever it has connected. The Listener does not call hear after
 // cancel has returned.
 func (l *Listener) OnAllWork(hear func(namespace, queue string)) (cancel func()) {
 	return subscribe(&l.mu, l.all, "", hear)

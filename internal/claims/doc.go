@@ -72,6 +72,27 @@
 // although it takes nothing, and a claim from a limited queue may wait for other workers' claims. Served by its share
 // alone, such a queue would keep due runs of other queues waiting.
 //
+// # Rooms
+//
+// A [Room] has slots that the policies of several namespaces share.
+//
+//	          a claim is due
+//	resting ─────────────────► fresh ──┐
+//	   ▲                               ├──► in its turn: borrows slots, and keeps those that its runs free
+//	   │                     waiting ──┘        │        │
+//	   │                        ▲               │        │
+//	   │                        └───────────────┘        │
+//	   │          others wait, and it has lasted long    │
+//	   └─────────────────────────────────────────────────┘
+//	          no claim is due
+//
+// Few policies are in their turns at once. So each has many slots, and its runs share claims and flushes as those of a
+// worker with one namespace do. A policy whose turn is over gives back each slot that its runs free. While others wait,
+// a turn has its share of the slots.
+//
+// A namespace with little work does not wait for all those with much: those that come fresh are first, until their
+// turns have together taken the time of one turn. Then one of those that wait since an earlier turn is next.
+//
 // # Claims for freed keys alone
 //
 // When a run of this worker frees its key, and no other claim is asked for or due, and the queue had no limits of its
@@ -81,6 +102,7 @@
 //
 // Tests: TestClaimLeavesDeadEntriesOut, TestFullClaimFindsWhatOthersMiss, TestRewind, TestRunsAheadOfSlots,
 // TestLargeInputsAheadOfSlots, TestSharesOfQueues, TestSlotsThatOthersDoNotNeed,
-// TestClaimsThatTakeNothingLendTheirShares, TestDueQueues, TestSharesOfSlots, TestMoreQueuesThanSlots. They hold
+// TestClaimsThatTakeNothingLendTheirShares, TestDueQueues, TestSharesOfSlots, TestMoreQueuesThanSlots,
+// TestTurnsOfARoom, TestFreshBeforeBacklogs. They hold
 // promise 8.
 package claims

@@ -30,7 +30,6 @@ type Policy struct {
 	cfg      Config
 	queues   queueList
 	slots    slots
-	loan     *loan // nil: the slots are its own
 	freed    freedKeys
 	claiming *queue  // the queue of the claim under way; nil: none is
 	got      float64 // by the queue from which the last claim came: see queueList.claimed
@@ -45,7 +44,7 @@ func New(cfg Config) *Policy {
 	if cfg.Room == nil {
 		p.slots.free = cfg.Slots
 	} else {
-		p.loan = &loan{room: cfg.Room, wake: cfg.Wake}
+		p.slots.loan = &loan{room: cfg.Room, wake: cfg.Wake}
 	}
 	return p
 }
@@ -55,7 +54,7 @@ func New(cfg Config) *Policy {
 func (p *Policy) Plan(at Moment, fenced bool) Plan {
 	due, wait := p.queues.due(at.Now, p.cfg.PollInterval)
 	if len(due) == 0 || fenced {
-		p.rest(at.Now)
+		p.slots.rest(at.Now)
 	}
 	switch {
 	case len(due) == 0:
@@ -64,7 +63,7 @@ func (p *Policy) Plan(at Moment, fenced bool) Plan {
 		return Plan{}
 	}
 	p.slots.measure(at.Now)
-	if !p.borrow(at.Now) {
+	if !p.slots.borrow(p.cfg.Slots, at.Now) {
 		return Plan{}
 	}
 	wanted := p.slots.wanted()

@@ -7,7 +7,7 @@ import "time"
 func (p *Policy) Reserve(queue string, now time.Time) bool {
 	q := p.queues.named(queue)
 	if q == nil || q.keys.limited || !q.active() || !q.registered || p.slots.waiting > 0 || !p.Drained(now) ||
-		!p.borrowOne() {
+		!p.slots.borrowOne() {
 		return false
 	}
 	p.slots.free--
@@ -24,7 +24,7 @@ func (p *Policy) Wait(queue string, n int) {
 
 // Begin gives a slot to the first run that waits. It returns false if no slot is free, or no run waits.
 func (p *Policy) Begin() bool {
-	if p.slots.waiting == 0 || !p.borrowOne() {
+	if p.slots.waiting == 0 || !p.slots.borrowOne() {
 		return false
 	}
 	p.slots.waiting--
@@ -45,7 +45,7 @@ func (p *Policy) Free(queue string) {
 	p.slots.freed++
 	p.slots.busy--
 	p.take(queue, -1)
-	p.giveBack()
+	p.slots.giveBack()
 }
 
 func (p *Policy) take(queue string, n int) {
@@ -55,12 +55,7 @@ func (p *Policy) take(queue string, n int) {
 }
 
 // FreeSlots returns how many slots are free.
-func (p *Policy) FreeSlots() int {
-	if p.loan == nil {
-		return p.slots.free
-	}
-	return p.slots.free + p.loan.room.unused()
-}
+func (p *Policy) FreeSlots() int { return p.slots.unused() }
 
 // Busy returns how many slots runs hold.
 func (p *Policy) Busy() int { return p.slots.busy }
@@ -70,5 +65,8 @@ func (p *Policy) Waiting() int { return p.slots.waiting }
 
 // WantsRuns reports whether a claim may take runs now.
 func (p *Policy) WantsRuns() bool {
-	return p.slots.wanted() > 0 || p.loan != nil && p.loan.room.unused() > 0
+	return p.slots.wanted() > 0 || p.slots.loan != nil && p.slots.unused() > 0
 }
+
+// Close gives back all slots that were borrowed: the policy claims nothing any more.
+func (p *Policy) Close(now time.Time) { p.slots.end(now) }

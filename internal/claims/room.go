@@ -6,26 +6,8 @@ import (
 	"time"
 )
 
-// A Room has slots that the policies of several namespaces share.
-//
-//	          a claim is due
-//	resting ─────────────────► fresh ──┐
-//	   ▲                               ├──► in its turn: borrows slots, and keeps those that its runs free
-//	   │                     waiting ──┘        │        │
-//	   │                        ▲               │        │
-//	   │                        └───────────────┘        │
-//	   │          others wait, and it has lasted long    │
-//	   └─────────────────────────────────────────────────┘
-//	          no claim is due
-//
-// Few policies are in their turns at once. So each has many slots, and its runs share claims and flushes as those of a
-// worker with one namespace do. A policy whose turn is over gives back each slot that its runs free. While others wait,
-// a turn has its share of the slots.
-//
-// A namespace with little work does not wait for all those with much: those that come fresh are first, until their
-// turns have together taken the time of one turn. Then one of those that wait since an earlier turn is next.
-//
-// A Room is safe for concurrent use. It locks no policy.
+// A Room has slots that the policies of several namespaces share. See the comment on rooms in doc.go. It is safe for
+// concurrent use, and locks no policy.
 type Room struct {
 	slots, turns int // how many slots it has, and how many turns there are at once
 
@@ -228,54 +210,4 @@ func (r *Room) time(now time.Time) {
 		r.endLong(now)
 		r.time(now)
 	})
-}
-
-// borrow borrows slots for a claim, if the policy shares slots with others. It returns false while others have their
-// turns.
-func (p *Policy) borrow(now time.Time) (turn bool) {
-	if p.loan == nil {
-		return true
-	}
-	n, turn := p.loan.borrow(p.cfg.Slots, now)
-	p.slots.free += n
-	if !turn {
-		p.giveBack()
-	}
-	return turn
-}
-
-// borrowOne makes sure that a slot is free.
-func (p *Policy) borrowOne() bool {
-	if p.slots.free > 0 {
-		return true
-	}
-	if p.loan == nil || !p.loan.borrowOne() {
-		return false
-	}
-	p.slots.free++
-	return true
-}
-
-// giveBack gives back the free slots, unless the policy is in its turn, or runs wait for them.
-func (p *Policy) giveBack() {
-	if p.loan != nil && p.slots.free > 0 && p.slots.waiting == 0 && p.loan.giveBack(p.slots.free) {
-		p.slots.free = 0
-	}
-}
-
-// rest gives back the free slots, and ends the policy's turn: no claim is due.
-func (p *Policy) rest(now time.Time) {
-	if p.loan != nil {
-		p.loan.rest(p.slots.free, now)
-		p.slots.free = 0
-	}
-}
-
-// Close gives back all that the policy has borrowed: it claims nothing any more. A run that still has a slot does not
-// count from now on.
-func (p *Policy) Close(now time.Time) {
-	if p.loan != nil {
-		p.loan.rest(p.loan.slots, now)
-		p.loan, p.slots.free = nil, 0
-	}
 }

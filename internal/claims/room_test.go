@@ -30,7 +30,7 @@ func (s *tenants) borrows(names ...string) string {
 	for _, name := range names {
 		p := s.policy[name]
 		delete(s.woken, name)
-		if p.borrow(s.at) {
+		if p.slots.borrow(p.cfg.Slots, s.at) {
 			out = append(out, fmt.Sprintf("%s:%d", name, p.slots.free))
 		} else {
 			out = append(out, name+"-")
@@ -80,7 +80,7 @@ func TestRoomOfOne(t *testing.T) {
 	s.ends("a", 4)
 	s.at = s.at.Add(time.Minute)
 	s.want(s.borrows("a"), "a:4")
-	s.policy["a"].rest(s.at)
+	s.policy["a"].slots.rest(s.at)
 	s.wantFree(4)
 	s.ends("a", 6)
 	s.wantFree(10)
@@ -103,7 +103,7 @@ func TestTurnsOfARoom(t *testing.T) {
 	s.want(s.borrows("b", "c"), "b:1 c-") // no slot is free for c
 	s.ends("a", 9)
 	s.want(s.borrows("b", "c", "a", "d"), "b:5 c- a:5 d-")
-	s.policy["b"].rest(s.at)
+	s.policy["b"].slots.rest(s.at)
 	s.want(s.borrows("d", "c"), "d- c:5")
 }
 
@@ -120,11 +120,11 @@ func TestFreshBeforeBacklogs(t *testing.T) {
 	s.want(s.borrows("a", "b"), "a- b:1")
 	for _, light := range []string{"c", "d"} {
 		s.want(s.borrows(light), light+"-")
-		s.policy["b"].rest(s.at)
+		s.policy["b"].slots.rest(s.at)
 		s.want(s.borrows("a", light), "a- "+light+":1")
 		s.at = s.at.Add(turnTime / 2)
 		s.want(s.borrows("b"), "b-")
-		s.policy[light].rest(s.at)
+		s.policy[light].slots.rest(s.at)
 		if light == "c" {
 			s.want(s.borrows("a", "b"), "a- b:1")
 		}
@@ -145,7 +145,7 @@ func TestCloseOfAPolicyInARoom(t *testing.T) {
 		t.Error("b was not woken")
 	}
 	s.want(s.borrows("b"), "b:3")
-	s.ends("a", 2) // of runs that nobody counts any more
+	s.ends("a", 2) // of runs that do not count any more
 	s.policy["b"].Close(s.at)
 	s.wantFree(3)
 }
@@ -154,13 +154,13 @@ func TestCloseOfAPolicyInARoom(t *testing.T) {
 func TestReservationsInARoom(t *testing.T) {
 	t.Parallel()
 	s := newTenants(t, 1, "a", "b", "c")
-	if !s.policy["a"].borrowOne() {
+	if !s.policy["a"].slots.borrowOne() {
 		t.Fatal("no slot for a")
 	}
 	s.policy["a"].slots.free--
 	s.want(s.borrows("b"), "b-")
 	s.ends("a", 1)
-	if s.policy["c"].borrowOne() {
+	if s.policy["c"].slots.borrowOne() {
 		t.Error("c overtook b")
 	}
 	s.want(s.borrows("b"), "b:1")

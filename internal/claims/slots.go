@@ -12,6 +12,7 @@ type slots struct {
 	ahead   int       // how many may wait: as many as slots were freed within Ahead. Set by measure.
 	freed   int       // how often a slot was freed since counted
 	counted time.Time // when ahead was set
+	loan    *loan     // from which slots are borrowed; nil: they are the policy's own
 }
 
 const (
@@ -37,4 +38,61 @@ func (s *slots) wanted() int {
 		return 0
 	}
 	return max(0, s.free+s.ahead-s.waiting)
+}
+
+// borrow borrows slots for a claim, at most so many in all, if they are shared with other policies. It returns false
+// while others have their turns.
+func (s *slots) borrow(most int, now time.Time) (turn bool) {
+	if s.loan == nil {
+		return true
+	}
+	n, turn := s.loan.borrow(most, now)
+	s.free += n
+	if !turn {
+		s.giveBack()
+	}
+	return turn
+}
+
+// borrowOne makes sure that a slot is free.
+func (s *slots) borrowOne() bool {
+	if s.free > 0 {
+		return true
+	}
+	if s.loan == nil || !s.loan.borrowOne() {
+		return false
+	}
+	s.free++
+	return true
+}
+
+// giveBack gives back the free slots, unless the policy is in its turn, or runs wait for them.
+func (s *slots) giveBack() {
+	if s.loan != nil && s.free > 0 && s.waiting == 0 && s.loan.giveBack(s.free) {
+		s.free = 0
+	}
+}
+
+// rest gives back the free slots, and ends the turn: no claim is due.
+func (s *slots) rest(now time.Time) {
+	if s.loan != nil {
+		s.loan.rest(s.free, now)
+		s.free = 0
+	}
+}
+
+// end gives back all that was borrowed. A run that still has a slot does not count from now on.
+func (s *slots) end(now time.Time) {
+	if s.loan != nil {
+		s.loan.rest(s.loan.slots, now)
+		s.loan, s.free = nil, 0
+	}
+}
+
+// unused returns how many slots of all policies are free.
+func (s *slots) unused() int {
+	if s.loan == nil {
+		return s.free
+	}
+	return s.free + s.loan.room.unused()
 }

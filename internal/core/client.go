@@ -59,9 +59,7 @@ type Client struct {
 	// Stats shares answers between calls that come at once.
 	Stats checkup.Shared[StatsAnswer]
 
-	ready atomic.Bool // the schema was found to fit
-	// a worker or coordinator of this client was started, so it needs the rights of a worker; Prepare sets it
-	executes atomic.Bool
+	checked checked
 
 	mu      sync.Mutex
 	workers map[Worker]struct{} // those of this process that are running
@@ -73,6 +71,13 @@ type StartCall struct {
 	ID       string
 	Origin   uuid.UUID
 	Run      uuid.UUID
+}
+
+// checked is what a client knows of its schema and rights.
+type checked struct {
+	ready atomic.Bool // the schema was found to fit
+	// a worker or coordinator of this client was started, so it needs the rights of a worker; Prepare sets it
+	executes atomic.Bool
 }
 
 // Shared is what the workers of several namespaces of one process share.
@@ -132,7 +137,7 @@ func (c *Client) CheckSchema(ctx context.Context, tx pgx.Tx) error {
 	if err := c.Usable(ctx); err != nil {
 		return err
 	}
-	if c.ready.Load() {
+	if c.checked.ready.Load() {
 		return nil
 	}
 	err := c.Store.Read(ctx, tx, func(ctx context.Context, db pg.DB) error {
@@ -140,7 +145,7 @@ func (c *Client) CheckSchema(ctx context.Context, tx pgx.Tx) error {
 		return err
 	})
 	if err == nil {
-		c.ready.Store(true)
+		c.checked.ready.Store(true)
 	}
 	switch {
 	case tx == nil:
@@ -153,11 +158,11 @@ func (c *Client) CheckSchema(ctx context.Context, tx pgx.Tx) error {
 }
 
 // Ready is true once the schema was found to fit.
-func (c *Client) Ready() *atomic.Bool { return &c.ready }
+func (c *Client) Ready() *atomic.Bool { return &c.checked.ready }
 
 // Prepare checks the schema and the rights of a worker, and waits while the database is away.
 func (c *Client) Prepare(ctx context.Context, o *outage.Outage) error {
-	c.executes.Store(true)
+	c.checked.executes.Store(true)
 	for {
 		err := c.CheckSchema(ctx, nil)
 		// name all that a worker lacks at once
@@ -178,7 +183,7 @@ func (c *Client) Prepare(ctx context.Context, o *outage.Outage) error {
 
 // Needs returns the rights that the client needs, by what this process does with it.
 func (c *Client) Needs() store.Rights {
-	if c.executes.Load() {
+	if c.checked.executes.Load() {
 		return store.WorkerRights
 	}
 	return store.ClientRights

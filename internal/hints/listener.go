@@ -63,8 +63,8 @@ type listener struct {
 	users atomic.Int32 // calls of acquire that were not released; written under mu
 
 	mu sync.Mutex // guards the fields below
-	// the client's own, or one that it shares; nil before the first call of acquire. It is kept: it knows which losses it
-	// has logged.
+	// the client's own, or one that it shares; nil before the first call of acquire. It is kept: it knows which losses
+	// it has logged.
 	line *Line
 	end  func() // ends what the first call of acquire has begun. Set by it, called by the last release.
 }

@@ -23,8 +23,8 @@ type Language struct {
 
 	Interceptors Interceptors
 
-	// TxSlots is a semaphore that bounds the transactional steps under way of several workers together. nil: each worker
-	// has its own.
+	// TxSlots is a semaphore that bounds the transactional steps under way of several workers together. nil: each
+	// worker has its own.
 	TxSlots chan struct{}
 }
 

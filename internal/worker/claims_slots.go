@@ -69,23 +69,17 @@ func (c *claimer) Slots() (all, free, waiting int) {
 }
 
 // busy returns how many slots runs of the session hold.
-func (c *claimer) busy() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.claims.Busy()
+func (s *slots) busy() int {
+	s.lingering.mu.Lock()
+	defer s.lingering.mu.Unlock()
+	return s.claims.Busy()
 }
 
-// Held returns how many runs the session executes or inserts.
-func (c *claimer) Held() int {
-	executing, inserting := c.roster.count()
-	return executing + inserting
-}
-
-// returnSlots gives back the slots that the session has borrowed. It claims nothing any more.
-func (c *claimer) returnSlots() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.claims.Close(time.Now())
+// returnAll gives back the slots that the session has borrowed. It claims nothing any more.
+func (s *slots) returnAll() {
+	s.lingering.mu.Lock()
+	defer s.lingering.mu.Unlock()
+	s.claims.Close(time.Now())
 }
 
 // release frees the run's slot, if it has one.

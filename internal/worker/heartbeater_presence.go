@@ -18,8 +18,8 @@ type Presence struct {
 	LeaseTimeout, Heartbeat, StaleAfter time.Duration
 	FixedLease                          bool
 
-	// over which the heartbeats go, beside those of other sessions: so there is no connection whose loss is evidence; nil:
-	// over a connection of its own
+	// over which the heartbeats go, beside those of other sessions: so there is no connection whose loss is evidence;
+	// nil: over a connection of its own
 	Heartbeats *pgxpool.Pool
 
 	Grace   time.Duration // how long a worker may be without its connection before the fleet declares it dead

@@ -79,6 +79,12 @@ func (r *roster) count() (executing, inserting int) {
 	return len(r.executing), len(r.reserved)
 }
 
+// Held returns how many runs the session executes or inserts.
+func (r *roster) Held() int {
+	executing, inserting := r.count()
+	return executing + inserting
+}
+
 // of returns the execution of the run, nil if there is none.
 func (r *roster) of(id uuid.UUID) *held {
 	r.mu.Lock()

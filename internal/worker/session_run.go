@@ -121,7 +121,7 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	s.unfinished.Go(s.strayLoop)
 	s.claimLoop(ctx)
-	s.claimer.returnSlots()
+	s.returnAll()
 	s.drain(hb)
 	s.unfinished.Wait()
 	s.writes.wait() // of runs whose insert ended after the drain

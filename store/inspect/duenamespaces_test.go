@@ -15,15 +15,16 @@ import (
 const (
 	dueRunRow = `INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, status, available_at)
 		VALUES (gen_random_uuid(), $1, 'queue', 'type', `
-	anotherRun = `INSERT INTO kagzi.workflow_runs (namespace_id, run_id, task_queue, workflow_type, status, available_at, `
-	workerRow  = `INSERT INTO kagzi.workers (namespace_id, worker_id, task_queues, workflow_types, lease_timeout,
+	anotherRun = `INSERT INTO kagzi.workflow_runs (namespace_id, run_id, task_queue, workflow_type, status,
+		available_at, `
+	workerRow = `INSERT INTO kagzi.workers (namespace_id, worker_id, task_queues, workflow_types, lease_timeout,
 		stale_after, status, heartbeat_at, release_at) VALUES ($1, gen_random_uuid(), '{queue}', '{type}', '5 minutes',
 		'30 seconds', `
 	scheduleRow = `INSERT INTO kagzi.schedules (namespace_id, schedule_id, name, workflow_type, task_queue, timing,
-		max_catchup, cursor_at, priority, next_at, paused) VALUES ($1, gen_random_uuid(), 'daily', 'type', 'queue', '{}', 1,
-		now(), 3, `
-	placeRow = `INSERT INTO kagzi.limit_places (namespace_id, run_id, step_id, limit_name, asked_at, due_at, state) VALUES
-		($1, gen_random_uuid(), 'pay#1', 'api', now(), now(), `
+		max_catchup, cursor_at, priority, next_at, paused) VALUES ($1, gen_random_uuid(), 'daily', 'type', 'queue',
+		'{}', 1, now(), 3, `
+	placeRow = `INSERT INTO kagzi.limit_places (namespace_id, run_id, step_id, limit_name, asked_at, due_at, state)
+		VALUES ($1, gen_random_uuid(), 'pay#1', 'api', now(), now(), `
 )
 
 // searched has statements that write a row of a namespace, which is $1, and whether the namespace has something to do
@@ -48,16 +49,16 @@ var searched = []struct {
 		VALUES ($1, gen_random_uuid(), 'queue', 'type', 'PENDING', now(), 4)`, true},
 	{"an ended run", anotherRun + `finished_at)
 		VALUES ($1, gen_random_uuid(), 'queue', 'type', 'COMPLETED', NULL, now())`, false},
-	{"an overdue run", anotherRun + `deadline_at) VALUES ($1, gen_random_uuid(), 'other', 'type', 'SLEEPING', 'infinity',
-		now() - interval '1 second')`, true},
+	{"an overdue run", anotherRun + `deadline_at) VALUES ($1, gen_random_uuid(), 'other', 'type', 'SLEEPING',
+		'infinity', now() - interval '1 second')`, true},
 	{"a run with a deadline", anotherRun + `deadline_at) VALUES ($1, gen_random_uuid(), 'other', 'type', 'SLEEPING',
 		'infinity', now() + interval '1 hour')`, false},
 	{"a run that has not begun in time", anotherRun + `start_by) VALUES ($1, gen_random_uuid(), 'other', 'type',
 		'PENDING', now(), now() - interval '1 second')`, true},
 	{"a run that is compensated", anotherRun + `outcome) VALUES ($1, gen_random_uuid(), 'other', 'type', 'PENDING',
 		now(), '{}')`, true},
-	{"a run that is compensated later", anotherRun + `outcome) VALUES ($1, gen_random_uuid(), 'other', 'type', 'PENDING',
-		now() + interval '1 hour', '{}')`, false},
+	{"a run that is compensated later", anotherRun + `outcome) VALUES ($1, gen_random_uuid(), 'other', 'type',
+		'PENDING', now() + interval '1 hour', '{}')`, false},
 	{"a run that is being deleted", anotherRun + `finished_at, waiting_on) VALUES ($1, gen_random_uuid(), 'queue',
 		'type', 'COMPLETED', NULL, now(), '[{"kind": "deletion"}]')`, true},
 	{"a key in the line", `INSERT INTO kagzi.run_keys (namespace_id, key_scope, run_key, available_at)
@@ -68,7 +69,8 @@ var searched = []struct {
 		VALUES ($1, 'queue', 'a', 'infinity')`, false},
 	{"a key of another queue", `INSERT INTO kagzi.run_keys (namespace_id, key_scope, run_key, available_at)
 		VALUES ($1, 'other', 'a', now())`, false},
-	{"a changed key", `INSERT INTO kagzi.key_changes (namespace_id, key_scope, run_key) VALUES ($1, 'queue', 'a')`, true},
+	{"a changed key", `INSERT INTO kagzi.key_changes (namespace_id, key_scope, run_key)
+		VALUES ($1, 'queue', 'a')`, true},
 	{"a changed group", `INSERT INTO kagzi.key_changes (namespace_id, key_scope, run_key) VALUES ($1, '', 'a')`, true},
 	{"a due schedule", scheduleRow + `now(), false)`, true},
 	{"a schedule", scheduleRow + `now() + interval '1 hour', false)`, false},
@@ -136,8 +138,8 @@ func TestDueNamespacesAmongMany(t *testing.T) {
 	} {
 		plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
 		if rows, n := plan.MaxRows("workflow_runs"), plan.Buffers(); rows > 1 || n > 8*namespaces {
-			t.Errorf("%s read %v rows at once, want 1, and %d buffers for %d namespaces\n%s", p.name, rows, n, namespaces,
-				plan.Text)
+			t.Errorf("%s read %v rows at once, want 1, and %d buffers for %d namespaces\n%s", p.name, rows, n,
+				namespaces, plan.Text)
 		}
 	}
 	begun := time.Now()

@@ -131,7 +131,8 @@ func BenchmarkIdleNamespaces(b *testing.B) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(after.HeapInuse+after.StackInuse-before.HeapInuse-before.StackInuse)/active/1024, "kB/namespace")
+	memory := after.HeapInuse + after.StackInuse - before.HeapInuse - before.StackInuse
+	b.ReportMetric(float64(memory)/active/1024, "kB/namespace")
 	b.ReportMetric(float64(runtime.NumGoroutine()-goroutines)/active, "goroutines/namespace")
 	b.ReportMetric(first.Seconds()*1000/active, "ms/first-run")
 	statements, ms = counters()

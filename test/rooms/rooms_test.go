@@ -16,6 +16,7 @@ import (
 // shared has the packages that the core of a client may depend on.
 var shared = []string{
 	"health", "kind", "migrations", "notify", "store", "store/inspect", "internal/batch", "internal/checkup",
+	"internal/claims",
 	"internal/cron", "internal/details", "internal/duration", "internal/failure", "internal/goroutine",
 	"internal/hints", "internal/housekeeping", "internal/outage", "internal/payloads", "internal/plainjson",
 	"internal/starts", "internal/text", "internal/timetable", "internal/topics", "internal/valid",
@@ -23,7 +24,7 @@ var shared = []string{
 
 // root has the packages that the root may depend on.
 var root = append([]string{
-	"internal/claims", "internal/core", "internal/epochs", "internal/kinds", "internal/limits", "internal/replay",
+	"internal/core", "internal/epochs", "internal/kinds", "internal/limits", "internal/replay",
 	"internal/standing", "internal/testhook", "internal/worker",
 }, shared...)
 
@@ -31,6 +32,7 @@ var root = append([]string{
 var allowed = map[string][]string{
 	"":              root,
 	"admin":         append([]string{"", "topic"}, root...),
+	"namespaces":    append([]string{""}, root...),
 	"alerts":        append([]string{"", "admin", "topic"}, root...),
 	"topic":         append([]string{""}, root...),
 	"request":       append([]string{""}, root...),
