@@ -363,6 +363,9 @@ func (w *Worker) queueNames() []string {
 
 // Workflows returns the names of the workflows that the worker has handlers for, in their order.
 func (w *Worker) Workflows() (names []string) {
+	if w == nil {
+		return nil
+	}
 	for _, h := range w.handled() {
 		names = append(names, h.Type)
 	}

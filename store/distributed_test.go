@@ -17,6 +17,14 @@ import (
 // notDistributed are the statements that need not run on distributed tables, and why.
 var notDistributed = map[string]string{
 	"activeQueues":           "ownQueues takes its place where tables may be distributed",
+	"dueRuns":                "it and the others of DueNamespaces read all namespaces, which is refused on Citus",
+	"dueLines":               "of DueNamespaces",
+	"changedKeys":            "of DueNamespaces",
+	"overdueRuns":            "of DueNamespaces",
+	"unbegunRuns":            "of DueNamespaces",
+	"waitingSteps":           "of DueNamespaces",
+	"duties":                 "of DueNamespaces",
+	"expiredOfAll":           "of the sweep, which runs beside DueNamespaces",
 	"routes":                 "ownRoutes takes its place",
 	"newestRuns":             "ownNewestRuns takes its place",
 	"partHolder":             "spreadPartHolder takes its place",

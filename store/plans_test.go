@@ -709,6 +709,10 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			"expiredRuns", expiredRuns, append([]any{s.namespace, uuid.Nil, uuid.Max}, append(keep.args(), 2000)...),
 			byKey,
 		),
+		plans.Of(
+			"expiredOfAll", expiredOfAll, append([]any{uuid.Nil, uuid.Max}, append(keep.args(), 2000)...),
+			map[string][]string{plans.RunsKey: {"run_id"}},
+		),
 		plans.Of("pruneRuns", pruneRuns, append([]any{s.namespace, runs}, append(keep.args(), 1000)...),
 			plans.Both(gone, byDoubt)),
 		plans.Of("pruneSteps", pruneSteps, []any{s.namespace, ids[0], 1000}, gone),

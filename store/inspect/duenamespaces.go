@@ -81,7 +81,7 @@ const changedKeys = `
 SELECT DISTINCT c.namespace_id
 FROM (SELECT x.namespace_id FROM kagzi.key_changes x WHERE x.key_scope = $1 ORDER BY x.change_id LIMIT 10000) c`
 
-// Namespaces that have a run whose deadline has passed.
+// Namespaces that have a run whose deadline passes within $1.
 const overdueRuns = `
 WITH RECURSIVE line (namespace_id, deadline_at) AS (
 	(
@@ -103,9 +103,9 @@ WITH RECURSIVE line (namespace_id, deadline_at) AS (
 		LIMIT 1
 	) n
 )
-SELECT line.namespace_id FROM line WHERE line.deadline_at <= now()`
+SELECT line.namespace_id FROM line WHERE line.deadline_at <= now() + $1::bigint * interval '1 microsecond'`
 
-// Namespaces that have a run which had to begin by now.
+// Namespaces that have a run which has to begin within $1.
 const unbegunRuns = `
 WITH RECURSIVE line (namespace_id, start_by) AS (
 	(
@@ -127,9 +127,9 @@ WITH RECURSIVE line (namespace_id, start_by) AS (
 		LIMIT 1
 	) n
 )
-SELECT line.namespace_id FROM line WHERE line.start_by <= now()`
+SELECT line.namespace_id FROM line WHERE line.start_by <= now() + $1::bigint * interval '1 microsecond'`
 
-// Namespaces in which a step waits for a limit.
+// Namespaces in which a step waits for a limit. $1 is the state of such a place.
 const waitingSteps = `
 WITH RECURSIVE line (limit_name, namespace_id) AS (
 	(
@@ -153,10 +153,15 @@ WITH RECURSIVE line (limit_name, namespace_id) AS (
 )
 SELECT DISTINCT line.namespace_id
 FROM line
-WHERE EXISTS (
-	SELECT FROM kagzi.limit_places l
-	WHERE l.limit_name = line.limit_name AND l.namespace_id = line.namespace_id AND l.state = 'WAITING'
-)`
+WHERE (
+	SELECT count(*)
+	FROM (
+		SELECT FROM kagzi.limit_places l
+		WHERE l.limit_name = line.limit_name AND l.namespace_id = line.namespace_id AND l.state = $1
+			AND l.state IN ('WAITING', 'CALLED', 'RUNNING')
+		LIMIT 1
+	) x
+) > 0`
 
 // Namespaces that have something else for a coordinator: a schedule or compensations that are due within $1, a worker
 // that has been silent for too long or whose runs are to be released, a deletion under way, or events for which runs
@@ -224,9 +229,9 @@ func DueNamespaces(ctx context.Context, pool *pgxpool.Pool, search Search) (due 
 			find(dueLines, scope, soon)
 			find(changedKeys, scope)
 		}
-		find(overdueRuns)
-		find(unbegunRuns)
-		find(waitingSteps)
+		find(overdueRuns, soon)
+		find(unbegunRuns, soon)
+		find(waitingSteps, "WAITING")
 		find(duties, soon)
 		return pg.Exchange(ctx, pool, pg.Mode{Statements: search.Most}, b, reads...)
 	})

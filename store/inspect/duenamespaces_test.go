@@ -134,7 +134,7 @@ func TestDueNamespacesAmongMany(t *testing.T) {
 		args      []any
 	}{
 		{"dueRuns", dueRuns, []any{"queue", []string{"type"}, int64(0)}},
-		{"overdueRuns", overdueRuns, nil},
+		{"overdueRuns", overdueRuns, []any{int64(0)}},
 	} {
 		plan := plans.Explain(t, tx, `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON)`, p.sql, p.args...)
 		if rows, n := plan.MaxRows("workflow_runs"), plan.Buffers(); rows > 1 || n > 8*namespaces {

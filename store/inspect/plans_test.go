@@ -37,7 +37,7 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 		}
 		eventsByTopic[fmt.Sprintf("events_%d_topic_namespace_id_position_idx", i)] = []string{"topic"}
 	}
-	typeNames := []string{"type", "other", "third"}
+	typeNames, soon := []string{"type", "other", "third"}, []any{pg.Micros(time.Minute)}
 	pauses := map[string][]string{
 		plans.PausesKey: {"task_queue", "namespace_id"}, plans.KeysKey: {"key_scope", "run_key", "namespace_id"},
 	}
@@ -176,6 +176,28 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 			"dueWork", dueWork,
 			[]any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted},
 			plans.Both(pauses, map[string][]string{plans.ClaimIndex: claimed}),
+		),
+		plans.Of(
+			"dueRuns", dueRuns,
+			[]any{"queue", typeNames[:3], pg.Micros(time.Minute)},
+			map[string][]string{plans.ClaimIndex: {"task_queue"}, plans.PausesKey: {"task_queue", "namespace_id"}},
+		),
+		plans.Of(
+			"dueLines", dueLines,
+			[]any{"queue", pg.Micros(time.Minute)},
+			map[string][]string{"run_keys_line": {"key_scope"}},
+		),
+		plans.Of("changedKeys", changedKeys, []any{"queue"}, map[string][]string{"key_changes_pkey": {"key_scope"}}),
+		plans.Of("overdueRuns", overdueRuns, soon, map[string][]string{"workflow_runs_deadline": nil}),
+		plans.Of("unbegunRuns", unbegunRuns, soon, map[string][]string{"workflow_runs_start_by": nil}),
+		plans.Of("waitingSteps", waitingSteps, []any{"WAITING"}, map[string][]string{"limit_places_state": nil}),
+		plans.Of(
+			"duties", duties, soon,
+			map[string][]string{
+				plans.DueIndex: {"next_at"}, "workflow_runs_compensating": {"available_at"},
+				"workflow_runs_deleted": nil, "workers_live": nil, "workers_release": {"release_at"},
+				"awaited_events_pkey": nil,
+			},
 		),
 		plans.Of(
 			"unextendedRuns", unextendedRuns,
