@@ -196,7 +196,7 @@ var used = []string{
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	"github.com/kagzi/kagzi", "github.com/kagzi/kagzi/admin", "github.com/kagzi/kagzi/alerts",
 	"github.com/kagzi/kagzi/doctor", "github.com/kagzi/kagzi/health",
-	"github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/request",
+	"github.com/kagzi/kagzi/kagzitest", "github.com/kagzi/kagzi/namespaces", "github.com/kagzi/kagzi/request",
 	"github.com/kagzi/kagzi/topic", "github.com/kagzi/kagzi/value",
 	"github.com/kagzi/kagzi/kind", "github.com/kagzi/kagzi/migrations",
 }
@@ -367,7 +367,7 @@ func TestGoBlocksCompile(t *testing.T) {
 func TestExamplesAreAttached(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, dir := range []string{"..", "../alerts", "../doctor", "../health", "../kagzitest", "../migrations"} {
+	for _, dir := range []string{"..", "../alerts", "../doctor", "../health", "../kagzitest", "../migrations", "../namespaces"} {
 		fset := token.NewFileSet()
 		names, err := filepath.Glob(dir + "/*.go")
 		if err != nil {

@@ -24,7 +24,7 @@ var sections = []struct {
 		"consumers", "continue", "limits", "flow", "schedules", "interceptors", "testing", "versions",
 	}},
 	{"Operate", []string{
-		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers",
+		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers", "namespaces",
 		"statistics", "monitoring", "performance", "retention", "audit", "security", "database", "poolers",
 		"distributed", "upgrading",
 	}},

@@ -14,6 +14,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/kagzitest"
 	"github.com/kagzi/kagzi/kind"
+	"github.com/kagzi/kagzi/namespaces"
 	"github.com/kagzi/kagzi/request"
 	"github.com/kagzi/kagzi/topic"
 	"github.com/kagzi/kagzi/value"
@@ -154,6 +155,18 @@ func askA(kagzi.Context) (Quote, error)                    { panic(0) }
 func askB(kagzi.Context) (Quote, error)                    { panic(0) }
 func notifyCustomer(kagzi.Context) error                   { panic(0) }
 func remind(context.Context) error                         { panic(0) }
+
+// What a program of many tenants has.
+var (
+	Invoice   = kagzi.DefineDo[Order]("invoice")
+	config    namespaces.Config
+	databases map[string]*pgxpool.Pool
+	workers   map[string]*namespaces.Worker
+	stopped   chan error
+)
+
+func invoice(kagzi.Context, Order) error { panic(0) }
+func databaseOf(tenant string) string    { panic(0) }
 
 // A bankClient is what the bank offers.
 type bankClient struct{}
