@@ -34,6 +34,7 @@ func ExampleWorker() {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	stopped := make(chan error)
 	go func() { stopped <- worker.Run(ctx) }()
 

@@ -90,7 +90,7 @@ type host struct {
 }
 
 // heartbeatConns is how many connections all heartbeats share.
-const heartbeatConns = 2
+const heartbeatConns = 4
 
 // connect makes the pool of the heartbeats.
 func (h *host) connect() error {

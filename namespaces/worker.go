@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/kagzi/kagzi/internal/hints"
 	"github.com/kagzi/kagzi/internal/replay"
 	"github.com/kagzi/kagzi/internal/valid"
+	"github.com/kagzi/kagzi/store/inspect"
 )
 
 // A Config configures [NewWorker]. Handle is required.
@@ -101,7 +103,7 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 func (c Config) validated(pool *pgxpool.Pool) (Config, error) {
 	switch {
 	case pool == nil:
-		return c, errors.New("kagzi: namespaces: the pool is nil: make one with pgxpool.New")
+		return c, errNoPool
 	case c.Handle == nil:
 		return c, errors.New("kagzi: namespaces: Config.Handle is nil: give a function that calls kagzi.Handle")
 	case c.Client.Namespace != "":
@@ -170,6 +172,21 @@ func (w *Worker) Active() []string {
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.tenants))
 }
+
+// List returns the namespaces of the pool's database that have runs, schedules or live workers, in their order. It needs
+// a schema that fits, and no worker. It returns an error on Citus, where no statement reads all namespaces.
+func List(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	if pool == nil {
+		return nil, errNoPool
+	}
+	all, err := inspect.Namespaces(ctx, pool)
+	if err != nil {
+		return nil, fmt.Errorf("kagzi: namespaces: %w", err)
+	}
+	return all, nil
+}
+
+var errNoPool = errors.New("kagzi: namespaces: the pool is nil: make one with pgxpool.New")
 
 var errNoWorker = errors.New("kagzi: namespaces: the worker is nil or a zero Worker: make one with NewWorker, and " +
 	"check its error")

@@ -290,6 +290,9 @@ func TestServe(t *testing.T) {
 	if got := fmt.Sprint(w.Active()); got != "[b]" {
 		t.Error(got)
 	}
+	if all, err := List(t.Context(), pool); err != nil || fmt.Sprint(all) != "[a b]" {
+		t.Errorf("%q, error %v", all, err)
+	}
 	if info, err := runs[0].Info(t.Context()); err != nil || info.Status != kagzi.StatusPending {
 		t.Errorf("%+v, error %v", info, err)
 	}
@@ -385,7 +388,9 @@ func TestNewWorker(t *testing.T) {
 	if err := none.Run(t.Context()); err == nil || none.Active() != nil {
 		t.Error("a nil worker runs")
 	}
-	_, err := new(Worker).Client("a")
+	_, err := List(t.Context(), nil)
+	kit.MustContain(t, err, "pool is nil")
+	_, err = new(Worker).Client("a")
 	kit.MustContain(t, err, "NewWorker")
 	w, err := NewWorker(pool, Config{Handle: handleGreet})
 	if err != nil {
@@ -410,4 +415,6 @@ func TestNamespacesOnCitus(t *testing.T) {
 		t.Fatal(err)
 	}
 	kit.MustContain(t, w.Run(t.Context()), "Citus", "a worker for each namespace")
+	_, err = List(t.Context(), pool)
+	kit.MustContain(t, err, "Citus")
 }

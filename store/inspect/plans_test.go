@@ -177,6 +177,14 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 			[]any{s.namespace, typeNames[:3], typeNames[:3], maxDueCounted},
 			plans.Both(pauses, map[string][]string{plans.ClaimIndex: claimed}),
 		),
+		plans.Of("completedNamespaces", completedNamespaces, nil, map[string][]string{"workflow_runs_completed": nil}),
+		plans.Of("stoppedNamespaces", stoppedNamespaces, nil, map[string][]string{"workflow_runs_stopped": nil}),
+		plans.Of("waitingNamespaces", waitingNamespaces, nil, map[string][]string{"workflow_runs_waiting": nil}),
+		plans.Of("claimableNamespaces", claimableNamespaces, nil, map[string][]string{plans.ClaimIndex: nil}),
+		plans.Of(
+			"otherNamespaces", otherNamespaces, nil,
+			map[string][]string{plans.DueIndex: nil, "workers_live": nil},
+		),
 		plans.Of(
 			"dueRuns", dueRuns,
 			[]any{"queue", typeNames[:3], pg.Micros(time.Minute)},

@@ -383,6 +383,9 @@ func literals(t *testing.T, conn *pgx.Conn, p Statement) string {
 			parts[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
 		}
 	}
+	if len(parts) == 0 {
+		return ""
+	}
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 

@@ -32,3 +32,18 @@ func TestAudit(t *testing.T) {
 	s.run("audit --kind thing").exits(2).says("--kind is")
 	s.run("queues set shop --reason why").exits(2).says("there is nothing to set")
 }
+
+func TestNamespaces(t *testing.T) {
+	k, s := newShell(t)
+	s.run("namespaces").ok().says("No namespace has runs")
+	kit.Begin(k, approve, 1)
+	other := kit.NewClientWith(t, k.Pool, kagzi.ClientConfig{Namespace: "acme"})
+	if _, err := kagzi.Start(t.Context(), other, approve, 1); err != nil {
+		t.Fatal(err)
+	}
+	s.run("namespaces").ok().prints("NAMESPACE", "acme", "default")
+	all := jsonOf[[]struct{ Namespace string }](s.run("namespaces --json").ok())
+	if len(all) != 2 || all[0].Namespace != "acme" || all[1].Namespace != "default" {
+		t.Errorf("%+v", all)
+	}
+}

@@ -1,0 +1,140 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store/internal/clause"
+)
+
+// Each of these statements finds the next namespace by one search of an index.
+
+// Namespaces with completed runs.
+const completedNamespaces = `
+WITH RECURSIVE line (namespace_id) AS (
+	(
+		SELECT r.namespace_id COLLATE "POSIX"
+		FROM kagzi.workflow_runs r
+		WHERE ` + isCompleted + `
+		ORDER BY r.namespace_id COLLATE "POSIX"
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.namespace_id
+	FROM line
+	CROSS JOIN LATERAL (
+		SELECT r.namespace_id COLLATE "POSIX" AS namespace_id
+		FROM kagzi.workflow_runs r
+		WHERE ` + isCompleted + ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
+		ORDER BY r.namespace_id COLLATE "POSIX"
+		LIMIT 1
+	) n
+)
+SELECT line.namespace_id FROM line`
+
+// Namespaces with failed or cancelled runs.
+const stoppedNamespaces = `
+WITH RECURSIVE line (namespace_id) AS (
+	(
+		SELECT r.namespace_id COLLATE "POSIX"
+		FROM kagzi.workflow_runs r
+		WHERE ` + isStopped + `
+		ORDER BY r.namespace_id COLLATE "POSIX"
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.namespace_id
+	FROM line
+	CROSS JOIN LATERAL (
+		SELECT r.namespace_id COLLATE "POSIX" AS namespace_id
+		FROM kagzi.workflow_runs r
+		WHERE ` + isStopped + ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
+		ORDER BY r.namespace_id COLLATE "POSIX"
+		LIMIT 1
+	) n
+)
+SELECT line.namespace_id FROM line`
+
+// Namespaces with runs that wait.
+const waitingNamespaces = `
+WITH RECURSIVE line (namespace_id) AS (
+	(
+		SELECT r.namespace_id COLLATE "POSIX"
+		FROM kagzi.workflow_runs r
+		WHERE ` + isWaiting + `
+		ORDER BY r.namespace_id COLLATE "POSIX"
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.namespace_id
+	FROM line
+	CROSS JOIN LATERAL (
+		SELECT r.namespace_id COLLATE "POSIX" AS namespace_id
+		FROM kagzi.workflow_runs r
+		WHERE ` + isWaiting + ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
+		ORDER BY r.namespace_id COLLATE "POSIX"
+		LIMIT 1
+	) n
+)
+SELECT line.namespace_id FROM line`
+
+// Namespaces with runs that are due or under way.
+const claimableNamespaces = `
+WITH RECURSIVE line (task_queue, namespace_id) AS (
+	(
+		SELECT r.task_queue, r.namespace_id
+		FROM kagzi.workflow_runs r
+		WHERE ` + clause.Claimable + `
+		ORDER BY r.task_queue, r.namespace_id
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.task_queue, n.namespace_id
+	FROM line
+	CROSS JOIN LATERAL (
+		SELECT r.task_queue, r.namespace_id
+		FROM kagzi.workflow_runs r
+		WHERE ` + clause.Claimable + ` AND (r.task_queue, r.namespace_id) > (line.task_queue, line.namespace_id)
+		ORDER BY r.task_queue, r.namespace_id
+		LIMIT 1
+	) n
+)
+SELECT DISTINCT line.namespace_id FROM line`
+
+// Namespaces with schedules or live workers.
+const otherNamespaces = `
+SELECT s.namespace_id
+FROM kagzi.schedules s
+WHERE s.next_at >= '-infinity' AND NOT s.paused
+UNION
+SELECT w.namespace_id FROM kagzi.workers w WHERE w.status <> 'OFFLINE'`
+
+// Namespaces returns the namespaces that have runs, schedules that are not paused, or live workers, in their order.
+func Namespaces(ctx context.Context, pool *pgxpool.Pool) (all []string, err error) {
+	err = pg.Do(ctx, func(ctx context.Context) error {
+		if distributed, err := pg.IsOnCitus(ctx, pool); err != nil || distributed {
+			return errors.Join(err, ErrDistributed)
+		}
+		all = nil
+		var reads []func(pgx.Rows) error
+		b := &pgx.Batch{}
+		for _, statement := range []string{
+			completedNamespaces, stoppedNamespaces, waitingNamespaces, claimableNamespaces, otherNamespaces,
+		} {
+			b.Queue(statement)
+			reads = append(reads, func(rows pgx.Rows) error {
+				found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				all = append(all, found...)
+				return err
+			})
+		}
+		return pg.Exchange(ctx, pool, pg.Listing, b, reads...)
+	})
+	slices.Sort(all)
+	return slices.Compact(all), pg.Wrap("list namespaces", err)
+}
