@@ -24,8 +24,8 @@ var sections = []struct {
 		"consumers", "continue", "limits", "flow", "schedules", "interceptors", "testing", "versions",
 	}},
 	{"Operate", []string{
-		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers", "namespaces",
-		"statistics", "monitoring", "performance", "retention", "audit", "security", "database", "poolers",
+		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers",
+		"namespaces", "statistics", "monitoring", "performance", "retention", "audit", "security", "database", "poolers",
 		"distributed", "upgrading",
 	}},
 	{"Change Kagzi", []string{"architecture"}},

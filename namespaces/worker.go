@@ -173,8 +173,8 @@ func (w *Worker) Active() []string {
 	return slices.Sorted(maps.Keys(w.tenants))
 }
 
-// List returns the namespaces of the pool's database that have runs, schedules or live workers, in their order. It needs
-// a schema that fits, and no worker. It returns an error on Citus, where no statement reads all namespaces.
+// List returns the namespaces of the pool's database that have runs, schedules or live workers, in their order. It
+// needs a schema that fits, and no worker. It returns an error on Citus, where no statement reads all namespaces.
 func List(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	if pool == nil {
 		return nil, errNoPool
