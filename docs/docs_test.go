@@ -367,7 +367,9 @@ func TestGoBlocksCompile(t *testing.T) {
 func TestExamplesAreAttached(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, dir := range []string{"..", "../alerts", "../doctor", "../health", "../kagzitest", "../migrations", "../namespaces"} {
+	for _, dir := range []string{
+		"..", "../alerts", "../doctor", "../health", "../kagzitest", "../migrations", "../namespaces",
+	} {
 		fset := token.NewFileSet()
 		names, err := filepath.Glob(dir + "/*.go")
 		if err != nil {

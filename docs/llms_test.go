@@ -25,8 +25,8 @@ var sections = []struct {
 	}},
 	{"Operate", []string{
 		"operating", "runs", "waiting", "repairing", "pauses", "health", "alerts", "hanging", "crashes", "workers",
-		"namespaces", "statistics", "monitoring", "performance", "retention", "audit", "security", "database", "poolers",
-		"distributed", "upgrading",
+		"namespaces", "statistics", "monitoring", "performance", "retention", "audit", "security", "database",
+		"poolers", "distributed", "upgrading",
 	}},
 	{"Change Kagzi", []string{"architecture"}},
 }
