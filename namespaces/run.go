@@ -37,6 +37,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.end()
 	h := &host{
 		Worker: w, away: outage.New(w.log, w.line.Retry), drained: map[string]bool{},
+		beginning: make(chan struct{}, max(1, min(mostBeginning, int(w.pool.Config().MaxConns)/2))),
 		failing: outage.Failures{
 			Begins: "kagzi: namespaces with work cannot be found; those that have a worker go on",
 			Ends:   "kagzi: namespaces with work are found again",
@@ -84,10 +85,14 @@ type host struct {
 	away       *outage.Outage
 	failing    outage.Failures // of searches
 	heartbeats *pgxpool.Pool   // of all namespaces: a pool that is in use must not make a worker look dead
+	beginning  chan struct{}   // a semaphore for workers that begin
 	ended      sync.WaitGroup  // the tenants
 	drained    map[string]bool // namespaces whose worker an operator has drained
 	pause      time.Duration   // between the begins of two searches
 }
+
+// mostBeginning is how many workers begin at once at the most.
+const mostBeginning = 8
 
 // heartbeatConns is how many connections all heartbeats share.
 const heartbeatConns = 4

@@ -44,8 +44,7 @@ func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespac
 // execute runs the worker of a namespace until it is idle, or ctx ends.
 func (h *host) execute(ctx context.Context, stop context.CancelCauseFunc, t *tenant, worker *kagzi.Worker) {
 	defer t.stop()
-	err := worker.Run(ctx)
-	drained := err == nil && ctx.Err() == nil
+	drained, err := h.runs(ctx, worker)
 	switch {
 	case pg.Closed(err):
 		stop(err)
@@ -68,6 +67,31 @@ func (h *host) execute(ctx context.Context, stop context.CancelCauseFunc, t *ten
 		h.wanted[t.namespace] = true
 		goroutine.Signal(h.hinted)
 	}
+}
+
+// runs runs a worker until ctx ends, or an operator has drained it. Few workers begin at once: each needs several
+// statements, and all namespaces may get work at the same time.
+func (h *host) runs(ctx context.Context, worker *kagzi.Worker) (drained bool, err error) {
+	select {
+	case h.beginning <- struct{}{}:
+	case <-ctx.Done():
+		return false, nil
+	}
+	err = worker.Start(ctx)
+	<-h.beginning
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		return false, err
+	}
+	select {
+	case <-ctx.Done():
+	case <-worker.Done():
+		drained = true
+	}
+	err = worker.Stop(context.WithoutCancel(ctx))
+	return drained && err == nil, err
 }
 
 const failurePause = 10 * outage.Pause

@@ -15,6 +15,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
@@ -65,10 +66,10 @@ func elsewhere(t *testing.T, pool *pgxpool.Pool, namespace string) *kagzi.Client
 // Runs of many namespaces are executed, each in its own, and namespaces without work have no worker afterwards.
 func TestManyNamespaces(t *testing.T) {
 	t.Parallel()
-	pool := dbtest.Pool(t)
+	pool := dbtest.Pool(t, dbtest.MaxConns(6))
 	w, _ := run(t, pool, Config{Handle: handleGreet, Idle: 50 * time.Millisecond})
 	var started []*kagzi.Run[string]
-	for i := range 20 {
+	for i := range campaign.Size(40, 1000) {
 		c := elsewhere(t, pool, fmt.Sprint("tenant ", i))
 		r, err := kagzi.Start(t.Context(), c, greet, "ada")
 		if err != nil {
