@@ -82,7 +82,7 @@ func TestManyNamespaces(t *testing.T) {
 			t.Errorf("%q, error %v", got, err)
 		}
 	}
-	await.TrueWithin(t, 20*time.Second, "no namespace has a worker", func() bool { return len(w.Active()) == 0 })
+	await.True(t, "no namespace has a worker", func() bool { return len(w.Active()) == 0 })
 }
 
 // All namespaces share the slots, and one with little work does not wait for those with much.
