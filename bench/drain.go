@@ -100,7 +100,8 @@ func drainFigures(l *lab) (all []figure) {
 			engines...))
 	}
 	for _, c := range []int{100, 1000} {
-		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, dbosTuned, dbosDefault, floor)
+		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, dbosTuned, dbosDefault,
+			goWorkflowsTuned, goWorkflowsDefault, temporal, floor)
 	}
 	stepped := func(add func(steps, concurrency int)) {
 		for _, steps := range []int{1, 5} {
@@ -110,9 +111,12 @@ func drainFigures(l *lab) (all []figure) {
 		}
 	}
 	stepped(func(steps, c int) {
-		engines := []engine{ours, riverTuned, dbosTuned, floor}
+		engines := []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal, temporalLocal, floor}
 		if c == 100 {
-			engines = []engine{ours, riverTuned, riverDefault, dbosTuned, dbosDefault, floor}
+			engines = []engine{
+				ours, riverTuned, riverDefault, dbosTuned, dbosDefault, goWorkflowsTuned, goWorkflowsDefault, temporal,
+				temporalLocal, floor,
+			}
 		}
 		add("Drain, with steps", used, steps, c, engines...)
 	})

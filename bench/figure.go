@@ -10,10 +10,16 @@ import (
 
 type config struct {
 	run    *regexp.Regexp
+	only   *regexp.Regexp // the engines that are measured; nil: all
 	rounds int
 	quick  bool
 	out    string
 	log    *os.File
+}
+
+// measures reports whether an engine is measured.
+func (cfg config) measures(engine string) bool {
+	return cfg.only == nil || cfg.only.MatchString(engine)
 }
 
 // A figure is measured for several subjects by turns.

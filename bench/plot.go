@@ -13,6 +13,8 @@ const plotWidth = 860
 var colours = map[string]string{
 	ours.name(): "#2563eb", riverTuned.name(): "#d97706", riverDefault.name(): "#fbbf24", dbosTuned.name(): "#059669",
 	dbosDefault.name(): "#6ee7b7", dbosDirect.name(): "#0f766e", floor.name(): "#9ca3af",
+	goWorkflowsTuned.name(): "#db2777", goWorkflowsDefault.name(): "#f9a8d4", temporal.name(): "#7c3aed",
+	temporalLocal.name(): "#c4b5fd",
 }
 
 // plot returns an SVG of a group: the curves if there are any, else bars of the first value.

@@ -24,7 +24,7 @@ func startFigures(l *lab) (all []figure) {
 			name = fmt.Sprintf("%s, %d in a call", plural(s.goroutines, "goroutine"), s.each)
 		}
 		f := figure{group: "Start", name: name}
-		for _, e := range []engine{ours, riverTuned, dbosTuned, floor} {
+		for _, e := range []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal, floor} {
 			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return s.round(ctx, l, e)
 			}})
