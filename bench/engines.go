@@ -30,6 +30,15 @@ func engineNamed(name string) (engine, error) {
 	return nil, fmt.Errorf("no engine %q", name)
 }
 
+// oneByOne says that an engine has no call that starts many runs. Figures of very many leave it out.
+func oneByOne(e engine) bool {
+	switch e {
+	case goWorkflowsTuned, goWorkflowsDefault, temporal, temporalLocal:
+		return true
+	}
+	return false
+}
+
 // drainConnections are the sizes of the engines' pools. With more connections none gets faster.
 func drainConnections(e engine) int32 {
 	switch e {

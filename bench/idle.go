@@ -19,7 +19,7 @@ func idleFigures(l *lab) (all []figure) {
 		if shared {
 			f.name = "50 workers on 10 queues with one pool"
 		}
-		engines := []engine{ours, riverTuned, riverDefault, goWorkflowsTuned, goWorkflowsDefault, temporal}
+		engines := []engine{ours, riverTuned, riverDefault, goWorkflowsDefault, temporal}
 		if !shared { // a worker of DBOS has a pool of its own
 			engines = append(engines, dbosTuned, dbosDefault)
 		}

@@ -25,6 +25,9 @@ func startFigures(l *lab) (all []figure) {
 		}
 		f := figure{group: "Start", name: name}
 		for _, e := range []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal, floor} {
+			if s.each > 1 && oneByOne(e) {
+				continue
+			}
 			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return s.round(ctx, l, e)
 			}})

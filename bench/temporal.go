@@ -81,7 +81,7 @@ func (e temporalEngine) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 	if err == nil {
 		err = namespaces.Register(ctx, &workflowservice.RegisterNamespaceRequest{
-			Namespace: temporalName, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour), // the shortest
+			Namespace: temporalName, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
 		})
 		namespaces.Close()
 	}
@@ -92,7 +92,10 @@ func (e temporalEngine) open(pool *pgxpool.Pool) (queue, error) {
 	c, err := client.Dial(client.Options{
 		HostPort: e.address, Namespace: temporalName, Logger: log.NewStructuredLogger(quiet),
 	})
-	return &temporalQueue{engine: e, pool: pool, client: c}, err
+	if err != nil {
+		return nil, err
+	}
+	return &temporalQueue{engine: e, pool: pool, client: c}, nil
 }
 
 // count reads the steps from the histories of the newest runs.

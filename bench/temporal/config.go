@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// shards is the number of history shards. A shard writes to the database one after the other, so there are more than
-	// connections.
-	shards = 512
+	// shards is the number of history shards. A shard does one write to the database after the other, so there are more
+	// of them than connections. On two processors 64 are faster than 4 and 512.
+	shards = 64
 	// connections are those of each of the four services for workflows. Another eight are for their visibility.
 	connections, visibilityConnections = 32, 8
 )
