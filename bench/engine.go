@@ -33,6 +33,8 @@ type engine interface {
 // A served engine has a server beside Postgres, for each database another one.
 type served interface {
 	engine
+	// build makes the server's program, which may take minutes. serve builds it, too.
+	build() error
 	// serve starts a server that keeps everything in the database of pool.
 	serve(ctx context.Context, pool *pgxpool.Pool, args ...string) (*server, error)
 	// at returns the engine whose queues are those of the server at this address.

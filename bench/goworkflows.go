@@ -21,7 +21,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// goWorkflowsEngine is go-workflows, with the settings that make it fastest or with its defaults. A step is an activity.
+// goWorkflowsEngine is go-workflows, with the settings that make it fastest or with its defaults. A step is an
+// activity.
 type goWorkflowsEngine struct{ tuned bool }
 
 func (e goWorkflowsEngine) name() string {

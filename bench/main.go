@@ -1,4 +1,5 @@
-// Command bench compares Kagzi with River, DBOS, go-workflows, Temporal and raw SQL on a throwaway Postgres: see README.md.
+// Command bench compares Kagzi with River, DBOS, go-workflows, Temporal and raw SQL on a throwaway Postgres: see
+// README.md.
 package main
 
 import (
@@ -79,7 +80,11 @@ func measure(ctx context.Context, cfg config) error {
 			continue
 		}
 		f.subjects = slices.DeleteFunc(f.subjects, func(s subject) bool { return !cfg.measures(s.name) })
-		outcomes, err := f.measure(ctx, cfg)
+		var outcomes []outcome
+		err := f.build()
+		if err == nil {
+			outcomes, err = f.measure(ctx, cfg)
+		}
 		if ctx.Err() != nil { // interrupted: the report has the figures so far
 			break
 		}

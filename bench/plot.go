@@ -52,7 +52,7 @@ func (o outcome) curve() []point {
 // plotBars draws the median of each outcome as a bar, and the spread as a line. The bars of a figure have a scale of
 // their own, because the figures' values lie far apart.
 func plotBars(w *bytes.Buffer, group []outcome) (height int) {
-	const left, length, bar = 130, 480, 18
+	const left, length, bar = 180, 440, 18
 	y := 24
 	text(w, 8, y-6, "bold", group[0].figure.group+": "+group[0].figure.valueColumns()[0])
 	for i, o := range group {

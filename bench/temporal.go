@@ -58,6 +58,11 @@ var temporalServer = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
+func (temporalEngine) build() error {
+	_, err := temporalServer()
+	return err
+}
+
 func (temporalEngine) serve(ctx context.Context, pool *pgxpool.Pool, args ...string) (*server, error) {
 	program, err := temporalServer()
 	if err != nil {
