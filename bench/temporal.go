@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -171,19 +170,6 @@ func (q *temporalQueue) startMany(ctx context.Context, first, count int) error {
 	return eachOf(first, count, func(n int) error {
 		_, err := q.start(ctx, n, 0)
 		return err
-	})
-}
-
-// eachOf calls do for first, first+1, …, from several goroutines.
-func eachOf(first, count int, do func(n int) error) error {
-	var next atomic.Int64
-	return together(64, func() error {
-		for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
-			if err := do(first + i); err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }
 
