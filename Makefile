@@ -55,7 +55,7 @@ fuzz: ## each fuzz target for FUZZTIME, one after the other
 bench: ## benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
-bench-peers: ## Kagzi beside River, DBOS and raw SQL, into bench/RESULTS.md: about 70 minutes
+bench-peers: ## Kagzi beside its peers and raw SQL, into bench/RESULTS.md: some three hours
 	go run -C bench . -out .
 
 chaos: ## two hours of rounds with fresh seeds, into chaos/records.jsonl

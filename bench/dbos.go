@@ -215,17 +215,8 @@ type dbosWorker struct {
 // flush waits until no run of the worker is under way, for a run reports its end before DBOS records it. A shutdown
 // would leave such a run to the worker's next launch.
 func (w *dbosWorker) flush() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for {
-		var underWay bool
-		err := w.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM dbos.workflow_status
-			WHERE status = 'PENDING' AND executor_id = $1)`, w.executor).Scan(&underWay)
-		if err != nil || !underWay {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-	}
+	return untilNone(w.pool, `SELECT EXISTS (SELECT FROM dbos.workflow_status
+		WHERE status = 'PENDING' AND executor_id = $1)`, w.executor)
 }
 
 func (w *dbosWorker) stop() error {

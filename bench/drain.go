@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -55,6 +56,9 @@ func (d *drainage) in(ctx context.Context, t *trial, runs int) (sample, error) {
 // calibrated returns how many runs of an engine take roundTime, from what do measures with a few.
 func (d *drainage) calibrated(l *lab, e engine, do func(runs int) (sample, error)) (int, error) {
 	few := min(200+20*d.concurrency, 5000)
+	if oneByOne(e) {
+		few = max(2*d.concurrency, 50)
+	}
 	if d.state == empty && d.concurrency == 1 {
 		few = 200 // more would fill the tables so far that their plans are kept
 		d.runs[e] = few
@@ -100,7 +104,14 @@ func drainFigures(l *lab) (all []figure) {
 			engines...))
 	}
 	for _, c := range []int{100, 1000} {
-		add("Drain, no steps", used, 0, c, ours, riverTuned, riverDefault, dbosTuned, dbosDefault, floor)
+		engines := []engine{
+			ours, riverTuned, riverDefault, dbosTuned, dbosDefault, goWorkflowsTuned, goWorkflowsDefault, temporal,
+			floor,
+		}
+		if c > 100 {
+			engines = slices.DeleteFunc(engines, oneByOne)
+		}
+		add("Drain, no steps", used, 0, c, engines...)
 	}
 	stepped := func(add func(steps, concurrency int)) {
 		for _, steps := range []int{1, 5} {
@@ -110,9 +121,15 @@ func drainFigures(l *lab) (all []figure) {
 		}
 	}
 	stepped(func(steps, c int) {
-		engines := []engine{ours, riverTuned, dbosTuned, floor}
+		engines := []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal, temporalLocal, floor}
 		if c == 100 {
-			engines = []engine{ours, riverTuned, riverDefault, dbosTuned, dbosDefault, floor}
+			engines = []engine{
+				ours, riverTuned, riverDefault, dbosTuned, dbosDefault, goWorkflowsTuned, goWorkflowsDefault, temporal,
+				temporalLocal, floor,
+			}
+		}
+		if c > 100 {
+			engines = slices.DeleteFunc(engines, oneByOne)
 		}
 		add("Drain, with steps", used, steps, c, engines...)
 	})

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,7 +30,18 @@ type engine interface {
 	claims() string
 }
 
-// A queue starts and executes runs. The input of a run is its number.
+// A served engine has a server beside Postgres, for each database another one.
+type served interface {
+	engine
+	// build makes the server's program, which may take minutes. serve builds it, too.
+	build() error
+	// serve starts a server that keeps everything in the database of pool.
+	serve(ctx context.Context, pool *pgxpool.Pool, args ...string) (*server, error)
+	// at returns the engine whose queues are those of the server at this address.
+	at(address string) engine
+}
+
+// A queue starts and executes runs. The input of a run is its number. If it is an io.Closer, it is closed at last.
 type queue interface {
 	// start starts a run that becomes due after delay, and returns how to wait for its result.
 	start(ctx context.Context, n int, delay time.Duration) (result func(context.Context) error, err error)
@@ -44,6 +56,34 @@ type worker interface {
 	flush() error
 	// stop ends the worker after the runs under way.
 	stop() error
+}
+
+// untilNone returns once a statement that looks for runs under way finds none.
+func untilNone(pool *pgxpool.Pool, statement string, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		var underWay bool
+		err := pool.QueryRow(ctx, statement, args...).Scan(&underWay)
+		if err != nil || !underWay {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// endsOnce returns a report that passes on one end of each run. A run may reach its last line again if the first time
+// was not recorded.
+func endsOnce(report func(event, int)) func(event, int) {
+	var reported sync.Map
+	return func(e event, n int) {
+		if e == ended {
+			if _, again := reported.LoadOrStore(n, true); again {
+				return
+			}
+		}
+		report(e, n)
+	}
 }
 
 // errNoResult is the error of waiting for a result that the engine does not deliver.

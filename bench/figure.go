@@ -10,10 +10,16 @@ import (
 
 type config struct {
 	run    *regexp.Regexp
+	only   *regexp.Regexp // the engines that are measured; nil: all
 	rounds int
 	quick  bool
 	out    string
 	log    *os.File
+}
+
+// measures reports whether an engine is measured.
+func (cfg config) measures(engine string) bool {
+	return cfg.only == nil || cfg.only.MatchString(engine)
 }
 
 // A figure is measured for several subjects by turns.
@@ -52,6 +58,22 @@ type outcome struct {
 
 // Others may use or steal this much of one processor during a round. A round in which they take more is repeated.
 const tolerated = 0.2
+
+// build builds the servers of the figure's engines, because a round has not the time.
+func (f figure) build() error {
+	for _, s := range f.subjects {
+		e, err := engineNamed(s.name)
+		if err != nil {
+			return err
+		}
+		if e, ok := e.(served); ok {
+			if err := e.build(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // measure measures the subjects by turns, and starts each round with another one.
 func (f figure) measure(ctx context.Context, cfg config) ([]outcome, error) {

@@ -23,6 +23,7 @@ const childVariable = "KAGZI_BENCH_CHILD"
 // orders are what a child process executes.
 type orders struct {
 	Engine, DSN string
+	Server      string // the address of the engine's server; empty: it has none
 	Connections int32
 	Concurrency int
 	Task        task
@@ -44,7 +45,7 @@ func (t *trial) hire(concurrency int, work task, j *journal) (*child, error) {
 		return nil, err
 	}
 	o, err := json.Marshal(orders{
-		Engine: t.engine.name(), DSN: t.lab.dsn(t.name), Connections: t.conns,
+		Engine: t.engine.name(), DSN: t.lab.dsn(t.name), Server: t.address(), Connections: t.conns,
 		Concurrency: concurrency, Task: work,
 	})
 	if err != nil {
@@ -135,6 +136,9 @@ func obey(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
+	if s, ok := e.(served); ok {
+		e = s.at(o.Server)
+	}
 	cfg, err := pgx.ParseConfig(o.DSN)
 	if err != nil {
 		return err
@@ -148,6 +152,7 @@ func obey(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
+	defer closeQueue(q)
 	lines := make(chan string, 1<<16)
 	written := make(chan struct{})
 	go writeLines(lines, written)

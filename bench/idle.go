@@ -19,7 +19,7 @@ func idleFigures(l *lab) (all []figure) {
 		if shared {
 			f.name = "50 workers on 10 queues with one pool"
 		}
-		engines := []engine{ours, riverTuned, riverDefault}
+		engines := []engine{ours, riverTuned, riverDefault, goWorkflowsDefault, temporal}
 		if !shared { // a worker of DBOS has a pool of its own
 			engines = append(engines, dbosTuned, dbosDefault)
 		}
@@ -53,9 +53,10 @@ func idle(ctx context.Context, l *lab, e engine, shared bool) (_ sample, err err
 				return sample{}, err
 			}
 			stops = append(stops, func() error { pool.Close(); return nil })
-			if q, err = e.open(pool); err != nil {
+			if q, err = t.engine.open(pool); err != nil {
 				return sample{}, err
 			}
+			stops = append(stops, func() error { return closeQueue(q) })
 		}
 		w, err := q.work(ctx, fmt.Sprintf("queue-%d", i%10), 100, task{report: func(event, int) {}})
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -84,7 +85,8 @@ type trial struct {
 	name   string
 	conns  int32
 	pool   *pgxpool.Pool
-	queue  queue
+	server *server // nil: the engine needs none, or it is not started
+	queue  queue   // nil: it is not open
 
 	completed int // runs that had completed at the last check
 }
@@ -96,31 +98,85 @@ func (l *lab) newTrial(ctx context.Context, e engine, s state, conns int32) (*tr
 		return nil, fmt.Errorf("template: %w", err)
 	}
 	t, err := l.copy(ctx, e, template, conns)
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	if err = t.open(ctx); err == nil {
 		t.completed, _, err = e.count(ctx, t.pool, 1)
 	}
-	return t, err
+	if err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
 }
 
+// copy returns a trial that is not open yet.
 func (l *lab) copy(ctx context.Context, e engine, template string, conns int32) (*trial, error) {
 	l.databases++
 	t := &trial{lab: l, engine: e, name: fmt.Sprintf("bench_%d", l.databases), conns: conns}
 	if _, err := l.admin.Exec(ctx, "CREATE DATABASE "+t.name+" TEMPLATE "+template); err != nil {
 		return nil, err
 	}
-	return t, t.open(ctx)
+	return t, nil
 }
 
-func (t *trial) open(ctx context.Context) (err error) {
-	if t.pool, err = t.lab.connect(ctx, t.name, t.conns); err != nil {
+func (t *trial) open(ctx context.Context) error {
+	if err := t.connect(ctx); err != nil {
 		return err
+	}
+	return t.begin(ctx)
+}
+
+func (t *trial) connect(ctx context.Context) (err error) {
+	t.pool, err = t.lab.connect(ctx, t.name, t.conns)
+	return err
+}
+
+// begin opens the queue, and starts the engine's server before.
+func (t *trial) begin(ctx context.Context) (err error) {
+	if s, ok := t.engine.(served); ok {
+		if t.server, err = s.serve(ctx, t.pool); err != nil {
+			return err
+		}
+		t.engine = s.at(t.server.address)
 	}
 	t.queue, err = t.engine.open(t.pool)
 	return err
 }
 
+// address is that of the engine's server.
+func (t *trial) address() string {
+	if t.server == nil {
+		return ""
+	}
+	return t.server.address
+}
+
+// disconnect ends everything that has connections to the database.
+func (t *trial) disconnect() (err error) {
+	if t.queue != nil {
+		err = closeQueue(t.queue)
+	}
+	if t.server != nil {
+		err = errors.Join(err, t.server.stop())
+	}
+	if t.pool != nil {
+		t.pool.Close()
+	}
+	t.queue, t.server, t.pool = nil, nil, nil
+	return err
+}
+
+func closeQueue(q queue) error {
+	if c, ok := q.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
 func (t *trial) close() {
-	t.pool.Close()
+	_ = t.disconnect()
 	_, _ = t.lab.admin.Exec(context.Background(), "DROP DATABASE IF EXISTS "+t.name+" WITH (FORCE)")
 }
 
@@ -135,7 +191,13 @@ func (l *lab) template(ctx context.Context, e engine, s state) (string, error) {
 		return "", err
 	}
 	defer t.close()
+	if err := t.connect(ctx); err != nil {
+		return "", err
+	}
 	if err := t.engine.migrate(ctx, t.pool); err != nil {
+		return "", err
+	}
+	if err := t.begin(ctx); err != nil {
 		return "", err
 	}
 	if s == empty {
@@ -146,7 +208,9 @@ func (l *lab) template(ctx context.Context, e engine, s state) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t.pool.Close()
+	if err := t.disconnect(); err != nil {
+		return "", err
+	}
 	if err := quiesced(ctx, l.admin, t.name); err != nil {
 		return "", err
 	}
@@ -249,7 +313,9 @@ func (l *lab) read(ctx context.Context, database string) (reading, error) {
 // measured returns what do cost. It begins with new connections, and ends when they are closed, because only then the
 // counters are complete. do returns the number of runs.
 func (t *trial) measured(ctx context.Context, do func() (runs int, err error)) (cost, error) {
-	t.pool.Close()
+	if err := t.disconnect(); err != nil {
+		return cost{}, err
+	}
 	if err := quiesced(ctx, t.lab.admin, t.name); err != nil {
 		return cost{}, err
 	}
@@ -264,7 +330,9 @@ func (t *trial) measured(ctx context.Context, do func() (runs int, err error)) (
 	if err != nil {
 		return cost{}, err
 	}
-	t.pool.Close()
+	if err := t.disconnect(); err != nil {
+		return cost{}, err
+	}
 	if err := quiesced(ctx, t.lab.admin, t.name); err != nil {
 		return cost{}, err
 	}

@@ -14,7 +14,9 @@ func latencyFigures(l *lab) (all []figure) {
 		f := figure{group: "Latency", name: where(apart), columns: []string{
 			"start → first line, p50 ms", "p95", "p99", "start → result, p50 ms", "p95", "p99",
 		}}
-		engines := []engine{ours, riverTuned, riverDefault, dbosTuned, dbosDefault}
+		engines := []engine{
+			ours, riverTuned, riverDefault, dbosTuned, dbosDefault, goWorkflowsTuned, goWorkflowsDefault, temporal,
+		}
 		if !apart {
 			engines = append(engines, dbosDirect) // its runs execute in the process that starts them
 		}
@@ -91,16 +93,20 @@ func timerFigures(l *lab) []figure {
 		group: "10,000 runs that sleep until the same moment", name: "concurrency 1000",
 		columns: []string{"s until all ended", "late, p50 ms", "p95", "p99"},
 	}
-	for _, e := range []engine{ours, riverTuned, dbosTuned} {
+	for _, e := range []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal} {
 		sleep.subjects = append(sleep.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 			return timers(ctx, l, e, task{Nap: l.timer(nap)}, 0)
 		}})
-		delay.subjects = append(delay.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-			return timers(ctx, l, e, task{}, l.timer(nap))
-		}})
-		herd.subjects = append(herd.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
-			return sleepers(ctx, l, e)
-		}})
+		if e != goWorkflowsTuned { // it has no delayed start
+			delay.subjects = append(delay.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+				return timers(ctx, l, e, task{}, l.timer(nap))
+			}})
+		}
+		if !oneByOne(e) { // its runs do not all fall asleep in time
+			herd.subjects = append(herd.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
+				return sleepers(ctx, l, e)
+			}})
+		}
 	}
 	all := []figure{sleep, delay}
 	for i := range all {

@@ -1,4 +1,5 @@
-// Command bench compares Kagzi with River, DBOS and raw SQL on a throwaway Postgres: see README.md.
+// Command bench compares Kagzi with River, DBOS, go-workflows, Temporal and raw SQL on a throwaway Postgres: see
+// README.md.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +20,7 @@ func main() {
 	runAsChild()
 	cfg := config{log: os.Stderr}
 	pattern := flag.String("run", "", "measure only the figures whose group and name match this regular expression")
+	only := flag.String("engines", "", "measure only the engines whose name matches this regular expression")
 	flag.IntVar(&cfg.rounds, "rounds", 5, "how many rounds to measure each figure")
 	flag.BoolVar(&cfg.quick, "quick", false, "only try that every figure works, with few runs and one round")
 	flag.StringVar(&cfg.out, "out", "", "folder for RESULTS.md and the plots; none: the report goes to the "+
@@ -31,7 +34,7 @@ func main() {
 	var err error
 	if *snapshot < 0 || *snapshot > *soakFor {
 		err = fmt.Errorf("-snapshot is %s, and the soak %s: it must be between 0 and that", *snapshot, *soakFor)
-	} else if cfg.run, err = regexp.Compile(*pattern); err == nil {
+	} else if cfg.run, cfg.only, err = patterns(*pattern, *only); err == nil {
 		if *soakFor > 0 {
 			err = soak(ctx, cfg, *soakFor, *snapshot)
 		} else {
@@ -42,6 +45,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func patterns(run, only string) (_, _ *regexp.Regexp, err error) {
+	r, err := regexp.Compile(run)
+	if err != nil {
+		return nil, nil, err
+	}
+	o, err := regexp.Compile(only)
+	return r, o, err
 }
 
 func figures(l *lab) (all []figure) {
@@ -67,7 +79,12 @@ func measure(ctx context.Context, cfg config) error {
 		if !cfg.run.MatchString(f.group + ": " + f.name) {
 			continue
 		}
-		outcomes, err := f.measure(ctx, cfg)
+		f.subjects = slices.DeleteFunc(f.subjects, func(s subject) bool { return !cfg.measures(s.name) })
+		var outcomes []outcome
+		err := f.build()
+		if err == nil {
+			outcomes, err = f.measure(ctx, cfg)
+		}
 		if ctx.Err() != nil { // interrupted: the report has the figures so far
 			break
 		}

@@ -13,6 +13,8 @@ const plotWidth = 860
 var colours = map[string]string{
 	ours.name(): "#2563eb", riverTuned.name(): "#d97706", riverDefault.name(): "#fbbf24", dbosTuned.name(): "#059669",
 	dbosDefault.name(): "#6ee7b7", dbosDirect.name(): "#0f766e", floor.name(): "#9ca3af",
+	goWorkflowsTuned.name(): "#db2777", goWorkflowsDefault.name(): "#f9a8d4", temporal.name(): "#7c3aed",
+	temporalLocal.name(): "#c4b5fd",
 }
 
 // plot returns an SVG of a group: the curves if there are any, else bars of the first value.
@@ -50,7 +52,7 @@ func (o outcome) curve() []point {
 // plotBars draws the median of each outcome as a bar, and the spread as a line. The bars of a figure have a scale of
 // their own, because the figures' values lie far apart.
 func plotBars(w *bytes.Buffer, group []outcome) (height int) {
-	const left, length, bar = 130, 480, 18
+	const left, length, bar = 180, 440, 18
 	y := 24
 	text(w, 8, y-6, "bold", group[0].figure.group+": "+group[0].figure.valueColumns()[0])
 	for i, o := range group {

@@ -30,7 +30,9 @@ func (l *lab) describe(ctx context.Context) ([]string, error) {
 			proc("cpuinfo", `model name\s*: (.*)`), runtime.NumCPU(), number(memory)/1e6),
 		"Postgres " + postgres + ": " + settings,
 		runtime.Version() + ", River " + moduleVersion("github.com/riverqueue/river") +
-			", DBOS " + moduleVersion("github.com/dbos-inc/dbos-transact-golang"),
+			", DBOS " + moduleVersion("github.com/dbos-inc/dbos-transact-golang") +
+			", go-workflows " + moduleVersion("github.com/cschleiden/go-workflows") +
+			", Temporal's SDK " + moduleVersion("go.temporal.io/sdk"),
 	}, err
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,7 +23,10 @@ func startFigures(l *lab) (all []figure) {
 			name = fmt.Sprintf("%s, %d in a call", plural(s.goroutines, "goroutine"), s.each)
 		}
 		f := figure{group: "Start", name: name}
-		for _, e := range []engine{ours, riverTuned, dbosTuned, floor} {
+		for _, e := range []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal, floor} {
+			if s.each > 1 && oneByOne(e) {
+				continue
+			}
 			f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return s.round(ctx, l, e)
 			}})
@@ -74,23 +76,6 @@ func (s starter) call(ctx context.Context, q queue, first int) error {
 	}
 	_, err := q.start(ctx, first, 0)
 	return err
-}
-
-// together calls do in so many goroutines, and returns the first error.
-func together(goroutines int, do func() error) error {
-	var wg sync.WaitGroup
-	errs := make(chan error, goroutines)
-	for range goroutines {
-		wg.Go(func() { errs <- do() })
-	}
-	wg.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // paced starts runs one by one, so many a second, and stores when each start was called. A start that takes long does

@@ -35,7 +35,7 @@ func steadyFigures(l *lab) (all []figure) {
 		light := figure{name: fmt.Sprintf("%d runs/s of %d steps, %s", soakRate, soaked.Steps, where(apart))}
 		slow := figure{name: fmt.Sprintf("%d runs/s, %s", rate, where(apart))}
 		fast := figure{name: "as fast as it goes, " + where(apart)}
-		for _, e := range []engine{ours, riverTuned, dbosTuned} {
+		for _, e := range []engine{ours, riverTuned, dbosTuned, goWorkflowsTuned, temporal} {
 			light.subjects = append(light.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 				return steady(ctx, l, e, apart, soaked, func(ctx context.Context, t *trial, j *journal) ([]float64,
 					int, error,

@@ -19,7 +19,8 @@ var public = []string{".", "ui", "otel", "cmd/kagzi"}
 
 // internal are the folders of the modules that no user installs. They keep their replace lines.
 var internal = []string{
-	"bench", "chaos", "examples/quickstart", "examples/shop", "otel/test/scrape", "test/model", "ui/test",
+	"bench", "bench/temporal", "chaos", "examples/quickstart", "examples/shop", "otel/test/scrape", "test/model",
+	"ui/test",
 }
 
 // modulePath returns the path of the module in a folder of the repository.
