@@ -143,8 +143,10 @@ func TestDueNamespacesAmongMany(t *testing.T) {
 		}
 	}
 	begun := time.Now()
-	due, err := DueNamespaces(t.Context(), s.pool, Search{Queues: []string{"queue"}, Types: []string{"type"},
-		Most: time.Minute})
+	due, err := DueNamespaces(t.Context(), s.pool, Search{
+		Queues: []string{"queue"}, Types: []string{"type"},
+		Most: time.Minute,
+	})
 	t.Log(namespaces, "namespaces:", time.Since(begun))
 	if err != nil || fmt.Sprint(due) != "[tenant 7]" {
 		t.Errorf("%q, error %v", due, err)
