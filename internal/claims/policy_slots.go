@@ -37,6 +37,7 @@ func (p *Policy) Begin() bool {
 func (p *Policy) GiveBack(queue string) {
 	p.slots.waiting--
 	p.take(queue, -1)
+	p.slots.giveBack() // a slot may have been freed for it
 }
 
 // Free notes that a run of the queue has given up its slot.
