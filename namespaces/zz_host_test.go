@@ -141,7 +141,7 @@ func TestZZStartRacesWithIdleStop(t *testing.T) {
 	for range n {
 		worst = max(worst, <-results)
 	}
-	if calls.Load() > n || worst > 2*time.Second {
+	if calls.Load() > n || worst > 2900*time.Millisecond {
 		t.Errorf("%d calls of %d long steps; a short run took %v", calls.Load(), n, worst)
 	}
 }
@@ -171,5 +171,7 @@ func TestZZServeChangesItsMind(t *testing.T) {
 	}
 	await.True(t, "it goes", func() bool { return n.Load() > 3 })
 	no.Store(true)
-	await.TrueWithin(t, 5*time.Second, "the namespace is not served any more", func() bool { return len(w.Active()) == 0 })
+	await.TrueWithin(t, 5*time.Second, "the namespace is not served any more", func() bool {
+		return len(w.Active()) == 0
+	})
 }
