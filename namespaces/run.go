@@ -89,13 +89,19 @@ type host struct {
 	pause      time.Duration   // between the begins of two searches
 }
 
-// heartbeatConns is how many connections all heartbeats share.
-const heartbeatConns = 2
+// All heartbeats share so many connections at the most: with a server that answers after 100 ms, one is enough for 50
+// namespaces with runs, and a worker that has to wait for one looks dead in the end. Those that are not needed are
+// closed.
+const (
+	heartbeatConns     = 10
+	heartbeatConnsIdle = time.Minute
+)
 
 // connect makes the pool of the heartbeats.
 func (h *host) connect() error {
 	cfg := h.pool.Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = heartbeatConns, 0, 0
+	cfg.MaxConnIdleTime = heartbeatConnsIdle
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return fmt.Errorf("kagzi: namespaces: %w", err)
