@@ -83,7 +83,8 @@ func TestZZStartRacesWithIdleStop(t *testing.T) {
 	short := kagzi.DefineDo[int]("short")
 	var calls atomic.Int64
 	w, _ := run(t, pool, Config{
-		Idle: 10 * time.Millisecond, Every: 10 * time.Millisecond, Worker: kagzi.WorkerConfig{DrainTimeout: 3 * time.Second},
+		Idle: 10 * time.Millisecond, Every: 10 * time.Millisecond,
+		Worker: kagzi.WorkerConfig{DrainTimeout: 3 * time.Second},
 		Handle: func(w *kagzi.Worker, c *kagzi.Client) error {
 			kagzi.HandleDo(w, short, func(ctx kagzi.Context, _ int) error { return nil })
 			kagzi.HandleDo(w, long, func(ctx kagzi.Context, _ int) error {
