@@ -25,7 +25,9 @@ func TestZZEventInANewNamespace(t *testing.T) {
 	if err := topic.New(c).Publish(t.Context(), orders.With(1)); err != nil {
 		t.Fatal(err)
 	}
-	await.TrueWithin(t, 10*time.Second, "the event is read", func() bool { return strings.Contains(j.String(), "read") })
+	await.TrueWithin(t, 10*time.Second, "the event is read", func() bool {
+		return strings.Contains(j.String(), "read")
+	})
 }
 
 // A schedule's run sleeps in a namespace without a worker, and the next one is queued behind it. A client cancels the
@@ -165,7 +167,9 @@ func TestZZMoreFeatures(t *testing.T) {
 		{"first", func() { start(nap.With(0)) }, "napped", 1},
 		{"wake at", func() {
 			n := strings.Count(j.String(), "woken")
-			await.TrueWithin(t, 15*time.Second, "woken thrice", func() bool { return strings.Count(j.String(), "woken") > n+2 })
+			await.TrueWithin(t, 15*time.Second, "woken thrice", func() bool {
+				return strings.Count(j.String(), "woken") > n+2
+			})
 		}, "", 0},
 		{"wait event", func() {
 			id := start(waitsEvent.With(1))
@@ -210,14 +214,17 @@ func TestZZMoreFeatures(t *testing.T) {
 			id := start(nap.With(600 * time.Millisecond))
 			ok(adm.Runs.Pause(t.Context(), id))
 			await.True(t, "due", func() bool {
-				return dbtest.QueryOne[int64](t, pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE run_id = '`+string(id)+
+				return dbtest.QueryOne[int64](t, pool, `SELECT count(*) FROM kagzi.workflow_runs
+					WHERE run_id = '`+string(id)+
 					`' AND available_at < now()`) == 1
 			})
 			ok(adm.Runs.Unpause(t.Context(), id))
 		}, "napped", 1},
 		{"continue", func() { start(goes.With(3)) }, "goes", 4},
 		{"key limit declared", func() {
-			ok(adm.Queues.Set(t.Context(), admin.QueueLimits{Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1}}))
+			ok(adm.Queues.Set(t.Context(), admin.QueueLimits{
+				Queue: "default", EachKey: admin.KeyLimits{MaxRunning: 1},
+			}))
 			for range 3 {
 				start(nap.With(200*time.Millisecond), kagzi.Key("q"))
 			}
@@ -244,11 +251,15 @@ func TestZZMoreFeatures(t *testing.T) {
 		began := time.Now()
 		idle2 := step.name != "wake at"
 		if idle2 {
-			await.TrueWithin(t, 15*time.Second, "no worker before "+step.name, func() bool { return len(w.Active()) == 0 })
+			await.TrueWithin(t, 15*time.Second, "no worker before "+step.name, func() bool {
+				return len(w.Active()) == 0
+			})
 		}
 		before := strings.Count(j.String(), step.want)
 		step.do()
-		await.TrueWithin(t, 15*time.Second, step.name, func() bool { return strings.Count(j.String(), step.want) >= before+step.n })
+		await.TrueWithin(t, 15*time.Second, step.name, func() bool {
+			return strings.Count(j.String(), step.want) >= before+step.n
+		})
 		t.Log(step.name, time.Since(began))
 	}
 	_ = sleeps
