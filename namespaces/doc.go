@@ -8,7 +8,7 @@
 //	             none ──► starting ──► a kagzi.Worker of the namespace ──► idle for a while ──► stopped ──► none
 //	                                     │
 //	                                     ├─ slots: shared, each namespace in turn
-//	                                     ├─ heartbeats: four connections for all
+//	                                     ├─ heartbeats: a few connections for all
 //	                                     └─ notifications: one connection for all
 //
 // So each promise of a Worker holds in each namespace, and a namespace without work costs nothing. See

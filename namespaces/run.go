@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer w.end()
 	h := &host{
-		Worker: w, away: outage.New(w.log, w.line.Retry), drained: map[string]bool{},
+		Worker: w, away: outage.New(w.log, w.line.Retry), drained: map[string]bool{}, refused: map[string]bool{},
 		beginning: make(chan struct{}, max(1, min(mostBeginning, int(w.pool.Config().MaxConns)/2))),
 		failing: outage.Failures{
 			Begins: "kagzi: namespaces with work cannot be found; those that have a worker go on",
@@ -88,19 +89,27 @@ type host struct {
 	beginning  chan struct{}   // a semaphore for workers that begin
 	ended      sync.WaitGroup  // the tenants
 	drained    map[string]bool // namespaces whose worker an operator has drained
-	pause      time.Duration   // between the begins of two searches
+	// namespaces with work that are not served. Only the loop of run uses it.
+	refused map[string]bool
+	pause   time.Duration // between the begins of two searches
 }
 
 // mostBeginning is how many workers begin at once at the most.
 const mostBeginning = 8
 
-// heartbeatConns is how many connections all heartbeats share.
-const heartbeatConns = 4
+// All heartbeats share so many connections at the most: with a server that answers after 100 ms, one is enough for 50
+// namespaces with runs, and a worker that has to wait for one looks dead in the end. Those that are not needed are
+// closed.
+const (
+	heartbeatConns     = 10
+	heartbeatConnsIdle = time.Minute
+)
 
 // connect makes the pool of the heartbeats.
 func (h *host) connect() error {
 	cfg := h.pool.Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = heartbeatConns, 0, 0
+	cfg.MaxConnIdleTime = heartbeatConnsIdle
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return fmt.Errorf("kagzi: namespaces: %w", err)
@@ -199,7 +208,7 @@ const longestSearch = 5 * time.Second
 func (h *host) search(ctx context.Context, stop context.CancelCauseFunc) error {
 	began := time.Now()
 	due, err := inspect.DueNamespaces(ctx, h.pool, inspect.Search{
-		Queues: h.queues, Types: h.workflows, Soon: 2*h.pause + h.cfg.Every, Most: longestSearch,
+		Queues: h.queues, Types: h.workflows, Soon: 2*h.pause + h.cfg.Every, Most: longestSearch, Except: h.unserved(),
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -214,23 +223,47 @@ func (h *host) search(ctx context.Context, stop context.CancelCauseFunc) error {
 	h.away.End()
 	h.failing.Over(h.log, "search")
 	for _, namespace := range due {
-		h.serve(ctx, stop, namespace)
+		if !h.serve(ctx, stop, namespace) {
+			h.refused[namespace] = true
+		}
 	}
 	h.endIdle(due, began)
 	return nil
 }
 
-// endIdle ends the workers of namespaces that have had no work for some time. due are those in which a search, which
-// began then, has found some.
+// unserved returns the namespaces with work that are not served.
+func (h *host) unserved() []string {
+	maps.DeleteFunc(h.refused, func(namespace string, _ bool) bool { return h.isServed(namespace) })
+	return slices.Collect(maps.Keys(h.refused))
+}
+
+// isServed reports whether the namespace is to have a worker when it has work.
+func (h *host) isServed(namespace string) bool {
+	h.mu.Lock()
+	drained := h.drained[namespace]
+	h.mu.Unlock()
+	return !drained && h.serves(namespace)
+}
+
+// endIdle ends the workers of namespaces that have had no work for some time, or are not to be served any more. due are
+// those in which a search, which began then, has found some.
 func (h *host) endIdle(due []string, began time.Time) {
+	refused := map[string]bool{} // Serve may call the Worker
+	for _, namespace := range h.Active() {
+		refused[namespace] = !h.serves(namespace)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for namespace, t := range h.tenants {
 		_, found := slices.BinarySearch(due, namespace)
-		if found || t.heard || t.held() > 0 {
+		switch {
+		case t.stopped: // what it hears is for the next worker
+		case refused[namespace]:
+			t.end()
+		case found || t.heard || t.held() > 0:
 			t.busy, t.heard = time.Now(), false
-		} else if began.Sub(t.busy) > h.cfg.Idle {
-			t.stop()
+		case began.Sub(t.busy) > h.cfg.Idle:
+			t.end()
 		}
 	}
 }

@@ -15,22 +15,26 @@ type tenant struct {
 	namespace string
 	client    *kagzi.Client
 	stop      context.CancelFunc // ends the worker, which drains
+	stopped   bool               // stop was called. Set by end.
 	busy      time.Time          // when it last had work, as far as is known
 	heard     bool               // a notification came since the last search. Set by hear, reset by endIdle.
 }
 
-// serve begins a worker of the namespace, unless it has one or is not to be served.
-func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespace string) {
+// serve begins a worker of the namespace, unless it has one. It returns false if the namespace is not to be served.
+func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespace string) bool {
 	h.mu.Lock()
-	served := h.tenants[namespace] != nil || h.drained[namespace]
+	active := h.tenants[namespace] != nil
 	h.mu.Unlock()
-	if served || !h.serves(namespace) {
-		return
+	if active {
+		return true
+	}
+	if !h.isServed(namespace) {
+		return false
 	}
 	worker, err := h.newWorker(namespace)
 	if err != nil { // such as a name that only another program gives
 		h.failing.Note(h.log.With("namespace", namespace), "begin a namespace", err)
-		return
+		return true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,6 +43,7 @@ func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespac
 	ctx, t.stop = context.WithCancel(ctx)
 	h.tenants[namespace] = t
 	h.ended.Go(func() { h.execute(ctx, stop, t, worker) })
+	return true
 }
 
 // execute runs the worker of a namespace until it is idle, or ctx ends.
@@ -95,6 +100,12 @@ func (h *host) runs(ctx context.Context, worker *kagzi.Worker) (drained bool, er
 }
 
 const failurePause = 10 * outage.Pause
+
+// end ends the worker, which drains.
+func (t *tenant) end() {
+	t.stopped = true
+	t.stop()
+}
 
 // held returns how many runs the worker executes.
 func (t *tenant) held() (n int) {

@@ -37,6 +37,7 @@ func (p *Policy) Begin() bool {
 func (p *Policy) GiveBack(queue string) {
 	p.slots.waiting--
 	p.take(queue, -1)
+	p.slots.giveBack() // a slot may have been freed for it
 }
 
 // Free notes that a run of the queue has given up its slot.
@@ -68,5 +69,8 @@ func (p *Policy) WantsRuns() bool {
 	return p.slots.wanted() > 0 || p.slots.loan != nil && p.slots.unused() > 0
 }
 
-// Close gives back all slots that were borrowed: the policy claims nothing any more.
+// Rest gives back the slots that were borrowed and are free: the policy claims nothing any more.
+func (p *Policy) Rest(now time.Time) { p.slots.rest(now) }
+
+// Close gives back all slots that were borrowed, also those that runs hold.
 func (p *Policy) Close(now time.Time) { p.slots.end(now) }

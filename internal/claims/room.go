@@ -54,7 +54,8 @@ func (l *loan) borrow(most int, now time.Time) (n int, turn bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.endLong(now)
-	if l.since.IsZero() {
+	begins := l.since.IsZero()
+	if begins {
 		r.join(l)
 		if !r.mayBegin(l) {
 			r.time(now)
@@ -62,13 +63,13 @@ func (l *loan) borrow(most int, now time.Time) (n int, turn bool) {
 		}
 		r.begin(l, now)
 	}
-	if r.othersWait() {
-		most = min(most, (r.slots+r.turns-1)/r.turns)
-	}
-	n = max(0, min(r.free, most-l.slots))
+	n = max(0, min(r.free, most-l.slots, r.most()-l.slots))
 	l.short = n == 0
 	r.free -= n
 	l.slots += n
+	if begins {
+		r.wake() // it may have been the last that waited: then those with their shares can have more
+	}
 	return n, true
 }
 
@@ -119,6 +120,14 @@ func without(list []*loan, l *loan) []*loan {
 
 func (r *Room) othersWait() bool { return len(r.fresh)+len(r.waiting) > 0 }
 
+// most returns how many slots a policy may have in its turn.
+func (r *Room) most() int {
+	if r.othersWait() {
+		return (r.slots + r.turns - 1) / r.turns
+	}
+	return r.slots
+}
+
 // join lets l wait for a turn.
 func (r *Room) join(l *loan) {
 	line := &r.fresh
@@ -167,13 +176,13 @@ func (r *Room) end(l *loan, now time.Time) {
 	l.since, l.short, l.again = time.Time{}, false, true
 }
 
-// wake wakes those that can borrow slots now.
+// wake wakes those that can borrow slots now, and no others: each of them asks at once, which may wake others.
 func (r *Room) wake() {
 	if r.free == 0 {
 		return
 	}
 	for _, l := range r.holders {
-		if l.short {
+		if l.short && l.slots < r.most() {
 			l.wake()
 		}
 	}

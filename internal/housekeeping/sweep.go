@@ -90,7 +90,7 @@ func (s *Sweep) delete(ctx context.Context, namespace string, ids []uuid.UUID) e
 			r.scan.smaller = min(r.scan.smaller+2, maxSmaller)
 		}
 		again := append(pruned.Long, pruned.Left...)
-		if pruned.Deleted == 0 && len(again) == n {
+		if pruned.Deleted == 0 && len(pruned.Left) == n {
 			return nil // the next pass tries again
 		}
 		ids = append(again, ids[n:]...)

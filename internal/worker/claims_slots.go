@@ -75,7 +75,15 @@ func (s *slots) busy() int {
 	return s.claims.Busy()
 }
 
-// returnAll gives back the slots that the session has borrowed. It claims nothing any more.
+// rest gives back the borrowed slots that are free: the session claims nothing any more. Those of runs follow when
+// these end.
+func (s *slots) rest() {
+	s.lingering.mu.Lock()
+	defer s.lingering.mu.Unlock()
+	s.claims.Rest(time.Now())
+}
+
+// returnAll gives back the slots that the session has borrowed, also those of runs that it has given up.
 func (s *slots) returnAll() {
 	s.lingering.mu.Lock()
 	defer s.lingering.mu.Unlock()

@@ -121,9 +121,10 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	s.unfinished.Go(s.strayLoop)
 	s.claimLoop(ctx)
-	s.returnAll()
+	s.rest()
 	s.drain(hb)
 	s.unfinished.Wait()
+	s.returnAll()
 	s.writes.wait() // of runs whose insert ended after the drain
 	s.writes.waitForSteps()
 	s.freedKeysLeft()

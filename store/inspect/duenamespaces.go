@@ -76,10 +76,12 @@ WITH RECURSIVE line (namespace_id, available_at) AS (
 )
 SELECT line.namespace_id FROM line WHERE line.available_at <= now() + $2::bigint * interval '1 microsecond'`
 
-// Namespaces that have a change at which no claim has looked, among the first changes of the scope $1.
+// Namespaces that have a change at which no claim has looked, among the first changes of the scope $1. The changes of
+// those that are not served stay, so they are left out ($2).
 const changedKeys = `
 SELECT DISTINCT c.namespace_id
-FROM (SELECT x.namespace_id FROM kagzi.key_changes x WHERE x.key_scope = $1 ORDER BY x.change_id LIMIT 10000) c`
+FROM (SELECT x.namespace_id FROM kagzi.key_changes x WHERE x.key_scope = $1
+	AND x.namespace_id <> ALL ($2::text[]) ORDER BY x.change_id LIMIT 10000) c`
 
 // Namespaces that have a run whose deadline passes within $1.
 const overdueRuns = `
@@ -194,6 +196,7 @@ FROM kagzi.awaited_events a`
 // A Search says what DueNamespaces searches.
 type Search struct {
 	Queues, Types []string      // of runs
+	Except        []string      // namespaces that are not served, of which not all work is searched
 	Soon          time.Duration // how soon they are due
 	Most          time.Duration // how long the search may take
 }
@@ -221,13 +224,13 @@ func DueNamespaces(ctx context.Context, pool *pgxpool.Pool, search Search) (due 
 				return err
 			})
 		}
-		soon := pg.Micros(search.Soon)
+		soon, except := pg.Micros(search.Soon), append([]string{}, search.Except...)
 		for _, queue := range search.Queues {
 			find(dueRuns, queue, search.Types, soon)
 		}
 		for _, scope := range append([]string{""}, search.Queues...) {
 			find(dueLines, scope, soon)
-			find(changedKeys, scope)
+			find(changedKeys, scope, except)
 		}
 		find(overdueRuns, soon)
 		find(unbegunRuns, soon)
