@@ -330,7 +330,8 @@ const runsPerConn = 10
 
 // warnOfSmallPool warns that steps which use the pool may keep the worker waiting.
 func (w *Worker) warnOfSmallPool() {
-	if conns := w.client.core.Store.Pool().Config().MaxConns; int(conns)*runsPerConn < w.cfg.MaxConcurrent {
+	conns, shared := w.client.core.Store.Pool().Config().MaxConns, w.client.core.Shared.Room != nil
+	if !shared && int(conns)*runsPerConn < w.cfg.MaxConcurrent {
 		w.client.cfg.Logger.Warn(fmt.Sprintf("kagzi: the pool is small for so many concurrent runs: steps that use "+
 			"it may wait for each other, and delay the worker; set pool_max_conns to at least %d, or lower "+
 			"MaxConcurrent", (w.cfg.MaxConcurrent+runsPerConn-1)/runsPerConn),

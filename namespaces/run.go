@@ -43,6 +43,10 @@ func (w *Worker) Run(ctx context.Context) error {
 			Begins: "kagzi: namespaces with work cannot be found; those that have a worker go on",
 			Ends:   "kagzi: namespaces with work are found again",
 		},
+		unmade: outage.Failures{
+			Begins: "kagzi: the worker of a namespace cannot be made; the others go on",
+			Ends:   "kagzi: the worker of a namespace can be made again",
+		},
 	}
 	one, err := w.Client("default")
 	if err == nil {
@@ -85,6 +89,7 @@ type host struct {
 	*Worker
 	away       *outage.Outage
 	failing    outage.Failures // of searches
+	unmade     outage.Failures // of Handle, by namespace
 	heartbeats *pgxpool.Pool   // of all namespaces: a pool that is in use must not make a worker look dead
 	beginning  chan struct{}   // a semaphore for workers that begin
 	ended      sync.WaitGroup  // the tenants

@@ -32,10 +32,12 @@ func (h *host) serve(ctx context.Context, stop context.CancelCauseFunc, namespac
 		return false
 	}
 	worker, err := h.newWorker(namespace)
-	if err != nil { // such as a name that only another program gives
-		h.failing.Note(h.log.With("namespace", namespace), "begin a namespace", err)
+	making := "namespace " + namespace
+	if err != nil { // of Handle
+		h.unmade.Note(h.log, making, err)
 		return true
 	}
+	h.unmade.Over(h.log, making)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := &tenant{namespace: namespace, client: h.clients[namespace], busy: time.Now()}

@@ -83,6 +83,11 @@ func TestManyNamespaces(t *testing.T) {
 		}
 	}
 	await.True(t, "no namespace has a worker", func() bool { return len(w.Active()) == 0 })
+	workers := func() int64 { return dbtest.QueryOne[int64](t, pool, `SELECT count(*) FROM kagzi.workers`) }
+	before := workers()
+	if await.BecomesTrue(500*time.Millisecond, func() bool { return len(w.Active()) > 0 }) || workers() > before {
+		t.Error("a namespace without work has got a worker again")
+	}
 }
 
 // All namespaces share the slots, and one with little work does not wait for those with much.

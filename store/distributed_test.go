@@ -23,6 +23,7 @@ var notDistributed = map[string]string{
 	"overdueRuns":            "of DueNamespaces",
 	"unbegunRuns":            "of DueNamespaces",
 	"waitingSteps":           "of DueNamespaces",
+	"followingRuns":          "of DueNamespaces",
 	"duties":                 "of DueNamespaces",
 	"completedNamespaces":    "it and the others of Namespaces read all namespaces, which is refused on Citus",
 	"stoppedNamespaces":      "of Namespaces",

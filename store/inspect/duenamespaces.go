@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store"
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
@@ -166,8 +167,9 @@ WHERE (
 ) > 0`
 
 // Namespaces that have something else for a coordinator: a schedule or compensations that are due within $1, a worker
-// that has been silent for too long or whose runs are to be released, a deletion under way, or events for which runs
-// wait.
+// that has been silent for too long, or was declared dead and has runs to be released, a deletion under way, or events
+// for which runs wait. A worker that has stopped by itself does not count, although a coordinator looks for runs of it
+// once: each stop would make the namespace due again.
 const duties = `
 SELECT s.namespace_id
 FROM kagzi.schedules s
@@ -184,7 +186,7 @@ WHERE w.status <> 'OFFLINE' AND w.heartbeat_at < clock_timestamp() - w.stale_aft
 UNION
 SELECT w.namespace_id
 FROM kagzi.workers w
-WHERE w.release_at IS NOT NULL AND w.release_at <= now() + $1::bigint * interval '1 microsecond'
+WHERE w.release_at IS NOT NULL AND w.release_at <= now() + $1::bigint * interval '1 microsecond' AND w.recheck_keys
 UNION
 SELECT r.namespace_id
 FROM kagzi.workflow_runs r
@@ -192,6 +194,22 @@ WHERE r.waiting_on = '[{"kind": "deletion"}]' AND r.finished_at IS NOT NULL
 UNION
 SELECT a.namespace_id
 FROM kagzi.awaited_events a`
+
+// Namespaces that have a run which waits for the previous run of its schedule, although that has ended. A schedule has
+// at most one run that waits so. $1 are the statuses of the previous one.
+const followingRuns = `
+SELECT DISTINCT q.namespace_id
+FROM kagzi.workflow_runs q
+WHERE q.schedule_id IS NOT NULL AND q.status = 'PENDING' AND q.waiting_on = '` + clause.PreviousRun + `' AND (
+	SELECT count(*)
+	FROM (
+		SELECT FROM kagzi.workflow_runs a
+		WHERE a.schedule_id = q.schedule_id AND a.namespace_id = q.namespace_id AND a.schedule_id IS NOT NULL
+			AND a.status IN ('PENDING', 'SLEEPING', 'RUNNING') AND a.status = ANY ($1::text[])
+			AND a.run_id <> q.run_id
+		LIMIT 1
+	) x
+) = 0`
 
 // A Search says what DueNamespaces searches.
 type Search struct {
@@ -235,6 +253,7 @@ func DueNamespaces(ctx context.Context, pool *pgxpool.Pool, search Search) (due 
 		find(overdueRuns, soon)
 		find(unbegunRuns, soon)
 		find(waitingSteps, "WAITING")
+		find(followingRuns, []string{store.Pending, store.Sleeping, store.Running})
 		find(duties, soon)
 		return pg.Exchange(ctx, pool, pg.Mode{Statements: search.Most}, b, reads...)
 	})

@@ -18,7 +18,8 @@ const (
 	anotherRun = `INSERT INTO kagzi.workflow_runs (namespace_id, run_id, task_queue, workflow_type, status,
 		available_at, `
 	workerRow = `INSERT INTO kagzi.workers (namespace_id, worker_id, task_queues, workflow_types, lease_timeout,
-		stale_after, status, heartbeat_at, release_at) VALUES ($1, gen_random_uuid(), '{queue}', '{type}', '5 minutes',
+		stale_after, status, heartbeat_at, release_at, recheck_keys) VALUES ($1, gen_random_uuid(), '{queue}', '{type}',
+		'5 minutes',
 		'30 seconds', `
 	scheduleRow = `INSERT INTO kagzi.schedules (namespace_id, schedule_id, name, workflow_type, task_queue, timing,
 		max_catchup, cursor_at, priority, next_at, paused) VALUES ($1, gen_random_uuid(), 'daily', 'type', 'queue',
@@ -61,6 +62,14 @@ var searched = []struct {
 		'PENDING', now() + interval '1 hour', '{}')`, false},
 	{"a run that is being deleted", anotherRun + `finished_at, waiting_on) VALUES ($1, gen_random_uuid(), 'queue',
 		'type', 'COMPLETED', NULL, now(), '[{"kind": "deletion"}]')`, true},
+	{"a run behind one that has ended", anotherRun + `schedule_id, fire_at, waiting_on) VALUES ($1, gen_random_uuid(),
+		'queue', 'type', 'PENDING', 'infinity', gen_random_uuid(), now(), '[{"kind": "previous run"}]')`, true},
+	{"a run behind one that sleeps", `WITH schedule AS MATERIALIZED (SELECT gen_random_uuid() AS id) ` + anotherRun +
+		`schedule_id, fire_at, waiting_on)
+		SELECT $1, gen_random_uuid(), 'queue', 'type', u.status, 'infinity', schedule.id, now() + u.delay,
+			u.waits::jsonb
+		FROM schedule, (VALUES ('PENDING', interval '1 s', '[{"kind": "previous run"}]'),
+			('SLEEPING', interval '0', '[{"kind": "timer"}]')) AS u (status, delay, waits)`, false},
 	{"a key in the line", `INSERT INTO kagzi.run_keys (namespace_id, key_scope, run_key, available_at)
 		VALUES ($1, 'queue', 'a', now())`, true},
 	{"a group in the line", `INSERT INTO kagzi.run_keys (namespace_id, key_scope, run_key, available_at)
@@ -75,10 +84,11 @@ var searched = []struct {
 	{"a due schedule", scheduleRow + `now(), false)`, true},
 	{"a schedule", scheduleRow + `now() + interval '1 hour', false)`, false},
 	{"a paused schedule", scheduleRow + `now(), true)`, false},
-	{"a worker", workerRow + `'ONLINE', now(), NULL)`, false},
-	{"a silent worker", workerRow + `'ONLINE', now() - interval '1 minute', NULL)`, true},
-	{"a dead worker", workerRow + `'OFFLINE', now() - interval '1 hour', now())`, true},
-	{"a worker that was stopped", workerRow + `'OFFLINE', now() - interval '1 hour', NULL)`, false},
+	{"a worker", workerRow + `'ONLINE', now(), NULL, false)`, false},
+	{"a silent worker", workerRow + `'ONLINE', now() - interval '1 minute', NULL, false)`, true},
+	{"a dead worker", workerRow + `'OFFLINE', now() - interval '1 hour', now(), true)`, true},
+	{"a dead worker without runs", workerRow + `'OFFLINE', now() - interval '1 hour', NULL, true)`, false},
+	{"a worker that has stopped", workerRow + `'OFFLINE', now() - interval '1 hour', now(), false)`, false},
 	{"a step that waits for a limit", placeRow + `'WAITING')`, true},
 	{"a step that has its limit", placeRow + `'RUNNING')`, false},
 	{"an awaited event", `INSERT INTO kagzi.awaited_events (namespace_id, publication, topic, event_id)

@@ -27,7 +27,8 @@ func TestNamespaces(t *testing.T) {
 	for _, row := range searched {
 		switch row.name {
 		case "a key in the line", "a group in the line", "a key that nothing makes due", "a key of another queue",
-			"a changed key", "a changed group", "a dead worker", "a worker that was stopped", "an awaited event",
+			"a changed key", "a changed group", "a dead worker", "a dead worker without runs",
+			"a worker that has stopped", "an awaited event",
 			"a step that waits for a limit", "a step that has its limit", "a paused schedule":
 			continue // without a run
 		}

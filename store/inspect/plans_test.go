@@ -195,9 +195,21 @@ func plannedViews(s *both, ids []uuid.UUID) []plans.Statement {
 			[]any{"queue", pg.Micros(time.Minute)},
 			map[string][]string{"run_keys_line": {"key_scope"}},
 		),
-		plans.Of("changedKeys", changedKeys, []any{"queue"}, map[string][]string{"key_changes_pkey": {"key_scope"}}),
+		plans.Of(
+			"changedKeys", changedKeys,
+			[]any{"queue", typeNames[:1]},
+			map[string][]string{"key_changes_pkey": {"key_scope"}},
+		),
 		plans.Of("overdueRuns", overdueRuns, soon, map[string][]string{"workflow_runs_deadline": nil}),
 		plans.Of("unbegunRuns", unbegunRuns, soon, map[string][]string{"workflow_runs_start_by": nil}),
+		plans.Of(
+			"followingRuns", followingRuns,
+			[]any{[]string{store.Pending, store.Sleeping, store.Running}},
+			map[string][]string{
+				"workflow_runs_queued":       nil,
+				"workflow_runs_active_fired": {"schedule_id", "namespace_id"},
+			},
+		),
 		plans.Of("waitingSteps", waitingSteps, []any{"WAITING"}, map[string][]string{"limit_places_state": nil}),
 		plans.Of(
 			"duties", duties, soon,
