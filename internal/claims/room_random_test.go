@@ -22,13 +22,10 @@ type sim struct {
 	rnd     *rand.Rand
 	backlog int // due runs in the database
 	waiting int // claimed, without a slot
-	claimed []time.Time
 	began   int
 	want    time.Time // since when a run is due and none has begun
-	worst   time.Duration
 	w       *world
 	lastBeg time.Time
-	limited bool
 	wg      sync.WaitGroup
 }
 
