@@ -74,7 +74,7 @@
 //
 // # Rooms
 //
-// A [Room] has slots that the policies of several namespaces share.
+// A [Room] has slots that the policies of several namespaces share. It alone has a mutex, and a timer that ends turns.
 //
 //	          a claim is due
 //	resting ─────────────────► fresh ──┐
@@ -103,6 +103,5 @@
 // Tests: TestClaimLeavesDeadEntriesOut, TestFullClaimFindsWhatOthersMiss, TestRewind, TestRunsAheadOfSlots,
 // TestLargeInputsAheadOfSlots, TestSharesOfQueues, TestSlotsThatOthersDoNotNeed,
 // TestClaimsThatTakeNothingLendTheirShares, TestDueQueues, TestSharesOfSlots, TestMoreQueuesThanSlots,
-// TestTurnsOfARoom, TestFreshBeforeBacklogs. They hold
-// promise 8.
+// TestTurnsOfARoom, TestFreshBeforeBacklogs, TestRandomRoom. They hold promise 8.
 package claims

@@ -14,8 +14,8 @@
 //   - The listener runs while a worker does, or after 300 ms of waiting in Result. Pauses of up to 5 s between two
 //     waits count as waiting, so a process that calls Result again and again keeps its connection.
 //   - On each connect the listener wakes every subscriber, because it may have missed something. It sends itself a
-//     probe: behind a transaction pooler, LISTEN succeeds and hears nothing. A client has one listener for all its
-//     life, so each loss in the log is followed by a line that says when it was back.
+//     probe: behind a transaction pooler, LISTEN succeeds and hears nothing. A client has one line for all its life,
+//     or shares one, so each loss in the log is followed by an entry that says when it was back.
 //
 // # Results
 //

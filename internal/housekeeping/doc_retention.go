@@ -14,6 +14,9 @@
 //   - A run with 5,000 steps or more is marked first, and Resume no longer finds it. Resumed half deleted, it would
 //     execute steps again (promise 2). If its row were deleted first, no process would find its steps.
 //
+// A [Sweep] takes the place of all coordinators' scans where one process serves many namespaces: a query returns the
+// old runs of all of them, so each row that it reads counts, and the key needs no cuts.
+//
 // Code: store.Deletions.Expired, store.Deletions.Prune. Tests: TestPruneMeetsResume, TestPruneInSeveralTransactions,
 // TestRetentionBesideALargeNamespace. They hold that a run goes with all its rows, and a child never before its parent.
 package housekeeping

@@ -2,6 +2,7 @@ package housekeeping
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -14,13 +15,15 @@ import (
 )
 
 // A Sweep deletes the old runs of all namespaces of a database, in the place of their coordinators: each of these would
-// read the key of all namespaces. It has one loop, and no state that a restart loses.
+// read the key of all namespaces. It has one loop, and no state that a restart loses. See doc_retention.go.
 type Sweep struct {
 	Pool *pgxpool.Pool
 	Log  *slog.Logger
 	Keep store.Retention
 	// Serves reports whether the runs of the namespace are to be deleted.
 	Serves func(namespace string) bool
+
+	skipped time.Time // when the log last reported a run that cannot be deleted
 }
 
 // sweepShare is how many times as long as a query that finds nothing the pause after it is. Every process sweeps.
@@ -48,6 +51,7 @@ func (s *Sweep) pass(ctx context.Context, pause func(time.Duration)) error {
 	if err != nil {
 		return err
 	}
+	var failed error
 	for _, r := range ranges {
 		for rest := &r; rest != nil && ctx.Err() == nil; {
 			began := time.Now()
@@ -55,19 +59,20 @@ func (s *Sweep) pass(ctx context.Context, pause func(time.Duration)) error {
 			if err != nil {
 				return err
 			}
-			pause(sweepShare * time.Since(began))
+			took, found := time.Since(began), false
 			for namespace, ids := range old {
-				if !s.Serves(namespace) {
-					continue
+				if s.Serves(namespace) {
+					found = true
+					failed = errors.Join(failed, s.delete(ctx, namespace, ids)) // the others go on
 				}
-				if err := s.delete(ctx, namespace, ids); err != nil {
-					return err
-				}
+			}
+			if !found {
+				pause(sweepShare * took)
 			}
 			rest = next
 		}
 	}
-	return nil
+	return failed
 }
 
 // longSweep bounds a query. It reads a fixed number of rows, so it is slow only if the server is.
@@ -78,6 +83,8 @@ func (s *Sweep) delete(ctx context.Context, namespace string, ids []uuid.UUID) e
 	r := retention{cfg: &Config{
 		Store: store.New(s.Pool, namespace), Log: s.Log.With("namespace", namespace), Keep: Keep{Runs: s.Keep},
 	}}
+	r.scan.skipped = s.skipped
+	defer func() { s.skipped = r.scan.skipped }()
 	for len(ids) > 0 && ctx.Err() == nil {
 		n := min(len(ids), max(1, deleteRuns>>r.scan.smaller))
 		pruned, late, err := r.delete(ctx, ids[:n], max(1, deleteRows>>r.scan.smaller))

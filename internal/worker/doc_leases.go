@@ -16,6 +16,8 @@
 //   - The connection is the heartbeater's own, because an exhausted pool must not make a worker look dead. The
 //     transaction of the row is its own, so that no lock on a run delays it. Runs are asked for by run and lease and
 //     never by locked_by: otherwise a claim whose answer was lost would live for ever.
+//   - Sessions of many namespaces in one process send theirs over a pool for all of them (Presence.Heartbeats). Then no
+//     loss of a connection is evidence, only silence.
 //   - A slow connection: the next connection opens beside the heartbeats, for at most ten seconds or Grace, and the
 //     server prepares the statements on it (store.Workers.PrepareHeartbeats), so that each is one round trip. A
 //     heartbeat waits a third of Grace for it, and then goes over the pool. So a loaded machine delays evidence and not

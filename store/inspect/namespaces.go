@@ -14,13 +14,14 @@ import (
 
 // Each of these statements finds the next namespace by one search of an index.
 
-// Namespaces with completed runs.
-const completedNamespaces = `
-WITH RECURSIVE line (namespace_id) AS (
+// The namespaces of an index for lists. Its condition stands between these texts.
+const (
+	firstNamespace = `line (namespace_id) AS (
 	(
 		SELECT r.namespace_id COLLATE "POSIX"
 		FROM kagzi.workflow_runs r
-		WHERE ` + isCompleted + `
+		WHERE `
+	nextNamespace = `
 		ORDER BY r.namespace_id COLLATE "POSIX"
 		LIMIT 1
 	)
@@ -30,58 +31,21 @@ WITH RECURSIVE line (namespace_id) AS (
 	CROSS JOIN LATERAL (
 		SELECT r.namespace_id COLLATE "POSIX" AS namespace_id
 		FROM kagzi.workflow_runs r
-		WHERE ` + isCompleted + ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
+		WHERE `
+	endNamespaces = ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
 		ORDER BY r.namespace_id COLLATE "POSIX"
 		LIMIT 1
 	) n
 )
 SELECT line.namespace_id FROM line`
 
-// Namespaces with failed or cancelled runs.
-const stoppedNamespaces = `
-WITH RECURSIVE line (namespace_id) AS (
-	(
-		SELECT r.namespace_id COLLATE "POSIX"
-		FROM kagzi.workflow_runs r
-		WHERE ` + isStopped + `
-		ORDER BY r.namespace_id COLLATE "POSIX"
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.namespace_id
-	FROM line
-	CROSS JOIN LATERAL (
-		SELECT r.namespace_id COLLATE "POSIX" AS namespace_id
-		FROM kagzi.workflow_runs r
-		WHERE ` + isStopped + ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
-		ORDER BY r.namespace_id COLLATE "POSIX"
-		LIMIT 1
-	) n
+	completedNamespaces = `WITH RECURSIVE ` + firstNamespace + isCompleted + nextNamespace + isCompleted +
+		endNamespaces
+	stoppedNamespaces = `WITH RECURSIVE ` + firstNamespace + isStopped + nextNamespace + isStopped +
+		endNamespaces
+	waitingNamespaces = `WITH RECURSIVE ` + firstNamespace + isWaiting + nextNamespace + isWaiting +
+		endNamespaces
 )
-SELECT line.namespace_id FROM line`
-
-// Namespaces with runs that wait.
-const waitingNamespaces = `
-WITH RECURSIVE line (namespace_id) AS (
-	(
-		SELECT r.namespace_id COLLATE "POSIX"
-		FROM kagzi.workflow_runs r
-		WHERE ` + isWaiting + `
-		ORDER BY r.namespace_id COLLATE "POSIX"
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.namespace_id
-	FROM line
-	CROSS JOIN LATERAL (
-		SELECT r.namespace_id COLLATE "POSIX" AS namespace_id
-		FROM kagzi.workflow_runs r
-		WHERE ` + isWaiting + ` AND r.namespace_id COLLATE "POSIX" > line.namespace_id
-		ORDER BY r.namespace_id COLLATE "POSIX"
-		LIMIT 1
-	) n
-)
-SELECT line.namespace_id FROM line`
 
 // Namespaces with runs that are due or under way.
 const claimableNamespaces = `

@@ -86,7 +86,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A run that was started before all intervals and ended in them tells less than one that ended before them.
+// A run that was started before all intervals and ended in them says less about the retention than one that ended
+// before them.
 func TestOutcomesAreKeptSince(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t, dbtest.Unchecked())
