@@ -17,9 +17,10 @@ const root = "github.com/kagzi/kagzi"
 // public are the folders of the modules that are released. A module comes after those that it requires.
 var public = []string{".", "ui", "otel", "cmd/kagzi"}
 
-// internal are the folders of the modules that no user installs. They keep their replace lines.
+// internal are the folders of the modules that no user installs and that require one of ours. They keep their replace
+// lines.
 var internal = []string{
-	"bench", "bench/temporal", "chaos", "examples/quickstart", "examples/shop", "otel/test/scrape", "test/model",
+	"bench", "chaos", "examples/quickstart", "examples/shop", "otel/test/scrape", "test/model",
 	"ui/test",
 }
 
@@ -65,15 +66,24 @@ func (m goMod) ours() (paths []string) {
 	return paths
 }
 
-// findModules returns the folders of all modules of a repository on disk.
+// findModules returns the folders of the modules of a repository on disk, but for those that require none of ours: a
+// release changes nothing in them.
 func findModules(ctx context.Context, dir string) (folders []string, err error) {
 	out, err := run(ctx, dir, nil, "git", "ls-files", "go.mod", "*/go.mod")
 	if err != nil {
 		return nil, err
 	}
 	for name := range strings.FieldsSeq(out) {
-		if !strings.Contains(name, "testdata/") {
-			folders = append(folders, path.Dir(name))
+		folder := path.Dir(name)
+		if strings.Contains(name, "testdata/") {
+			continue
+		}
+		mod, err := readGoMod(ctx, filepath.Join(dir, folder))
+		if err != nil {
+			return nil, err
+		}
+		if folder == "." || len(mod.ours()) > 0 {
+			folders = append(folders, folder)
 		}
 	}
 	return folders, nil
