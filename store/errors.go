@@ -14,6 +14,9 @@ import (
 	"github.com/kagzi/kagzi/internal/text"
 )
 
+// ErrMoved reports a write in a namespace that moves to another database, or has moved there.
+var ErrMoved = pg.ErrMoved
+
 // Reason returns the text of err in one line that a report may show to all readers. It leaves out addresses, users and
 // databases, which pgx's errors and some of the server's name.
 func Reason(err error) string {

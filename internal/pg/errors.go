@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -88,6 +89,11 @@ func closedPool(err error) bool {
 // classOf returns the class of an SQLSTATE.
 func classOf(pe *pgconn.PgError) Class {
 	switch pe.Code {
+	case checkViolation:
+		if isFence(pe) {
+			return ClassLocked
+		}
+		return ClassRefused
 	case "40001", "40P01":
 		return ClassConflict
 	case "0A000":
@@ -139,4 +145,25 @@ func ConnectionEnded(pe *pgconn.PgError) bool {
 // Unsent reports whether err says that there was no connection, so that nothing was sent.
 func Unsent(err error) bool {
 	return errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(*NoConnection))
+}
+
+const checkViolation = "23514"
+
+// FencePrefix begins the names of the constraints that refuse a namespace while it moves to another database, and
+// afterwards.
+const FencePrefix = "kagzi_moved_"
+
+func isFence(pe *pgconn.PgError) bool {
+	return pe.Code == checkViolation && strings.HasPrefix(pe.ConstraintName, FencePrefix)
+}
+
+// ErrMoved reports a write in a namespace that moves to another database, or has moved there.
+var ErrMoved = errors.New("the namespace moves to another database, or has moved: use a client of that one")
+
+// explainFence adds ErrMoved to an error of a fence.
+func explainFence(err error) error {
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok && isFence(pe) && !errors.Is(err, ErrMoved) {
+		return fmt.Errorf("%w (%w)", ErrMoved, err)
+	}
+	return err
 }

@@ -53,15 +53,13 @@ type Page struct {
 // The conditions of the indexes by which runs are listed. Each run fits one of them, or moves. The columns are those of
 // the only table of the select around them. See the package's comment, Lists.
 const (
-	isCompleted = `finished_at IS NOT NULL AND status = 'COMPLETED' AND attempts >= 0`
-	isStopped   = `finished_at IS NOT NULL AND status IN ('FAILED', 'CANCELLED') AND attempts >= 0`
-	rests       = `(status = 'SLEEPING' OR paused_at IS NOT NULL OR status = 'PENDING' AND (run_key IS NOT NULL
-		OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END))`
-	isWaiting = `finished_at IS NULL AND ` + rests + ` AND attempts >= 0`
+	isCompleted = clause.IsCompleted
+	isStopped   = clause.IsStopped
+	isWaiting   = clause.IsWaiting
 
 	// moves is the condition of the others: runs that are RUNNING, or were due at once. They are in the claim's index,
 	// and are due or have a lease that ends soon.
-	moves = `finished_at IS NULL AND NOT ` + rests
+	moves = `finished_at IS NULL AND NOT ` + clause.Rests
 )
 
 // inNamespace also has the namespace in the collation that it has in the indexes of lists.

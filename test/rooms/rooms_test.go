@@ -32,7 +32,7 @@ var root = append([]string{
 var allowed = map[string][]string{
 	"":              root,
 	"admin":         append([]string{"", "topic"}, root...),
-	"namespaces":    append([]string{""}, root...),
+	"namespaces":    append([]string{"", "admin", "topic", "store/move"}, root...),
 	"alerts":        append([]string{"", "admin", "topic"}, root...),
 	"topic":         append([]string{""}, root...),
 	"request":       append([]string{""}, root...),
@@ -91,6 +91,7 @@ var allowed = map[string][]string{
 	"internal/duration":     {"internal/text"},
 	"store":                 {"internal/pg", "internal/text", "store/internal/clause", "waits"},
 	"store/inspect":         {"store"},
+	"store/move":            {"internal/pg", "migrations", "store/internal/clause"},
 	"internal/pg":           {},
 	"notify":                {},
 	"migrations":            {},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
@@ -45,5 +46,26 @@ func TestNamespaces(t *testing.T) {
 	all := jsonOf[[]struct{ Namespace string }](s.run("namespaces --json").ok())
 	if len(all) != 2 || all[0].Namespace != "acme" || all[1].Namespace != "default" {
 		t.Errorf("%+v", all)
+	}
+}
+
+func TestMoveNamespace(t *testing.T) {
+	k, s := newShell(t, dbtest.AsOwner())
+	other := dbtest.Database(t, dbtest.AsOwner())
+	s.env["KAGZI_TO_DATABASE_URL"] = other.DSN
+	id := kit.Begin(k, approve, 1)
+	s.run("namespaces move").exits(2).says("--yes")
+	s.run("namespaces move --yes --to nonsense").exits(2).says("the database in --to cannot be read")
+	s.run("namespaces move --cancel --yes").ok().prints("Namespace default goes on.")
+	s.run("namespaces move --yes").ok().prints("Moved namespace default: ", " rows; it was away for ")
+	s.run("namespaces").ok().says("No namespace has runs")
+	s.run("namespaces --database-url " + other.DSN).ok().prints("default")
+	s.run("runs get " + string(id.ID()) + " --database-url " + other.DSN).ok().prints("approve")
+	delete(s.env, "KAGZI_TO_DATABASE_URL")
+	s.run("namespaces move --yes").exits(2).says("no second database is given")
+	back := jsonOf[struct{ Rows int }](s.run("namespaces move --yes --json --database-url " + other.DSN + " --to " +
+		s.env["KAGZI_DATABASE_URL"]).ok())
+	if back.Rows == 0 {
+		t.Errorf("%+v", back)
 	}
 }

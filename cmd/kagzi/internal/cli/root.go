@@ -88,9 +88,11 @@ func root(p *command.Program) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	tenants := sight.Namespaces(p)
+	tenants.AddCommand(database.Move(p))
 	add(groupRuns, runs.Command(p), schedules.Command(p), topics.Topics(p), topics.Consumers(p), runs.Replay(p))
 	add(groupHealth, sight.Health(p), sight.Stuck(p), sight.Stats(p), top.Command(p), sight.Audit(p),
-		sight.Namespaces(p), dashboard.Command(p), sight.Doctor(p))
+		tenants, dashboard.Command(p), sight.Doctor(p))
 	add(groupFleet, fleet.Workers(p), fleet.Drain(p), flow.Queues(p), flow.Keys(p), flow.Limits(p), flow.Pauses(p),
 		flow.Pause(p), flow.Unpause(p))
 	add(groupDatabase, database.Migrate(p), version(p))

@@ -33,9 +33,23 @@ type Database struct {
 
 	world World
 	url   string // --database-url
+	other string // of a second database: the place that its connection string comes from
 }
 
-func (d *Database) close() {
+// Other returns a second database. Its connection string is url, or the value of a variable.
+func (p *Program) Other(url, flag, variable string) (*Database, error) {
+	d := &Database{world: p.World, url: url, other: flag}
+	if url == "" {
+		d.url, d.other = p.World.env(variable), variable
+	}
+	if d.url == "" {
+		return nil, Usagef("no second database is given: give %s, or set %s", flag, variable)
+	}
+	return d, nil
+}
+
+// Close closes the pool.
+func (d *Database) Close() {
 	if d.Pool != nil {
 		d.Pool.Close()
 	}
@@ -82,7 +96,7 @@ func (d *Database) Dial(ctx context.Context) (*pgxpool.Pool, error) {
 // Source returns the connection string, and what people call the place that it comes from.
 func (d *Database) Source() (url, from string) {
 	if d.url != "" {
-		return d.url, "--database-url"
+		return d.url, cmp.Or(d.other, "--database-url")
 	}
 	if url := d.world.env("KAGZI_DATABASE_URL"); url != "" {
 		return url, "KAGZI_DATABASE_URL"

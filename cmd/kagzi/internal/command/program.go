@@ -71,5 +71,5 @@ func (p *Program) Close() {
 	if p.cancel != nil {
 		p.cancel()
 	}
-	p.DB.close()
+	p.DB.Close()
 }
