@@ -56,6 +56,10 @@ func Move(ctx context.Context, from, to *kagzi.Client, cfg MoveConfig) (Moved, e
 	if err != nil {
 		return Moved{}, err
 	}
+	if cfg.Wait < 0 {
+		return Moved{}, fmt.Errorf("kagzi: namespaces: MoveConfig.Wait is %v: give a positive time, or zero for 10 seconds",
+			cfg.Wait)
+	}
 	if err := duration.CheckLength("Wait", cfg.Wait); err != nil {
 		return Moved{}, err
 	}

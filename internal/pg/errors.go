@@ -27,9 +27,9 @@ const (
 	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is
 	// free.
 	ClassBusy
-	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken. It answers
-	// other calls meanwhile, and the error may be about one row. Nothing was written. Go on with other items, and
-	// repeat this one after a pause.
+	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken, or the
+	// namespace moves to another database. It answers other calls meanwhile, and the error may be about one row.
+	// Nothing was written. Go on with other items, and repeat this one after a pause.
 	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
@@ -91,7 +91,7 @@ func classOf(pe *pgconn.PgError) Class {
 	switch pe.Code {
 	case checkViolation:
 		if isFence(pe) {
-			return ClassLocked
+			return ClassUnable
 		}
 		return ClassRefused
 	case "40001", "40P01":
