@@ -36,7 +36,7 @@ type Moved struct {
 	Rows int64 `json:"rows"`
 
 	// Away is how long no database took writes of the namespace.
-	Away time.Duration `json:"away_ns"`
+	Away time.Duration `json:"away"`
 }
 
 // Move takes the namespace of from, with its runs, schedules, limits, events and all else, to the database of to. Both

@@ -24,6 +24,7 @@ var others = []page{
 	{"cmd/kagzi/README.md", "command-line"},
 	{"otel/README.md", "otel"},
 	{"bench/RESULTS.md", "results"},
+	{"bench/PEERS.md", "peers"},
 	{"CHANGELOG.md", "changelog"},
 	{"CONTRIBUTING.md", "contributing"},
 	{"SECURITY.md", "reporting"},

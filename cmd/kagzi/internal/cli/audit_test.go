@@ -7,6 +7,7 @@ import (
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/namespaces"
 )
 
 // Every command that changes something takes an actor and a reason, and kagzi audit lists them.
@@ -63,7 +64,10 @@ func TestMoveNamespace(t *testing.T) {
 	s.run("runs get " + string(id.ID()) + " --database-url " + other.DSN).ok().prints("approve")
 	delete(s.env, "KAGZI_TO_DATABASE_URL")
 	s.run("namespaces move --yes").exits(2).says("no second database is given")
-	back := jsonOf[struct{ Rows int }](s.run("namespaces move --yes --json --database-url " + other.DSN + " --to " +
+	back := jsonOf[struct {
+		Namespace string
+		namespaces.Moved
+	}](s.run("namespaces move --yes --json --database-url " + other.DSN + " --to " +
 		s.env["KAGZI_DATABASE_URL"]).ok())
 	if back.Rows == 0 {
 		t.Errorf("%+v", back)
