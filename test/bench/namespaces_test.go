@@ -146,3 +146,42 @@ func BenchmarkIdleNamespaces(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkMove moves a namespace of 10,000 ended runs of five steps each, beside the 300,000 of another one.
+func BenchmarkMove(b *testing.B) {
+	const others, own = 300_000, 10_000
+	for b.Loop() {
+		from, to := benchPool(b, 8), benchPool(b, 8)
+		for _, of := range []struct {
+			namespace string
+			runs      int
+		}{{"globex", others}, {"acme", own}} {
+			if _, err := from.Exec(b.Context(), `
+				WITH runs AS (
+					INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status,
+						finished_at)
+					SELECT gen_random_uuid(), $1, 'default', 'drained', 1, 'COMPLETED', now()
+					FROM generate_series(1, $2)
+					RETURNING run_id
+				)
+				INSERT INTO kagzi.step_runs (run_id, step_id, attempt_number, namespace_id, status, step_kind,
+					run_attempt, first_attempt, output)
+				SELECT r.run_id, 'step-' || s, 1, $1, 'COMPLETED', 'FUNCTION', 1, 1, '"a result"'
+				FROM runs r CROSS JOIN generate_series(1, 5) AS s`, of.namespace, of.runs); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := from.Exec(b.Context(), `VACUUM ANALYZE`); err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		moved, err := namespaces.Move(b.Context(), kit.NewClientWith(b, from, kagzi.ClientConfig{Namespace: "acme"}),
+			kit.NewClientWith(b, to, kagzi.ClientConfig{Namespace: "acme"}), namespaces.MoveConfig{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(moved.Rows), "rows")
+		b.ReportMetric(moved.Away.Seconds(), "away-s")
+		b.ReportMetric(time.Since(begun).Seconds(), "all-s")
+	}
+}
