@@ -16,16 +16,18 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/health"
+	"github.com/kagzi/kagzi/internal/duration"
+	"github.com/kagzi/kagzi/internal/failure"
 	"github.com/kagzi/kagzi/internal/valid"
 )
 
 // An Alert says that something is wrong, or that it is well again. Its JSON is what [Webhook] sends.
 type Alert struct {
 	// ID is the same when the alert opens, when it closes, and when it opens again. It has the namespace and the Check,
-	// with the Status, or with the workflow and kind.
+	// with the Status or with the workflow and kind: "default/queues/degraded", "default/runs/order: timeout".
 	ID string `json:"id"`
 	// Key is another one for each opening and each closing. An alert that is sent twice has the same Key. Of an outage
-	// each process has its own.
+	// of the database, each process has a Key of its own.
 	Key       string `json:"key"`
 	Namespace string `json:"namespace"`
 	Check     string `json:"check"` // the name of a health.Check, or "runs" for the failures of a workflow
@@ -40,9 +42,11 @@ type Alert struct {
 	URL    string    `json:"url,omitempty"` // Config.URL
 }
 
-// A Notifier passes alerts on to people. If Notify returns an error or panics, it is called again after a pause, for a
-// day. Its ctx ends after 30 seconds: it should return before. A call may be repeated with the same Alert.Key. It is
-// called from several goroutines.
+// A Notifier passes alerts on to people.
+//
+// Notify is called from several goroutines. Its ctx ends after 30 seconds: it should return before. If it returns an
+// error or panics, it is called again after a pause, for a day. It may be called again with the same Alert.Key after
+// it has returned nil, if the process dies just then.
 type Notifier interface {
 	Notify(ctx context.Context, a Alert) error
 }
@@ -55,11 +59,12 @@ func (f Func) Notify(ctx context.Context, a Alert) error { return f(ctx, a) }
 
 // A Config configures [Run].
 type Config struct {
-	// Notifiers get each alert, by a name of yours: all processes that watch a namespace give the same names. A name
-	// that a process does not have waits for one that has it.
+	// Notifiers get each alert, by a name of yours of at most 100 bytes. All processes that watch a namespace give the
+	// same names: any of them may send a message, and one that lacks the name cannot.
 	Notifiers map[string]Notifier
 
-	// Every is the time between two looks. Zero means 15 seconds. Another value counts from the next look on.
+	// Every is the time between two looks. Zero means 15 seconds. After a change, one pause may still have the old
+	// length.
 	Every time.Duration
 
 	// For is how long a check must be bad before its alert opens, and then well before it closes. Zero means a minute.
@@ -69,7 +74,7 @@ type Config struct {
 	Ignore []string
 
 	// Runs opens an alert when a run fails for good: one for each workflow and kind. It closes once no run has failed
-	// so for Quiet. It hears of the runs whose clients have kagzi.ClientConfig.RunEvents.
+	// so for Quiet. It knows only of runs that were started by clients with kagzi.ClientConfig.RunEvents.
 	Runs bool
 
 	// Quiet is how long no run may fail before the alert of its workflow and kind closes. Zero means an hour.
@@ -109,6 +114,9 @@ func (c Config) validated() (Config, error) {
 			return c, fmt.Errorf("kagzi: alerts: Config.%s is %v: give at least %v, or zero for the default", d.field,
 				d.value, shortest)
 		}
+		if err := duration.CheckLength("alerts: Config."+d.field, d.value); err != nil {
+			return c, err
+		}
 	}
 	c.Every, c.For = cmp.Or(c.Every, 15*time.Second), cmp.Or(c.For, time.Minute)
 	c.Quiet = cmp.Or(c.Quiet, time.Hour)
@@ -133,12 +141,13 @@ const (
 	maxName  = 100
 )
 
-// Run watches the client's namespace, and sends alerts, until ctx ends: it then returns nil. It returns another error
-// only before it begins: if cfg is not valid, or client is nil.
+// Run watches the client's namespace, and sends alerts, until ctx ends: it then returns nil. It returns an error only
+// before it begins: if cfg is not valid, client is nil, its pool has only one connection, or its namespace has no room
+// for seven bytes more. Log that error.
 //
 // It blocks: call it in a goroutine. It needs the rights of a worker, two connections of the client's pool at times,
-// and one outside of it for the heartbeats of its worker. While the database is away, it goes on trying. When ctx ends,
-// messages under way have five seconds more.
+// and two outside of it. While the database is away, it goes on trying. When ctx ends, messages under way have five
+// seconds more.
 //
 // Processes may call it for one namespace at the same time, with the same Config. It is safe for concurrent use.
 func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
@@ -147,16 +156,16 @@ func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
 		return err
 	}
 	if err := client.Core().Made(); err != nil {
-		return fmt.Errorf("alerts: %w", err)
+		return failure.Wrap(err, "alerts")
 	}
 	pool := client.Core().Store.Pool()
 	if pool.Config().MaxConns < 2 {
-		return errors.New("kagzi: alerts: the pool of the client has one connection: two are needed at times")
+		return errors.New("kagzi: alerts: the pool of the client has one connection: give it at least two")
 	}
 	log := client.Core().Log
 	own, err := kagzi.NewClient(pool, kagzi.ClientConfig{Namespace: client.Namespace() + ownNamespace, Logger: log})
 	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
+		return failure.Wrap(err, "alerts")
 	}
 	// Without a coordinator: one would keep the events of all namespaces of the database for as long as it is told to.
 	// The runs here need none but for a worker that has died, whose runs come back with the end of their leases.
@@ -164,7 +173,7 @@ func Run(ctx context.Context, client *kagzi.Client, cfg Config) error {
 		NoCoordinator: true, LeaseTimeout: time.Minute, DrainTimeout: 5 * time.Second,
 	})
 	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
+		return failure.Wrap(err, "alerts")
 	}
 	w := &watcher{
 		cfg: cfg, client: client, admin: admin.New(client), own: own, ownAdmin: admin.New(own), log: log,
@@ -248,7 +257,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Only returns a Notifier that passes on to n the alerts that are as bad as least, or worse.
+// Only returns a Notifier that passes on to n the alerts that are as bad as least, or worse: when they open, and when
+// they close. least is health.Degraded or health.Unhealthy.
 func Only(least health.Status, n Notifier) Notifier { return only{least, n} }
 
 type only struct {

@@ -1,7 +1,7 @@
 // Package alerts says when something is wrong with the runs of a namespace, and when it is well again: it is for
 // programs whose operators want a message, and do not look at a dashboard.
 //
-//	err := alerts.Run(ctx, client, alerts.Config{
+//	err := alerts.Run(ctx, client, alerts.Config{ // blocks until ctx ends
 //		Notifiers: map[string]alerts.Notifier{
 //			"log":   alerts.Slog{Logger: logger},
 //			"slack": alerts.Slack{URL: os.Getenv("SLACK_WEBHOOK")},
@@ -27,7 +27,7 @@
 // these runs, and the worker that Run starts for them, change nothing in the one that is watched.
 //
 // While the database is away, or refuses writes, no run goes on. So each process also looks by itself whether the
-// client can work, and says so itself.
+// client can work, and sends these alerts by itself.
 //
 // A message is sent twice if the process dies after it was sent and before that is recorded. Alert.Key is then the
 // same. PagerDuty drops the second one.

@@ -22,7 +22,7 @@ import (
 type Mail struct {
 	Addr string    // host and port of the server, such as "smtp.example.com:587"
 	Auth smtp.Auth // zero means none
-	From string    // an address
+	From string    // an address, such as "Kagzi <kagzi@example.com>"
 	To   []string  // addresses
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kagzi/kagzi/health"
 )
 
-// A Slog logs alerts: an Unhealthy one as an error, a Degraded one as a warning, and a closed one as information.
+// A Slog logs alerts: an Unhealthy one at level Error, a Degraded one at Warn, and a closed one at Info.
 type Slog struct {
 	Logger *slog.Logger // zero means slog.Default()
 }
@@ -38,8 +38,8 @@ func (s Slog) Notify(ctx context.Context, a Alert) error {
 	return nil
 }
 
-// A Webhook sends each [Alert] as JSON, in a POST with the header Idempotency-Key. It is sent again unless the answer
-// has a status below 300.
+// A Webhook sends each [Alert] as JSON, in a POST whose header Idempotency-Key is the Alert's Key. It is sent again
+// unless the answer has a status below 300. Redirects are not followed.
 type Webhook struct {
 	URL    string
 	Header http.Header  // is added, for example Authorization
@@ -48,7 +48,7 @@ type Webhook struct {
 
 func (w Webhook) validate() error { return validURL("Webhook", w.URL) }
 
-// Notify sends the alert.
+// Notify sends the alert. Its errors have no part of the URL but the host, and no header.
 func (w Webhook) Notify(ctx context.Context, a Alert) error {
 	header := w.Header.Clone()
 	if header == nil {
@@ -66,7 +66,7 @@ type Slack struct {
 
 func (s Slack) validate() error { return validURL("Slack", s.URL) }
 
-// Notify posts the alert.
+// Notify posts the alert. Its errors have no part of the URL but the host.
 func (s Slack) Notify(ctx context.Context, a Alert) error {
 	sign := ":warning:"
 	switch {
@@ -79,8 +79,9 @@ func (s Slack) Notify(ctx context.Context, a Alert) error {
 	return post(ctx, s.Client, s.URL, nil, map[string]string{"text": sign + " " + escape.Replace(a.describe())})
 }
 
-// A PagerDuty opens and resolves incidents of PagerDuty's Events API, version 2. An alert that is sent twice, or by two
-// processes, is one incident.
+// A PagerDuty opens and resolves incidents of PagerDuty's Events API, version 2: critical for Unhealthy, and else a
+// warning. Alerts of one ID are one incident, also from two processes. So are those of two databases that have the same
+// namespace: give each a RoutingKey of its own.
 type PagerDuty struct {
 	RoutingKey string       // of the service's integration
 	URL        string       // zero means that of PagerDuty
@@ -136,6 +137,9 @@ func (p PagerDuty) Notify(ctx context.Context, a Alert) error {
 
 // validURL refuses a URL to which nothing can be sent. Its error does not have the URL, which may hold a secret.
 func validURL(of, s string) error {
+	if s == "" {
+		return fmt.Errorf("the URL of %s is empty: give one that begins with https:// or http://", of)
+	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return fmt.Errorf("the URL of %s is not one that begins with https:// or http://", of)

@@ -3,6 +3,7 @@ package alerts
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/waits"
 )
 
 // A recorder keeps the alerts that it gets, in order.
@@ -216,6 +218,37 @@ func TestWatchThatWasTerminated(t *testing.T) {
 	got.Want(t, "+shop/pauses/degraded -shop/pauses/degraded")
 }
 
+// A pause of the namespace of the watch silences it, but not the watch of another namespace. What is still bad when the
+// pause ends opens an alert then.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	var shop, other recorder
+	run(t, clientOf(t, db.Pool, "shop"), quick(map[string]Notifier{"test": &shop}))
+	run(t, clientOf(t, db.Pool, "other"), quick(map[string]Notifier{"test": &other}))
+	own := clientOf(t, db.Pool, "shop"+ownNamespace)
+	silence := admin.New(own).Pauses
+	if err := silence.Set(t.Context(), admin.Target{All: true}, admin.Park()); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the watch is held up", func() bool {
+		watch, err := own.Get(t.Context(), watchID)
+		return err == nil && slices.ContainsFunc(watch.WaitingOn, waits.Wait.IsPause)
+	})
+	for _, namespace := range []string{"shop", "other"} {
+		operator := admin.New(clientOf(t, db.Pool, namespace))
+		if err := operator.Pauses.Set(t.Context(), admin.Target{Queue: "mail"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await.True(t, "the other opens", func() bool { return other.Has("+other/pauses/degraded") })
+	shop.Want(t, "")
+	if err := silence.End(t.Context(), admin.Target{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the alert opens", func() bool { return shop.Has("+shop/pauses/degraded") })
+}
+
 // Messages that were sent long ago are deleted, although the watch goes on.
 func TestOldMessagesAreDeleted(t *testing.T) {
 	t.Parallel()
@@ -350,7 +383,8 @@ func TestConfigsThatCannotWork(t *testing.T) {
 		{c, Config{Notifiers: map[string]Notifier{strings.Repeat("x", 101): Slog{}}}, "at most 100 are allowed"},
 		{c, Config{Notifiers: map[string]Notifier{"log": nil}}, `Config.Notifiers["log"] is nil`},
 		{c, Config{Notifiers: map[string]Notifier{"log": Func(nil)}}, `Config.Notifiers["log"] is nil`},
-		{c, Config{Notifiers: map[string]Notifier{"w": Webhook{}}}, "begins with https://"},
+		{c, Config{Notifiers: map[string]Notifier{"w": Webhook{}}}, "the URL of Webhook is empty"},
+		{c, Config{Notifiers: map[string]Notifier{"w": Webhook{URL: "x"}}}, "not one that begins with https://"},
 		{c, Config{Notifiers: map[string]Notifier{"s": Only(health.Unhealthy, Slack{})}}, "begins with https://"},
 		{c, Config{Notifiers: map[string]Notifier{"o": Only("bad", Slog{})}}, "give health.Degraded or"},
 		{c, Config{Notifiers: map[string]Notifier{"o": Only(health.Healthy, Slog{})}}, "give health.Degraded or"},
@@ -365,7 +399,8 @@ func TestConfigsThatCannotWork(t *testing.T) {
 		{c, Config{Notifiers: to, Every: time.Microsecond}, "Config.Every is 1µs"},
 		{c, Config{Notifiers: to, For: -1}, "Config.For is -1ns"},
 		{c, Config{Notifiers: to, Quiet: 1}, "Config.Quiet is 1ns"},
-		{nil, Config{Notifiers: to}, "the client is nil"},
+		{c, Config{Notifiers: to, Quiet: 1 << 62}, "a hundred years"},
+		{nil, Config{Notifiers: to}, "kagzi: alerts: the client is nil"},
 		{&kagzi.Client{}, Config{Notifiers: to}, "NewClient"},
 		{clientOf(t, db.Pool, strings.Repeat("n", 255)), Config{Notifiers: to}, "262 bytes"},
 	} {

@@ -1,6 +1,6 @@
 // Package namespaces executes the runs of many namespaces in one process. A namespace separates tenants; a
 // kagzi.Worker has one. A [Worker] of this package has those of a database: it runs a kagzi.Worker for each namespace
-// that has something to do, and none for the others.
+// that has something to do, and none for the others. [List] names the namespaces of a database.
 //
 //	search: one exchange, each second ──► namespaces with due runs, schedules, deadlines …
 //	notifications of all namespaces   ──►   │
@@ -11,6 +11,6 @@
 //	                                     ├─ heartbeats: a few connections for all
 //	                                     └─ notifications: one connection for all
 //
-// So each promise of a Worker holds in each namespace, and a namespace without work costs nothing. See
-// docs/namespaces.md.
+// So each promise of a kagzi.Worker holds in each namespace, and one without work costs next to nothing. See
+// docs/namespaces.md for the differences.
 package namespaces

@@ -3,32 +3,38 @@ package namespaces
 import (
 	"context"
 	"log/slog"
+	"strings"
 )
 
-// A quiet handler is for the workers of namespaces, which begin and end all the time: it logs what they say at Info as
-// Debug. Each of its records has the namespace, once.
+// A quiet handler is for the workers of namespaces, which begin and end all the time: it logs Kagzi's lines of the
+// level Info as Debug. Lines of the application's code stay as they are. Each line has the namespace, those of Kagzi
+// have it once.
 type quiet struct{ next slog.Handler }
 
-const namespaceKey = "namespace"
+const (
+	namespaceKey = "namespace"
+	ours         = "kagzi: " // begins the lines of Kagzi
+)
 
 // of returns the handler for a namespace.
 func (q quiet) of(namespace string) slog.Handler {
 	return quiet{q.next.WithAttrs([]slog.Attr{slog.String(namespaceKey, namespace)})}
 }
 
-func demoted(level slog.Level) slog.Level {
-	if level == slog.LevelInfo {
-		return slog.LevelDebug
-	}
-	return level
-}
-
-func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
-	return q.next.Enabled(ctx, demoted(level))
-}
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool { return q.next.Enabled(ctx, level) }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	out := slog.NewRecord(r.Time, demoted(r.Level), r.Message, r.PC)
+	if !strings.HasPrefix(r.Message, ours) {
+		return q.next.Handle(ctx, r)
+	}
+	level := r.Level
+	if level == slog.LevelInfo {
+		level = slog.LevelDebug
+	}
+	if !q.next.Enabled(ctx, level) {
+		return nil
+	}
+	out := slog.NewRecord(r.Time, level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		out.AddAttrs(others([]slog.Attr{a})...)
 		return true

@@ -23,17 +23,18 @@ import (
 // Run executes runs until ctx ends. Then all namespaces drain at once, as kagzi.Worker.Run says, and Run returns nil.
 //
 // Run returns an error if it cannot work: because of a schema that does not fit, missing rights, tables that Citus has
-// distributed, or a pool that was closed. It logs an outage, and continues after it. If the worker of one namespace
-// fails, Run logs that, and begins it again after some seconds; the others go on. A namespace whose worker an operator
-// has drained is not served again until the next Run.
+// distributed, or a pool that was closed. It logs an outage, also one at its beginning, and continues after it. If the
+// worker of one namespace fails, Run logs that, and begins it again after some seconds; the others go on. A namespace
+// whose worker an operator has drained is not served again until the next Run.
 //
-// A Worker may run again after Run has returned, but not twice at once.
+// A Worker may run again after Run has returned. A second call while one is under way returns an error.
 func (w *Worker) Run(ctx context.Context) error {
 	if w == nil || w.pool == nil {
 		return errNoWorker
 	}
 	if !w.begin() {
-		return errors.New("kagzi: namespaces: the worker is running already: make another for more")
+		return errors.New("kagzi: namespaces: Run of this worker is under way already: call it once, or make another " +
+			"worker by NewWorker")
 	}
 	defer w.end()
 	h := &host{

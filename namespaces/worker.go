@@ -27,30 +27,37 @@ import (
 // A Config configures [NewWorker]. Handle is required.
 type Config struct {
 	// Handle gives the worker of a namespace its handlers, by kagzi.Handle and topic.Consume. Each namespace gets the
-	// same workflows. client is that of the namespace, for handlers that start or find runs. Handle must not use the
-	// database: it is called again each time that the namespace has work after a rest, and once by NewWorker.
+	// same workflows. client is that of the namespace, for handlers that start or find runs.
+	//
+	// NewWorker calls Handle once, with the namespace "default". Run calls it each time that a namespace gets a worker,
+	// never twice at once. Handle must not use the database, because other namespaces wait meanwhile. If it returns an
+	// error, Run logs that, and tries again at the next search.
 	Handle func(worker *kagzi.Worker, client *kagzi.Client) error
 
-	// Client configures the client of each namespace. Its Namespace stays empty.
+	// Client configures the client of each namespace. Leave its Namespace empty.
 	Client kagzi.ClientConfig
 
-	// Worker configures the worker of each namespace. Its MaxConcurrent is how many runs of all namespaces are under
-	// way at once. NoCoordinator is not allowed. A worker that dies is noticed after StaleAfter: set that shorter than
-	// its 30 seconds if runs must go on sooner.
+	// Worker configures the worker of each namespace. Its MaxConcurrent is how many runs of all namespaces together are
+	// under way at once. Zero means 100. Its Coordinator deletes old runs of all namespaces that are served.
+	// NoCoordinator is not allowed. A process that dies is noticed after StaleAfter: set that shorter than its 30
+	// seconds if runs must go on sooner.
 	Worker kagzi.WorkerConfig
 
-	// Serve reports whether to serve a namespace. It is called often, and must not block. Nil: all are served.
+	// Serve reports whether to serve a namespace. It is called often, from several goroutines, and must not block. Once
+	// it returns false, the worker of the namespace drains. Nil means that all are served, also those of other services
+	// that share the database: their schedules fire, and their old runs are deleted.
 	Serve func(namespace string) bool
 
-	// Every is the time between two searches for namespaces with work, of which no notification has come. A search of
-	// many namespaces takes long: then the pause is at least nine times as long as it took. Zero means a second.
+	// Every is the time from one search for namespaces with work to the next. A notification of new work needs no
+	// search. Searches take no more than a tenth of the time: those that take long are rarer. Zero means a second.
 	Every time.Duration
 
-	// Idle is how long a namespace without work keeps its worker. Zero means 10 seconds.
+	// Idle is how long a namespace without work keeps its worker at least. Zero means 10 seconds.
 	Idle time.Duration
 }
 
-// A Worker executes the runs of all namespaces of a database that have work.
+// A Worker executes the runs of all namespaces of a database that have work. [Worker.Run] blocks. All other methods are
+// safe for concurrent use.
 type Worker struct {
 	pool      *pgxpool.Pool
 	cfg       Config
@@ -68,7 +75,9 @@ type Worker struct {
 	hinted  chan struct{}      // wanted has changed, or a search is to come now
 }
 
-// NewWorker returns a worker of the pool's database. It does no I/O: it validates cfg, and calls Handle once.
+// NewWorker returns a worker of the pool's database. It does no I/O: it validates cfg, and calls Handle once. It
+// returns an error if cfg is not valid, or if Handle returns one or gives the worker no handler. The pool must stay
+// open until Run has returned.
 func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	cfg, err := cfg.validated(pool)
 	if err != nil {
@@ -121,7 +130,7 @@ func (c Config) validated(pool *pgxpool.Pool) (Config, error) {
 			return c, fmt.Errorf("kagzi: namespaces: Config.%s is %v: give at least %v, or zero for the default",
 				d.field, d.value, shortest)
 		}
-		if err := duration.CheckLength(d.field, d.value); err != nil {
+		if err := duration.CheckLength("namespaces: Config."+d.field, d.value); err != nil {
 			return c, err
 		}
 	}
@@ -135,7 +144,8 @@ func (c Config) validated(pool *pgxpool.Pool) (Config, error) {
 const shortest = 10 * time.Millisecond
 
 // Client returns the client of a namespace, which may have no rows yet. A run that it starts begins at once if Run is
-// under way in this process. The client is the same at each call. Client does no I/O.
+// under way in this process. The client is the same at each call. Client does no I/O. It returns an error if the name
+// is not valid, for example because it has a ':' or more than 255 bytes.
 func (w *Worker) Client(namespace string) (*kagzi.Client, error) {
 	if w == nil || w.pool == nil {
 		return nil, errNoWorker
@@ -163,7 +173,7 @@ func (w *Worker) Client(namespace string) (*kagzi.Client, error) {
 // serves reports whether the worker serves the namespace.
 func (w *Worker) serves(namespace string) bool { return w.cfg.Serve == nil || w.cfg.Serve(namespace) }
 
-// Active returns the namespaces that have a worker in this process now, in their order. It queries no database.
+// Active returns the namespaces that have a worker in this process now, sorted. It does no I/O.
 func (w *Worker) Active() []string {
 	if w == nil {
 		return nil
@@ -173,8 +183,9 @@ func (w *Worker) Active() []string {
 	return slices.Sorted(maps.Keys(w.tenants))
 }
 
-// List returns the namespaces of the pool's database that have runs, schedules or live workers, in their order. It
-// needs a schema that fits, and no worker. It returns an error on Citus, where no statement reads all namespaces.
+// List returns the namespaces of the pool's database that have runs, live workers, or schedules that are not paused.
+// They are sorted. It needs no worker. It returns an error if the schema does not fit, and on Citus, where no statement
+// reads all namespaces.
 func List(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	if pool == nil {
 		return nil, errNoPool

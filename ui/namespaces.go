@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,10 +23,11 @@ import (
 // Namespaces returns the dashboards of several namespaces, which may be in several databases. Each is that of
 // [Handler], at cfg.Path with its name and a slash. A page of each lists them all, with their health.
 //
-// A name consists of letters, digits, '-', '_', '.' and '~'. Authorize gets it as Action.Namespace, and a viewer sees
-// the namespaces whose overview it lets that viewer see. Leave cfg.Pool nil if there are several databases.
+// A name is a part of the path: it consists of letters, digits, '-', '_', '.' and '~', and does not begin with '.'. The
+// client's namespace may have another one. Authorize gets the name as Action.Namespace, and a viewer sees those whose
+// overview it allows. Leave cfg.Pool nil if there are several databases. The map is read once.
 //
-// It panics as Handler does, without clients, and if a name has other characters.
+// It panics as Handler does, and if there are no clients or if a name is not valid.
 func Namespaces(clients map[string]*kagzi.Client, cfg Config) http.Handler {
 	s, err := newSeveral(clients, cfg)
 	if err != nil {
@@ -67,7 +69,7 @@ func newSeveral(clients map[string]*kagzi.Client, cfg Config) (*several, error) 
 		cfg: cfg, names: slices.Sorted(maps.Keys(clients)), dashboards: map[string]http.Handler{},
 	}
 	if len(clients) == 0 {
-		return nil, fmt.Errorf("ui: Namespaces has no clients")
+		return nil, errors.New("ui: Namespaces has no clients: give at least one, by its name")
 	}
 	links := string(cfg.links())
 	if err := validPath(links); err != nil {
@@ -77,7 +79,7 @@ func newSeveral(clients map[string]*kagzi.Client, cfg Config) (*several, error) 
 	for _, name := range s.names {
 		if !segment.MatchString(name) {
 			return nil, fmt.Errorf("ui: the name %q of a namespace is a part of its path: give letters, digits, "+
-				"'-', '_', '.' and '~', which does not begin with '.'", name)
+				"'-', '_', '.' and '~', and no '.' at the beginning", name)
 		}
 		all = append(all, neighbour{name, web.Links(links + name + "/"), admin.New(clients[name])})
 	}

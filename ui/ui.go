@@ -4,7 +4,8 @@
 //
 // It shows the client's namespace: whether the work goes on, the runs with their timelines and why they wait,
 // schedules, topics, limits and workers. Pages update themselves while they are open. With [Config.Authorize] the
-// dashboard also changes runs, schedules, limits and workers, and hands on who did it and why.
+// dashboard also changes runs, schedules, limits and workers, and records who did it and why. [Namespaces] shows
+// several namespaces.
 //
 // Everything is served from the program itself: there is no build step, and no request to any other host. The handler
 // has no login: the service must authenticate in front of it. The README in this folder describes the pages, what they
@@ -32,8 +33,8 @@ import (
 	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
-// Config configures a Handler. Its zero value shows everything to every visitor who reaches the handler, and changes
-// nothing.
+// A Config configures a [Handler]. Its zero value shows everything to every visitor who reaches the handler, and
+// changes nothing.
 type Config struct {
 	// Path is where a browser finds the dashboard: every link begins with it. It begins and ends with a slash. Zero
 	// means "/kagzi/". If http.StripPrefix or a proxy stands in front, Path is what the browser asks for nevertheless.
@@ -47,7 +48,7 @@ type Config struct {
 	// use.
 	//
 	// The actor goes into the audit log; it may be empty. An error refuses the request with status 403, and its text is
-	// shown. Nil lets every request read, and none change anything.
+	// shown. Nil lets all requests read, and none change anything.
 	Authorize func(r *http.Request, a Action) (actor string, err error)
 
 	// HidePayloads hides inputs, results, and the payloads of messages and events: pages show only their sizes, and

@@ -19,16 +19,25 @@ import (
 // The dashboard is for those who know the code, and for this machine only.
 func TestUI(t *testing.T) {
 	k, s := newShell(t)
-	kit.Begin(k, approve, 1, kagzi.ID("order-1"))
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	kit.Begin(k, approve, 1, kagzi.ID("order-1"),
+		kagzi.Headers{"traceparent": "00-" + trace + "-00f067aa0ba902b7-01"})
 	s.run("ui --address 0.0.0.0:0").exits(2).says("other machines may reach", "127.0.0.1")
 	s.run("ui --address example.org:80").exits(2).says("other machines may reach")
 	s.run("ui --address 8080").exits(2).says("give host and port")
+	for _, wrong := range []string{
+		"{trace}", "https://traces.example.com", "ftp://example.com/{trace}", "https:///{trace}",
+	} {
+		s.run("ui --trace-url "+wrong).exits(2).says("{trace}", "traces.example.com")
+	}
 	ctx, end := context.WithCancel(k.Ctx)
 	defer end()
 	out := &lockedBuffer{}
 	done := make(chan int)
 	go func() {
-		done <- cli.Run(ctx, []string{"ui", "--actor", "ada"}, s.world(strings.NewReader(""), out, io.Discard))
+		done <- cli.Run(ctx, []string{
+			"ui", "--actor", "ada", "--trace-url", "https://traces.example.com/trace/{trace}",
+		}, s.world(strings.NewReader(""), out, io.Discard))
 	}()
 	address := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)/enter/(\w+)`)
 	await.True(t, "the address", func() bool { return address.MatchString(out.String()) })
@@ -75,6 +84,10 @@ func TestUI(t *testing.T) {
 	if code, body := get(known, leads[1]+"runs"); code != http.StatusOK || !strings.Contains(body, "order-1") ||
 		!strings.Contains(body, "You are ada") {
 		t.Errorf("with the cookie: %d %s", code, body)
+	}
+	if code, body := get(known, leads[1]+"runs/order-1"); code != http.StatusOK ||
+		!strings.Contains(body, "https://traces.example.com/trace/"+trace) {
+		t.Errorf("the page of a run within a trace: %d %s", code, body)
 	}
 	end()
 	if code := <-done; code != 0 {

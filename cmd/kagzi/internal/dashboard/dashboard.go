@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +28,7 @@ const uiConns = 8
 // Command returns kagzi ui.
 func Command(p *command.Program) *cobra.Command {
 	address, readOnly, hide := "127.0.0.1:0", false, false
-	var actor string
+	var actor, traces string
 	c := &cobra.Command{
 		Use:   "ui",
 		Short: "Serve the dashboard on this machine",
@@ -37,7 +39,8 @@ all that this command's database user may. Changes have --actor as their actor.
 To give the dashboard to others, mount it in a service of yours, which knows who they are: see package
 github.com/kagzi/kagzi/ui.`,
 		Example: `  kagzi ui
-  kagzi ui --read-only --address 127.0.0.1:8090`,
+  kagzi ui --read-only --address 127.0.0.1:8090
+  kagzi ui --trace-url 'https://traces.example.com/trace/{trace}'`,
 		Args: command.Exactly(),
 	}
 	flags := c.Flags()
@@ -47,8 +50,10 @@ github.com/kagzi/kagzi/ui.`,
 		"makes the changes; default: KAGZI_ACTOR, or the user's name")
 	flags.BoolVar(&readOnly, "read-only", false, "change nothing")
 	flags.BoolVar(&hide, "hide-payloads", false, "show no inputs, results and payloads of messages")
+	flags.StringVar(&traces, "trace-url", "", "the `URL` of a trace in your tracing system, with {trace} in place of "+
+		"its ID: a run that was started within a trace links to it")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := onlyLoopback(address); err != nil {
+		if err := cmp.Or(onlyLoopback(address), withTrace(traces)); err != nil {
 			return err
 		}
 		p.DB.Conns = uiConns
@@ -56,7 +61,7 @@ github.com/kagzi/kagzi/ui.`,
 		if err != nil {
 			return err
 		}
-		cfg := ui.Config{Path: "/" + rand.Text()[:8] + "/", HidePayloads: hide, Pool: p.DB.Pool}
+		cfg := ui.Config{Path: "/" + rand.Text()[:8] + "/", HidePayloads: hide, Pool: p.DB.Pool, TraceURL: traces}
 		if !readOnly {
 			cfg.Authorize = func(*http.Request, ui.Action) (string, error) { return actor, nil }
 		}
@@ -85,6 +90,17 @@ func onlyLoopback(address string) error {
 	return nil
 }
 
+// withTrace refuses what ui.Handler refuses as its TraceURL.
+func withTrace(traces string) error {
+	at, err := url.Parse(strings.ReplaceAll(traces, "{trace}", "0"))
+	if traces == "" || err == nil && (at.Scheme == "https" || at.Scheme == "http") && at.Host != "" &&
+		strings.Contains(traces, "{trace}") {
+		return nil
+	}
+	return command.Usagef("--trace-url is %q: give an address with {trace} in it, such as "+
+		"https://traces.example.com/trace/{trace}", traces)
+}
+
 // codeCookie is the cookie of browsers that have entered.
 const codeCookie = "kagzi-ui"
 
@@ -109,8 +125,8 @@ func entered(code, path string, next http.Handler) http.Handler {
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		// A redirect would be a part of the request from where the link was clicked, and have no strict cookie.
-		// letters
+		// A redirect would be a part of the request from where the link was clicked, and have no strict cookie. The
+		// path has letters and digits only, so it is HTML as it is.
 		fmt.Fprintf(w,
 			`<!doctype html><meta http-equiv="refresh" content="0; url=%[1]s"><title>Kagzi</title>`+
 				`<p><a href="%[1]s">To the dashboard</a></p>`, path)

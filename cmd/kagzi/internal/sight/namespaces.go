@@ -18,8 +18,8 @@ func Namespaces(p *command.Program) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "namespaces",
 		Short: "List the namespaces of the database",
-		Long: `Namespaces lists the namespaces that have runs, schedules or live workers. All other commands are about
-one of them: --namespace, or KAGZI_NAMESPACE, chooses it.`,
+		Long: `Namespaces lists the namespaces that have runs, live workers, or schedules that are not paused. All other
+commands are about one of them: --namespace, or KAGZI_NAMESPACE, chooses it.`,
 		Example: `  kagzi namespaces
   kagzi --namespace acme health`,
 		Args: command.Exactly(),
