@@ -39,26 +39,25 @@ type Moved struct {
 	Away time.Duration `json:"away"`
 }
 
-// Move takes the namespace of from, with its runs, schedules, limits, events and all else, to the database of to. Both
-// are clients of the same namespace. Afterwards the database of from has none of its rows, and refuses new ones with
-// [ErrMoved], until the namespace moves back.
+// Move takes the namespace of from, with all that belongs to it, to the database of to. Both are clients of the same
+// namespace. Afterwards the database of from has none of its rows, and refuses new ones with [ErrMoved].
 //
 // Move pauses the namespace and waits for executions under way. While it copies, starts and other writes return
-// ErrMoved. It reads each of Kagzi's tables once in all, and copies in one transaction.
+// ErrMoved.
 //
-// If Move fails, the namespace goes on where it was. If the process dies, or the error says so, the namespace stays
+// If Move fails, the namespace goes on where it was. If its process dies, or the error says so, the namespace stays
 // paused: call Move again, which goes on from there, or [CancelMove].
 //
-// It needs the rights of the tables' owner in both databases, the same schema version, no transaction pooler in between,
-// and three connections of each pool. It returns an error if the other database has rows of the namespace.
+// It needs the rights of the tables' owner, the same schema version in both databases, no transaction pooler, and three
+// connections of each pool. The other database must have no rows of the namespace.
 func Move(ctx context.Context, from, to *kagzi.Client, cfg MoveConfig) (Moved, error) {
 	m, err := newMove(from, to)
 	if err != nil {
 		return Moved{}, err
 	}
 	if cfg.Wait < 0 {
-		return Moved{}, fmt.Errorf("kagzi: namespaces: MoveConfig.Wait is %v: give a positive time, or zero for 10 seconds",
-			cfg.Wait)
+		return Moved{}, fmt.Errorf("kagzi: namespaces: MoveConfig.Wait is %v: give a positive time, or zero for 10 "+
+			"seconds", cfg.Wait)
 	}
 	if err := duration.CheckLength("Wait", cfg.Wait); err != nil {
 		return Moved{}, err
@@ -126,8 +125,8 @@ func newMove(from, to *kagzi.Client) (mover, error) {
 		}
 	}
 	if from.Namespace() != to.Namespace() {
-		return mover{}, fmt.Errorf("kagzi: namespaces: the clients are of the namespaces %q and %q: make both of the one "+
-			"that moves", from.Namespace(), to.Namespace())
+		return mover{}, fmt.Errorf("kagzi: namespaces: the clients are of the namespaces %q and %q: make both of the "+
+			"one that moves", from.Namespace(), to.Namespace())
 	}
 	return mover{
 		move.Move{Namespace: from.Namespace(), From: from.Core().Store.Pool(), To: to.Core().Store.Pool()}, from, to,
@@ -150,8 +149,8 @@ func (m mover) carry(ctx context.Context, cfg MoveConfig) (copied move.Counts, a
 	case err == nil:
 		return copied, away, nil
 	case !sure:
-		return nil, away, fmt.Errorf("%w; whether the rows have arrived is not known, and the namespace is paused: call "+
-			"Move again", err)
+		return nil, away, fmt.Errorf("%w; whether the rows have arrived is not known, and the namespace is paused: "+
+			"call Move again", err)
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -187,7 +186,7 @@ func (m mover) waitIdle(ctx context.Context, wait time.Duration) error {
 
 const (
 	movedBy = kagzi.Actor("namespaces.Move")
-	moving = kagzi.Reason("the namespace moves to another database")
+	moving  = kagzi.Reason("the namespace moves to another database")
 )
 
 // pausedBy returns the pause of the whole namespace, nil if there is none.

@@ -28,8 +28,8 @@ func rowsOf(t *testing.T, pool *pgxpool.Pool, namespace string) (sum int64) {
 		SELECT string_agg(c.relname, ' ')
 		FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'namespace_id'
 		WHERE c.relnamespace = 'kagzi'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition`)) {
-		sum += dbtest.QueryOne[int64](t, pool, fmt.Sprintf(`SELECT count(*) FROM kagzi.%s WHERE namespace_id = '%s'`, table,
-			namespace))
+		sum += dbtest.QueryOne[int64](t, pool, fmt.Sprintf(`SELECT count(*) FROM kagzi.%s WHERE namespace_id = '%s'`,
+			table, namespace))
 	}
 	return sum
 }
@@ -114,7 +114,8 @@ func TestMoveEverything(t *testing.T) {
 		t.Errorf("moved %+v", moved)
 	}
 	t.Logf("%+v", moved)
-	if n := dbtest.QueryOne[int64](t, b, `SELECT count(*) FROM kagzi.step_runs WHERE namespace_id = 'acme'`); n < before {
+	const steps = `SELECT count(*) FROM kagzi.step_runs WHERE namespace_id = 'acme'`
+	if n := dbtest.QueryOne[int64](t, b, steps); n < before {
 		t.Errorf("%d steps of %d have arrived", n, before)
 	}
 	for what, err := range map[string]error{

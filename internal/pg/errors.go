@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -160,10 +159,15 @@ func isFence(pe *pgconn.PgError) bool {
 // ErrMoved reports a write in a namespace that moves to another database, or has moved there.
 var ErrMoved = errors.New("the namespace moves to another database, or has moved: use a client of that one")
 
-// explainFence adds ErrMoved to an error of a fence.
+// explainFence makes the error of a fence one that says ErrMoved. The server's own names a constraint.
 func explainFence(err error) error {
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok && isFence(pe) && !errors.Is(err, ErrMoved) {
-		return fmt.Errorf("%w (%w)", ErrMoved, err)
+		return &fenceError{err}
 	}
 	return err
 }
+
+type fenceError struct{ err error }
+
+func (e *fenceError) Error() string   { return ErrMoved.Error() }
+func (e *fenceError) Unwrap() []error { return []error{ErrMoved, e.err} }

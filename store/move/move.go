@@ -24,8 +24,8 @@ var (
 		"which database has it")
 	ErrOccupied = errors.New("the other database has rows of the namespace already: move it to one that has none")
 	ErrBusy     = errors.New("another move of the namespace is under way, or both clients have the same database")
-	ErrCitus    = errors.New("the tables of one database are distributed by Citus: there a namespace is moved with its " +
-		"shard")
+	ErrCitus    = errors.New("the tables of one database are distributed by Citus: there a namespace is moved with " +
+		"its shard")
 )
 
 const (
