@@ -158,11 +158,11 @@ func remind(context.Context) error                         { panic(0) }
 
 // What a program of many tenants has.
 var (
-	Invoice   = kagzi.DefineDo[Order]("invoice")
-	config    namespaces.Config
-	databases map[string]*pgxpool.Pool
-	workers   map[string]*namespaces.Worker
-	stopped   chan error
+	Invoice = kagzi.DefineDo[Order]("invoice")
+	config  namespaces.Config
+	pools   map[string]*pgxpool.Pool
+	workers map[string]*namespaces.Worker
+	stopped chan error
 )
 
 func invoice(kagzi.Context, Order) error { panic(0) }
