@@ -161,8 +161,6 @@ var (
 	Invoice = kagzi.DefineDo[Order]("invoice")
 	config  namespaces.Config
 	pools   map[string]*pgxpool.Pool
-	workers map[string]*namespaces.Worker
-	stopped chan error
 )
 
 func invoice(kagzi.Context, Order) error { panic(0) }
