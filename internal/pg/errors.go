@@ -36,6 +36,9 @@ const (
 	// ClassLocked: a wait for another transaction's lock timed out; the transaction was rolled back. Leave that row
 	// out, or try again later.
 	ClassLocked
+	// ClassMoved: the namespace moves to another database, or has moved. Nothing was written, and until it is back,
+	// nothing will be. Repeat the same after a pause, or end.
+	ClassMoved
 	// ClassRefused: the server refused the content of the statement, and always will. Fail the item.
 	ClassRefused
 	// ClassForbidden: the user lacks a right. Log it, and try again from time to time.
@@ -91,7 +94,7 @@ func classOf(pe *pgconn.PgError) Class {
 	switch pe.Code {
 	case checkViolation:
 		if isFence(pe) {
-			return ClassLocked
+			return ClassMoved
 		}
 		return ClassRefused
 	case "40001", "40P01":
