@@ -166,8 +166,8 @@ func (m mover) giveUp(ctx context.Context, err error) error {
 		switch {
 		case failed == nil:
 			return err
-		case errors.Is(failed, move.ErrBusy) && time.Since(begun) < 10*time.Second: // the server ends a lost session soon
-			<-time.After(100 * time.Millisecond)
+		case errors.Is(failed, move.ErrBusy) && time.Since(begun) < 10*time.Second:
+			<-time.After(100 * time.Millisecond) // the server ends a lost session soon
 		case errors.Is(failed, errArrived):
 			return fmt.Errorf("%w; %w", err, failed)
 		default:

@@ -183,15 +183,20 @@ func TestMoveCancelledAnywhere(t *testing.T) {
 	}
 }
 
-// A call that has lost its lock does nothing more: another one may have taken the namespace elsewhere meanwhile.
-func TestMoveWithoutLock(t *testing.T) {
-	t.Parallel()
-	var pools []*pgxpool.Pool
-	var clients []*kagzi.Client
+// threeDatabases returns pools of three databases, and a client of the namespace acme in each.
+func threeDatabases(t *testing.T) (pools []*pgxpool.Pool, clients []*kagzi.Client) {
+	t.Helper()
 	for range 3 {
 		pool := dbtest.Pool(t, dbtest.AsOwner())
 		pools, clients = append(pools, pool), append(clients, elsewhere(t, pool, "acme"))
 	}
+	return pools, clients
+}
+
+// A call that has lost its lock does nothing more: another one may have taken the namespace elsewhere meanwhile.
+func TestMoveWithoutLock(t *testing.T) {
+	t.Parallel()
+	pools, clients := threeDatabases(t)
 	id := startOne(t, clients[0], greet.With("ada"))
 	_, err := Move(t.Context(), clients[0], clients[1], MoveConfig{Own: func(ctx context.Context, _, _ pgx.Tx) error {
 		for _, pool := range pools[:2] {
@@ -247,11 +252,13 @@ func TestMoveBackFails(t *testing.T) {
 // Names of namespaces and settings of the sessions change nothing.
 func TestMoveWithStrangeSettings(t *testing.T) {
 	t.Parallel()
-	simple := func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
+	mode := func(mode pgx.QueryExecMode) func(*pgxpool.Config) {
+		return func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }
+	}
 	for name, change := range map[string]func(*pgxpool.Config){
 		`it's "quoted" \'; DROP`:        dbtest.Setting("search_path", "kagzi,public"),
-		"%s %I %1$L $1 $$ {}":           func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec },
-		strings.Repeat("日本語 ", 20):      simple,
+		"%s %I %1$L $1 $$ {}":           mode(pgx.QueryExecModeExec),
+		strings.Repeat("日本語 ", 20):      mode(pgx.QueryExecModeSimpleProtocol),
 		"idle":                          dbtest.Setting("idle_in_transaction_session_timeout", "2s"),
 		"a namespace with few sessions": dbtest.Conns(2),
 	} {
@@ -286,8 +293,8 @@ func TestMoveCopiesAll(t *testing.T) {
 	c, d := elsewhere(t, a, "acme"), elsewhere(t, b, "acme")
 	for _, namespace := range []string{"acme", "globex"} {
 		for _, call := range []kagzi.Call{
-			nap.With(0), nap.With(time.Hour), failing.With(1), listen.With(1), waitsEvent.With(1), sleeper.With(1), parent.With(1),
-			goes.With(2), undone.With(1),
+			nap.With(0), nap.With(time.Hour), failing.With(1), listen.With(1), waitsEvent.With(1), sleeper.With(1),
+			parent.With(1), goes.With(2), undone.With(1),
 		} {
 			startOne(t, elsewhere(t, a, namespace), call, kagzi.Key("k"))
 			startOne(t, elsewhere(t, a, namespace), call)
@@ -348,14 +355,15 @@ func TestMoveBesideAWorker(t *testing.T) {
 	id := startOne(t, c, gate.Workflow.With(1))
 	await.Receive(t, gate.Begun)
 	var until time.Time
-	_, err := Move(t.Context(), c, d, MoveConfig{Wait: time.Millisecond, Own: func(ctx context.Context, from, _ pgx.Tx) error {
+	readUntil := func(ctx context.Context, from, _ pgx.Tx) error {
 		return from.QueryRow(ctx, `SELECT max(heartbeat_at + stale_after) FROM kagzi.workers`).Scan(&until)
-	}})
+	}
+	_, err := Move(t.Context(), c, d, MoveConfig{Wait: time.Millisecond, Own: readUntil})
 	ok(t, err)
 	if now := dbtest.QueryOne[time.Time](t, a, `SELECT clock_timestamp()`); now.Before(until) {
 		t.Errorf("the rows went %v before the worker gave up its runs", until.Sub(now))
 	}
-	await.True(t, "the worker finds no row of itself", func() bool { return strings.Contains(logged.String(), "declared dead") })
+	await.True(t, "the worker finds no row of itself", func() bool { return logged.Has("declared dead") })
 	if await.BecomesTrue(time.Second, func() bool { return strings.Count(logged.String(), "declared dead") > 1 }) {
 		t.Error("the worker says again and again that it was declared dead")
 	}
@@ -378,11 +386,7 @@ func TestMoveBesideAWorker(t *testing.T) {
 // Calls at once take the namespace to one database.
 func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
-	pools := []*pgxpool.Pool{dbtest.Pool(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner())}
-	var clients []*kagzi.Client
-	for _, pool := range pools {
-		clients = append(clients, elsewhere(t, pool, "acme"))
-	}
+	pools, clients := threeDatabases(t)
 	id := startOne(t, clients[0], greet.With("ada"))
 	errs := make(chan error, 10)
 	for i := range 6 {
@@ -441,7 +445,8 @@ func TestMoveLeftovers(t *testing.T) {
 	awaitStatus(t, third, id, kagzi.StatusCompleted)
 }
 
-// A session that reads a table, such as a dump, keeps Move from fencing it. Other namespaces go on, and so does this one.
+// A session that reads a table, such as a dump, keeps Move from fencing it. Other namespaces go on, and this one does
+// once Move has failed.
 func TestMoveBesideADump(t *testing.T) {
 	t.Parallel()
 	a, b := dbtest.Pool(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner())
@@ -471,6 +476,69 @@ func TestMoveBesideADump(t *testing.T) {
 	startOne(t, c, greet.With("bob"))
 	ok(t, dump.Rollback(t.Context()))
 	moveAtLast(t, c, d)
+	run(t, b, Config{Handle: handleGreet})
+	awaitStatus(t, d, id, kagzi.StatusCompleted)
+}
+
+// Steps that end while the source refuses their records are recorded once the move is given up. None of them counts as
+// failed.
+func TestMoveGivenUpFailsNoRun(t *testing.T) {
+	t.Parallel()
+	a, b := dbtest.Pool(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner())
+	logged := &testlog.Buffer{}
+	c := kit.NewClientWith(t, a, kagzi.ClientConfig{Namespace: "acme", Logger: logged.Logger()})
+	d := elsewhere(t, b, "acme")
+	plain, inTx := kagzi.DefineDo[int]("plain", kit.NoRetry), kagzi.DefineDo[int]("in-tx", kit.NoRetry)
+	begun, open := make(chan int, 100), make(chan struct{})
+	w := kit.NewWorker(t, c, kagzi.WorkerConfig{})
+	kagzi.HandleDo(w, plain, func(ctx kagzi.Context, _ int) error {
+		return kagzi.Do(ctx, "step", func(context.Context) error { begun <- 1; <-open; return nil }, kit.NoRetry)
+	})
+	kagzi.HandleDo(w, inTx, func(ctx kagzi.Context, _ int) error {
+		return kagzi.DoTx(ctx, "step", func(context.Context, pgx.Tx) error { begun <- 1; <-open; return nil }, kit.NoRetry)
+	})
+	kit.StartWorker(t, w)
+	ids := []kagzi.RunID{startOne(t, c, plain.With(1)), startOne(t, c, inTx.With(1))}
+	await.Receive(t, begun)
+	await.Receive(t, begun)
+	refused := errors.New("no")
+	endSteps := func(context.Context, pgx.Tx, pgx.Tx) error {
+		close(open)
+		await.True(t, "both records are refused", func() bool {
+			return logged.Has("what=flush") && logged.Has("a transactional step is repeated because of the database")
+		})
+		return refused
+	}
+	if _, err := Move(t.Context(), c, d, MoveConfig{Wait: time.Millisecond, Own: endSteps}); !errors.Is(err, refused) {
+		t.Errorf("error %v, want that of Own", err)
+	}
+	for _, id := range ids {
+		awaitStatus(t, c, id, kagzi.StatusCompleted)
+	}
+}
+
+// Starts in transactions of the caller, open while Move begins: what was written before the fence moves, and what
+// comes after it is refused.
+func TestMoveBesideOpenTransactions(t *testing.T) {
+	t.Parallel()
+	a, b := dbtest.Pool(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner())
+	c, d := elsewhere(t, a, "acme"), elsewhere(t, b, "acme")
+	startOne(t, c, greet.With("ada"))
+	early, late := dbtest.Begin(t, a), dbtest.Begin(t, a)
+	_, err := late.Exec(t.Context(), `SELECT 1`)
+	ok(t, err)
+	id := startOne(t, c, greet.With("early"), kagzi.InTx(early))
+	moved := make(chan error, 1)
+	go func() { _, err := Move(t.Context(), c, d, MoveConfig{}); moved <- err }()
+	await.True(t, "the fence waits", func() bool {
+		return dbtest.QueryOne[bool](t, a, `SELECT EXISTS (SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock'
+			AND NOT granted)`)
+	})
+	ok(t, early.Commit(t.Context()))
+	ok(t, await.Receive(t, moved))
+	if _, err := c.StartMany(t.Context(), []kagzi.Call{greet.With("late")}, kagzi.InTx(late)); !errors.Is(err, ErrMoved) {
+		t.Errorf("start in an open transaction: %v, want ErrMoved", err)
+	}
 	run(t, b, Config{Handle: handleGreet})
 	awaitStatus(t, d, id, kagzi.StatusCompleted)
 }

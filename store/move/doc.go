@@ -20,7 +20,7 @@
 // they have, the fence says so, too: then no call takes the rows that are left for the namespace.
 //
 // Two sessions hold the namespace's lock, and all steps go through them. A process that has lost the lock, such as one
-// that was frozen, has lost the sessions, too. And whoever gets the lock knows that no commit of an earlier call is
+// that was frozen, has lost the sessions, too. A call that gets the lock knows that no commit of an earlier call is
 // under way any more: only then is a move given up.
 //
 // What is under way when the fence comes is lost, as if its worker had crashed: its steps are recorded nowhere, and the

@@ -37,8 +37,9 @@ func tablesOf(ctx context.Context, db pg.DB) (all []table, err error) {
 	})
 }
 
-// ALTER TABLE takes no parameters, so the names are settings of the transaction. The copy passes the fence of an earlier
-// move by a setting. The comment of a fence is the ID of the move, with hasLeft behind it once the rows have been copied.
+// ALTER TABLE takes no parameters, so the names are settings of the transaction. The copy passes the fence of an
+// earlier move by a setting. The comment of a fence is the ID of the move, with hasLeft behind it once the rows have
+// been copied.
 const (
 	hasLeft = " has left"
 
@@ -155,9 +156,9 @@ func alter(ctx context.Context, tx pgx.Tx, statements []string, table, namespace
 // patience is how long a transaction may keep a move from a table.
 const patience = time.Minute
 
-// patiently calls f in a transaction, and again as long as it fails because of a lock. It waits between the calls, longer
-// each time: a statement that waits for the lock of a table makes all others wait behind it. The lock's timeout is
-// longer than deadlock_timeout, after which Postgres ends an autovacuum that is in the way.
+// patiently calls f in a transaction, and again as long as it fails because of a lock. It waits between the calls,
+// longer each time: a statement that waits for the lock of a table makes all others wait behind it. The lock's timeout
+// is longer than deadlock_timeout, after which Postgres ends an autovacuum that is in the way.
 func patiently(ctx context.Context, conn *pgx.Conn, f func(pgx.Tx) error) error {
 	begun := time.Now()
 	for pause := time.Second; ; pause += time.Second {

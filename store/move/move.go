@@ -28,9 +28,10 @@ var (
 	ErrNothing = errors.New("the namespace has no rows in the database that it is to leave: check the name, and " +
 		"which database has it")
 	ErrOccupied = errors.New("the other database has rows of the namespace already: move it to one that has none")
-	ErrLeft     = errors.New("the namespace has moved already, to another database than this one: use a client of that one")
-	ErrBusy     = errors.New("another move of the namespace is under way, or both clients have the same database")
-	ErrCitus    = errors.New("the tables of one database are distributed by Citus: there a namespace is moved with its " +
+	ErrLeft     = errors.New("the namespace has moved already, to another database than this one: use a client of " +
+		"that one")
+	ErrBusy  = errors.New("another move of the namespace is under way, or both clients have the same database")
+	ErrCitus = errors.New("the tables of one database are distributed by Citus: there a namespace is moved with its " +
 		"shard")
 )
 
@@ -120,8 +121,8 @@ func (m Move) Arrived(ctx context.Context) (bool, error) {
 	return arrived, err
 }
 
-// fenced returns the ID of the move, which the source's fence has; "" if there is no fence. left says that the rows have
-// been copied.
+// fenced returns the ID of the move, which the source's fence has; "" if there is no fence. left says that the rows
+// have been copied.
 func (m Move) fenced(ctx context.Context) (id string, left bool, err error) {
 	comment, err := pg.AskOne[string](ctx, m.from, readMove, fenceOf(m.namespace))
 	if errors.Is(err, pgx.ErrNoRows) {
