@@ -63,9 +63,13 @@ func TestMoveNamespace(t *testing.T) {
 	s.run("runs get " + string(id.ID()) + " --database-url " + other.DSN).ok().prints("approve")
 	delete(s.env, "KAGZI_TO_DATABASE_URL")
 	s.run("namespaces move --yes").exits(2).says("no second database is given")
-	back := jsonOf[struct{ Rows int }](s.run("namespaces move --yes --json --database-url " + other.DSN + " --to " +
+	back := jsonOf[struct {
+		Namespace string
+		Rows      int
+		Away      int `json:"away_ns"`
+	}](s.run("namespaces move --yes --json --database-url " + other.DSN + " --to " +
 		s.env["KAGZI_DATABASE_URL"]).ok())
-	if back.Rows == 0 {
+	if back.Namespace != "default" || back.Rows == 0 || back.Away == 0 {
 		t.Errorf("%+v", back)
 	}
 }
