@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,41 +49,54 @@ type Moved struct {
 // If Move fails, the namespace goes on where it was. If its process dies, or the error says so, the namespace stays
 // paused: call Move again, which goes on from there, or [CancelMove].
 //
-// It needs the rights of the tables' owner, the same schema version in both databases, no transaction pooler, and three
+// It needs the rights of the tables' owner, the same schema version in both databases, no transaction pooler, and two
 // connections of each pool. The other database must have no rows of the namespace.
 func Move(ctx context.Context, from, to *kagzi.Client, cfg MoveConfig) (Moved, error) {
 	m, err := newMove(from, to)
 	if err != nil {
 		return Moved{}, err
 	}
-	if cfg.Wait < 0 {
-		return Moved{}, fmt.Errorf("kagzi: namespaces: MoveConfig.Wait is %v: give a positive time, or zero for 10 "+
-			"seconds", cfg.Wait)
-	}
-	if err := duration.CheckLength("Wait", cfg.Wait); err != nil {
+	if err := duration.Check("Wait", cfg.Wait); err != nil {
 		return Moved{}, err
 	}
 	if cfg.Wait == 0 {
 		cfg.Wait = 10 * time.Second
 	}
 	var moved Moved
-	err = m.Locked(ctx, func() error {
-		arrived, err := m.Arrived(ctx)
-		var copied move.Counts
-		if err == nil && !arrived {
-			var away time.Time
-			if copied, away, err = m.carry(ctx, cfg); err == nil {
-				moved = Moved{copied.Sum(), time.Since(away)}
-			}
-		}
+	begun := false // the namespace may be paused, and refused by from
+	err = m.locked(ctx, func(s move.Move) error {
+		arrived, err := s.Arrived(ctx)
 		if err != nil {
 			return err
+		}
+		var copied move.Counts
+		var away time.Time
+		if !arrived {
+			if err := s.CanBegin(ctx); err != nil {
+				return err
+			}
+			begun = true
+			if copied, away, err = m.carry(ctx, s, cfg); err != nil {
+				return err
+			}
+		}
+		if err := s.Leave(ctx); err != nil {
+			return err
+		}
+		if err := s.Admit(ctx); err != nil {
+			return err
+		}
+		if !arrived {
+			moved = Moved{copied.Sum(), time.Since(away)}
 		}
 		if err := unpause(ctx, to); err != nil {
 			return err
 		}
-		return m.Remove(ctx, copied)
+		return s.Remove(ctx, copied)
 	})
+	if err != nil && begun {
+		err = m.giveUp(ctx, err)
+	}
 	if err != nil {
 		err = fmt.Errorf("kagzi: namespaces: move %s: %w", from.Namespace(), err)
 	}
@@ -96,27 +110,14 @@ func CancelMove(ctx context.Context, from, to *kagzi.Client) error {
 	if err != nil {
 		return err
 	}
-	err = m.Locked(ctx, func() error {
-		arrived, err := m.InTarget(ctx)
-		if err != nil {
-			return err
-		}
-		if arrived {
-			return errors.New("the rows have arrived in the other database: call Move again, which ends the move")
-		}
-		return m.giveUp(ctx)
-	})
-	if err != nil {
+	if err := m.locked(ctx, func(s move.Move) error { return m.cancel(ctx, s) }); err != nil {
 		return fmt.Errorf("kagzi: namespaces: cancel the move of %s: %w", from.Namespace(), err)
 	}
 	return nil
 }
 
 // A mover moves the namespace of two clients.
-type mover struct {
-	move.Move
-	from, to *kagzi.Client
-}
+type mover struct{ from, to *kagzi.Client }
 
 func newMove(from, to *kagzi.Client) (mover, error) {
 	for _, c := range []*kagzi.Client{from, to} {
@@ -128,51 +129,68 @@ func newMove(from, to *kagzi.Client) (mover, error) {
 		return mover{}, fmt.Errorf("kagzi: namespaces: the clients are of the namespaces %q and %q: make both of the "+
 			"one that moves", from.Namespace(), to.Namespace())
 	}
-	return mover{
-		move.Move{Namespace: from.Namespace(), From: from.Core().Store.Pool(), To: to.Core().Store.Pool()}, from, to,
-	}, nil
+	return mover{from, to}, nil
+}
+
+// locked calls f while no other move of the namespace is under way.
+func (m mover) locked(ctx context.Context, f func(move.Move) error) error {
+	return move.Locked(ctx, m.from.Namespace(), m.from.Core().Store.Pool(), m.to.Core().Store.Pool(), f)
 }
 
 // carry pauses the namespace, and copies its rows. It returns how many, and since when no database takes writes.
-func (m mover) carry(ctx context.Context, cfg MoveConfig) (copied move.Counts, away time.Time, err error) {
+func (m mover) carry(ctx context.Context, s move.Move, cfg MoveConfig) (copied move.Counts, away time.Time, err error) {
 	if err := pause(ctx, m.from); err != nil {
 		return nil, away, err
 	}
-	sure := true
-	if err = m.waitIdle(ctx, cfg.Wait); err == nil {
-		away = time.Now()
-		if err = m.Fence(ctx); err == nil {
-			copied, sure, err = m.Copy(ctx, cfg.Own)
-		}
+	if err := waitIdle(ctx, s, cfg.Wait); err != nil {
+		return nil, away, err
 	}
-	switch {
-	case err == nil:
-		return copied, away, nil
-	case !sure:
-		return nil, away, fmt.Errorf("%w; whether the rows have arrived is not known, and the namespace is paused: "+
-			"call Move again", err)
+	away = time.Now()
+	if err := s.Fence(ctx); err != nil {
+		return nil, away, err
 	}
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	if failed := m.giveUp(late); failed != nil {
-		err = fmt.Errorf("%w; the namespace is still paused: call CancelMove, or Move again (%w)", err, failed)
-	}
-	return nil, away, err
+	copied, err = s.Copy(ctx, cfg.Own)
+	return copied, away, err
 }
 
-// giveUp lets the namespace go on in the database where it is.
-func (m mover) giveUp(ctx context.Context) error {
-	if err := m.Lift(ctx); err != nil {
+var errArrived = errors.New("the rows have arrived in the other database: call Move again, which ends the move")
+
+// giveUp lets the namespace go on where it was, after its move has failed with err. It takes the lock again: then no
+// session of the failed move commits any more, and no other call has gone on with it.
+func (m mover) giveUp(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	for begun := time.Now(); ; {
+		failed := m.locked(ctx, func(s move.Move) error { return m.cancel(ctx, s) })
+		switch {
+		case failed == nil:
+			return err
+		case errors.Is(failed, move.ErrBusy) && time.Since(begun) < 10*time.Second:
+			<-time.After(100 * time.Millisecond) // the server ends a lost session soon
+		case errors.Is(failed, errArrived):
+			return fmt.Errorf("%w; %w", err, failed)
+		default:
+			return fmt.Errorf("%w; the namespace may still be paused: call Move again, or CancelMove (%w)", err, failed)
+		}
+	}
+}
+
+// cancel lets the namespace go on where it was, unless its rows have been copied.
+func (m mover) cancel(ctx context.Context, s move.Move) error {
+	if arrived, err := s.Arrived(ctx); err != nil || arrived {
+		return cmp.Or(err, errArrived)
+	}
+	if err := s.Lift(ctx); err != nil {
 		return err
 	}
 	return unpause(ctx, m.from)
 }
 
 // waitIdle waits until no run is under way, or the time for that is over. It searches for at most half of the time.
-func (m mover) waitIdle(ctx context.Context, wait time.Duration) error {
+func waitIdle(ctx context.Context, s move.Move, wait time.Duration) error {
 	for end := time.Now().Add(wait); time.Now().Before(end); {
 		begun := time.Now()
-		if idle, err := m.Idle(ctx); err != nil || idle {
+		if idle, err := s.Idle(ctx); err != nil || idle {
 			return err
 		}
 		select {

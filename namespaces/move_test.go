@@ -18,6 +18,7 @@ import (
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/store/move"
 	"github.com/kagzi/kagzi/topic"
 )
 
@@ -236,30 +237,30 @@ func TestMoveUnderLoad(t *testing.T) {
 func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
 	unknown := errors.New("the process dies")
+	begin := func(ctx context.Context, m mover, s move.Move) error {
+		return errors.Join(pause(ctx, m.from), s.Fence(ctx))
+	}
+	arrive := func(ctx context.Context, m mover, s move.Move) error {
+		err := begin(ctx, m, s)
+		_, failed := s.Copy(ctx, nil)
+		return errors.Join(err, failed)
+	}
 	for _, point := range []struct {
 		name string
-		stop func(ctx context.Context, m mover) error
+		stop func(ctx context.Context, m mover, s move.Move) error
 		over bool // the rows have arrived
 	}{
-		{"after the pause", func(ctx context.Context, m mover) error { return pause(ctx, m.from) }, false},
-		{"after the fence", func(ctx context.Context, m mover) error {
-			return errors.Join(pause(ctx, m.from), m.Fence(ctx))
-		}, false},
-		{"after the copy", func(ctx context.Context, m mover) error {
-			err := errors.Join(pause(ctx, m.from), m.Fence(ctx))
-			_, _, failed := m.Copy(ctx, nil)
-			return errors.Join(err, failed)
+		{"after the pause", func(ctx context.Context, m mover, _ move.Move) error { return pause(ctx, m.from) }, false},
+		{"after the fence", begin, false},
+		{"after the copy", arrive, true},
+		{"after the pause has ended", func(ctx context.Context, m mover, s move.Move) error {
+			return errors.Join(arrive(ctx, m, s), unpause(ctx, m.to))
 		}, true},
-		{"after the pause has ended", func(ctx context.Context, m mover) error {
-			err := errors.Join(pause(ctx, m.from), m.Fence(ctx))
-			_, _, failed := m.Copy(ctx, nil)
-			return errors.Join(err, failed, unpause(ctx, m.to))
-		}, true},
-		{"in the copy", func(ctx context.Context, m mover) error {
-			err := errors.Join(pause(ctx, m.from), m.Fence(ctx))
-			if _, sure, failed := m.Copy(ctx, func(context.Context, pgx.Tx, pgx.Tx) error { return unknown }); !sure ||
-				!errors.Is(failed, unknown) {
-				err = errors.Join(err, fmt.Errorf("sure %v, error %w", sure, failed))
+		{"in the copy", func(ctx context.Context, m mover, s move.Move) error {
+			err := begin(ctx, m, s)
+			if _, failed := s.Copy(ctx, func(context.Context, pgx.Tx, pgx.Tx) error { return unknown }); !errors.Is(failed,
+				unknown) {
+				err = errors.Join(err, fmt.Errorf("error %w", failed))
 			}
 			return err
 		}, false},
@@ -272,7 +273,7 @@ func TestMoveInterrupted(t *testing.T) {
 				id := startOne(t, c, greet.With("ada"))
 				m, err := newMove(c, d)
 				ok(t, err)
-				ok(t, point.stop(t.Context(), m))
+				ok(t, m.locked(t.Context(), func(s move.Move) error { return point.stop(t.Context(), m, s) }))
 				at := d
 				if cancel {
 					if err := CancelMove(t.Context(), c, d); (err != nil) != point.over {

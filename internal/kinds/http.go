@@ -50,7 +50,7 @@ func HTTPStatus(err error, ofWorkflow bool) int {
 func databaseStatus(err error) int {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	switch pg.Classify(err) {
-	case pg.ClassAway, pg.ClassBusy, pg.ClassUnable, pg.ClassConflict, pg.ClassLocked, pg.ClassClosed:
+	case pg.ClassAway, pg.ClassBusy, pg.ClassUnable, pg.ClassConflict, pg.ClassLocked, pg.ClassMoved, pg.ClassClosed:
 		return http.StatusServiceUnavailable
 	case pg.ClassLate:
 		if answered {

@@ -26,15 +26,18 @@ const (
 	// ClassBusy: no connection was free, in the pool or at the server. Nothing was sent. Repeat the same when one is
 	// free.
 	ClassBusy
-	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken, or the
-	// namespace moves to another database. It answers other calls meanwhile, and the error may be about one row.
-	// Nothing was written. Go on with other items, and repeat this one after a pause.
+	// ClassUnable: the server answered that it is out of disk or memory, or that one of its files is broken. It answers
+	// other calls meanwhile, and the error may be about one row. Nothing was written. Go on with other items, and
+	// repeat this one after a pause.
 	ClassUnable
 	// ClassConflict: the transaction was rolled back because of another one. Repeat the same at once.
 	ClassConflict
 	// ClassLocked: a wait for another transaction's lock timed out; the transaction was rolled back. Leave that row
 	// out, or try again later.
 	ClassLocked
+	// ClassMoved: the namespace moves to another database, or has moved. Nothing was written, and until it is back,
+	// nothing will be. Repeat the same after a pause, or end.
+	ClassMoved
 	// ClassRefused: the server refused the content of the statement, and always will. Fail the item.
 	ClassRefused
 	// ClassForbidden: the user lacks a right. Log it, and try again from time to time.
@@ -90,7 +93,7 @@ func classOf(pe *pgconn.PgError) Class {
 	switch pe.Code {
 	case checkViolation:
 		if isFence(pe) {
-			return ClassUnable
+			return ClassMoved
 		}
 		return ClassRefused
 	case "40001", "40P01":

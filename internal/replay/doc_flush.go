@@ -49,7 +49,8 @@
 // # Errors of a flush
 //
 //	class of the error                 the flush
-//	pg.ClassAway, pg.ClassBusy         repeats the same, after at most 1 s
+//	pg.ClassAway, pg.ClassBusy,        repeats the same, after at most 1 s
+//	pg.ClassMoved
 //	pg.ClassLocked, pg.ClassConflict   repeats the same; after three times, halves
 //	pg.ClassRefused                    halves, down to one write: its run fails
 //	pg.ClassLate, pg.ClassUnable,      halves, down to one write: its execution pauses, up to 15 s

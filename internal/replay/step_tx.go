@@ -232,7 +232,7 @@ func (s *stepCall) wasInterrupted(ctx context.Context, tx pgx.Tx, err error) boo
 	hit := conn.IsClosed() || conn.PgConn().TxStatus() == 'E'
 	class := pg.Classify(err)
 	return hit && ctx.Err() == nil && !s.e.errors().Classify(err).Permanent &&
-		(class == pg.ClassAway || class == pg.ClassUnable) &&
+		(class == pg.ClassAway || class == pg.ClassUnable || class == pg.ClassMoved) &&
 		!store.WasIdle(err) && !madeReadOnly(tx, err) && s.isUncounted()
 }
 
@@ -251,7 +251,7 @@ func isDatabaseFault(err error) bool {
 		return false
 	}
 	switch pg.Classify(err) {
-	case pg.ClassAway, pg.ClassUnable, pg.ClassLocked, pg.ClassLate:
+	case pg.ClassAway, pg.ClassUnable, pg.ClassLocked, pg.ClassMoved, pg.ClassLate:
 		return true
 	}
 	return false

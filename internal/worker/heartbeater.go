@@ -37,6 +37,7 @@ type heartbeater struct {
 	// of the last heartbeat or registration. One that arrives after a higher number changes nothing.
 	number  int64
 	backend store.Backend // of conn; zero unless it certainly serves this worker alone
+	unknown bool          // the worker has a new ID, which may not be registered yet
 
 	mu sync.Mutex // guards fenceTimer
 	// calls fenceIfOverdue when others may take the worker for dead. Set by begin, reset by setFence.
@@ -282,17 +283,23 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestOpening)
 	defer cancel()
 	id := uuid.New()
+	if h.unknown { // the earlier try has failed
+		id = h.ID()
+	}
 	// no claims before the registration: no coordinator would release their runs if the worker died
 	old, draining := h.claimer.rename(id)
 	n, _ := h.roster.count()
 	h.tally.moved()
 	h.roster.stopAll(standing.ErrLeaseLost) // dispatch does not begin runs that a claim brings after this
-	h.Away.SetLogger(h.Logger(id))
-	log := h.Logger(old).With("new_worker", id, "runs", n)
-	if reason := h.Store.Workers.WhyLost(ctx, db, old); reason != "" {
-		log = log.With("reason", reason)
+	if !h.unknown {
+		h.Away.SetLogger(h.Logger(id))
+		log := h.Logger(old).With("new_worker", id, "runs", n)
+		if reason := h.Store.Workers.WhyLost(ctx, db, old); reason != "" {
+			log = log.With("reason", reason)
+		}
+		log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
 	}
-	log.Warn("kagzi: this worker was declared dead: giving up its runs and registering again")
+	h.unknown = true
 	// While the worker counted as dead, a migration may have run.
 	if _, err := migrations.Check(ctx, db); err != nil {
 		return err
@@ -301,6 +308,7 @@ func (h *heartbeater) reregister(db pg.DB) error {
 	if _, err := h.registerRow(ctx, db, id); err != nil {
 		return err
 	}
+	h.unknown = false
 	if draining {
 		if err := h.Store.Workers.Draining(ctx, db, h.ID()); err != nil {
 			return err

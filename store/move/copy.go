@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
@@ -15,7 +14,8 @@ import (
 const (
 	setNamespace = `
 SELECT set_config('kagzi.namespace', $1, true), set_config('statement_timeout', '0', true),
-	set_config('idle_in_transaction_session_timeout', '0', true), set_config('enable_seqscan', 'off', true)`
+	set_config('idle_in_transaction_session_timeout', '0', true), set_config('enable_seqscan', 'off', true),
+	set_config('kagzi.arriving', $1, true), set_config('row_security', 'off', true)`
 
 	ofNamespace = `r.namespace_id = current_setting('kagzi.namespace')
 	AND r.namespace_id = current_setting('kagzi.namespace') COLLATE "POSIX"`
@@ -202,7 +202,7 @@ func (s snapshot) copyTable(ctx context.Context, t table, part int16) (int64, er
 }
 
 // raisePositions lets the target draw positions of events that are higher than all of the source.
-func raisePositions(ctx context.Context, from, to *pgxpool.Pool) error {
+func raisePositions(ctx context.Context, from, to *pgx.Conn) error {
 	var position int64
 	if err := from.QueryRow(ctx, readPosition).Scan(&position); err != nil {
 		return err

@@ -2,12 +2,12 @@ package move
 
 import (
 	"context"
-	"crypto/md5"
+	"crypto/sha256"
 	"encoding/hex"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/pg"
 )
@@ -37,17 +37,30 @@ func tablesOf(ctx context.Context, db pg.DB) (all []table, err error) {
 	})
 }
 
-// ALTER TABLE takes no parameters, so the names are settings of the transaction.
+// ALTER TABLE takes no parameters, so the names are settings of the transaction. The copy passes the fence of an
+// earlier move by a setting. The comment of a fence is the ID of the move, with hasLeft behind it once the rows have
+// been copied.
 const (
+	hasLeft = " has left"
+
 	setFence = `
 SELECT set_config('kagzi.table', $1, true), set_config('kagzi.fence', $2, true), set_config('kagzi.fenced', $3, true),
-	set_config('lock_timeout', '2s', true), set_config('statement_timeout', '0', true)`
+	set_config('kagzi.move', $4, true), set_config('lock_timeout', '2s', true),
+	set_config('statement_timeout', '0', true)`
 
 	fenceTable = `
 DO $$
 BEGIN
-	EXECUTE format('ALTER TABLE kagzi.%I ADD CONSTRAINT %I CHECK (namespace_id <> %L) NOT VALID',
+	EXECUTE format('ALTER TABLE kagzi.%1$I ADD CONSTRAINT %2$I CHECK (namespace_id <> %3$L
+		OR coalesce(current_setting(''kagzi.arriving'', true), '''') = %3$L) NOT VALID',
 		current_setting('kagzi.table'), current_setting('kagzi.fence'), current_setting('kagzi.fenced'));
+END $$`
+
+	commentFence = `
+DO $$
+BEGIN
+	EXECUTE format('COMMENT ON CONSTRAINT %I ON kagzi.%I IS %L', current_setting('kagzi.fence'),
+		current_setting('kagzi.table'), current_setting('kagzi.move'));
 END $$`
 
 	unfenceTable = `
@@ -58,20 +71,35 @@ BEGIN
 END $$`
 
 	readFenced = `
-SELECT c.conrelid::regclass::text
+SELECT t.relname::text
 FROM pg_catalog.pg_constraint c
+JOIN pg_catalog.pg_class t ON t.oid = c.conrelid
 WHERE c.conname = $1 AND c.connamespace = 'kagzi'::regnamespace`
+
+	readMove = `
+SELECT coalesce(pg_catalog.obj_description(c.oid, 'pg_constraint'), '')
+FROM pg_catalog.pg_constraint c
+WHERE c.conname = $1 AND c.conrelid = 'kagzi.workflow_runs'::regclass`
+
+	// The copy leaves an entry with the ID of the move.
+	findEntry = `
+SELECT EXISTS (SELECT FROM kagzi.audit_log a WHERE a.entry_id = $2::text::uuid AND a.namespace_id = $1)`
+
+	writeEntry = `
+INSERT INTO kagzi.audit_log (entry_id, namespace_id, occurred_at, action, kind, name, reason, actor)
+VALUES ($2::text::uuid, $1, now(), 'MOVED', 'all', '', 'the namespace has come from another database',
+	'namespaces.Move')`
 )
 
 // fenceOf returns the name of the constraints that refuse a namespace.
 func fenceOf(namespace string) string {
-	sum := md5.Sum([]byte(namespace))
-	return pg.FencePrefix + hex.EncodeToString(sum[:])
+	sum := sha256.Sum256([]byte(namespace))
+	return pg.FencePrefix + hex.EncodeToString(sum[:16])
 }
 
 // fenced returns the tables that refuse rows of the namespace.
-func fenced(ctx context.Context, pool *pgxpool.Pool, namespace string) (map[string]bool, error) {
-	rows, err := pool.Query(ctx, readFenced, fenceOf(namespace))
+func fenced(ctx context.Context, conn *pgx.Conn, namespace string) (map[string]bool, error) {
+	rows, err := conn.Query(ctx, readFenced, fenceOf(namespace))
 	if err != nil {
 		return nil, err
 	}
@@ -85,57 +113,63 @@ func fenced(ctx context.Context, pool *pgxpool.Pool, namespace string) (map[stri
 
 // fence makes all tables refuse rows of the namespace; with on false, it makes them take such rows again. The tables
 // are locked one after the other, each for a moment, once nothing else uses them.
-func fence(ctx context.Context, pool *pgxpool.Pool, namespace string, on bool) error {
-	tables, err := tablesOf(ctx, pool)
+func fence(ctx context.Context, conn *pgx.Conn, namespace string, on bool) error {
+	tables, err := tablesOf(ctx, conn)
 	if err != nil {
 		return err
 	}
-	have, err := fenced(ctx, pool, namespace)
+	have, err := fenced(ctx, conn, namespace)
 	if err != nil {
 		return err
 	}
-	statement := fenceTable
+	statements := []string{fenceTable, commentFence}
 	if !on {
-		statement = unfenceTable
+		statements = []string{unfenceTable}
 	}
+	id := uuid.Must(uuid.NewV7()).String()
 	for _, t := range tables {
-		if have["kagzi."+t.name] == on {
+		if have[t.name] == on {
 			continue
 		}
-		if err := alter(ctx, pool, statement, t.name, namespace); err != nil {
+		if err := patiently(ctx, conn, func(tx pgx.Tx) error {
+			return alter(ctx, tx, statements, t.name, namespace, id)
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// alter executes a statement about a table and the fence of a namespace.
-func alter(ctx context.Context, pool *pgxpool.Pool, statement, table, namespace string) error {
-	return patiently(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, setFence, table, fenceOf(namespace), namespace); err != nil {
+// alter executes statements about the fence of a table. comment is that of the fence.
+func alter(ctx context.Context, tx pgx.Tx, statements []string, table, namespace, comment string) error {
+	if _, err := tx.Exec(ctx, setFence, table, fenceOf(namespace), namespace, comment); err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, statement)
-		return err
-	})
+	}
+	return nil
 }
 
 // patience is how long a transaction may keep a move from a table.
 const patience = time.Minute
 
-// patiently calls f in a transaction, and again as long as it fails because of a lock. It waits between the calls: a
-// statement that waits for the lock of a table makes all others wait behind it. The lock's timeout is longer than
-// deadlock_timeout, after which Postgres ends an autovacuum that is in the way.
-func patiently(ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error) error {
-	for begun := time.Now(); ; {
-		err := pgx.BeginFunc(ctx, pool, f)
-		if !pg.Locked(err) || time.Since(begun) > patience {
+// patiently calls f in a transaction, and again as long as it fails because of a lock. It waits between the calls,
+// longer each time: a statement that waits for the lock of a table makes all others wait behind it. The lock's timeout
+// is longer than deadlock_timeout, after which Postgres ends an autovacuum that is in the way.
+func patiently(ctx context.Context, conn *pgx.Conn, f func(pgx.Tx) error) error {
+	begun := time.Now()
+	for pause := time.Second; ; pause += time.Second {
+		err := pgx.BeginFunc(ctx, conn, f)
+		if !pg.Locked(err) && !pg.Repeatable(err) || time.Since(begun) > patience {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(time.Second):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -1,21 +1,26 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/pg"
 	"github.com/kagzi/kagzi/migrations"
+	"github.com/kagzi/kagzi/store/internal/clause"
 )
 
-// A Move takes a namespace from one database to another. Its methods are the steps.
+// A Move takes a namespace from one database to another. Its methods are the steps. They send all statements through
+// the two sessions that hold the namespace's lock: a process that has lost the lock has lost these sessions, too.
 type Move struct {
-	Namespace string
-	From, To  *pgxpool.Pool
+	namespace string
+	from, to  *pgx.Conn
 }
 
 // Errors of a move that has not begun.
@@ -23,8 +28,10 @@ var (
 	ErrNothing = errors.New("the namespace has no rows in the database that it is to leave: check the name, and " +
 		"which database has it")
 	ErrOccupied = errors.New("the other database has rows of the namespace already: move it to one that has none")
-	ErrBusy     = errors.New("another move of the namespace is under way, or both clients have the same database")
-	ErrCitus    = errors.New("the tables of one database are distributed by Citus: there a namespace is moved with " +
+	ErrLeft     = errors.New("the namespace has moved already, to another database than this one: use a client of " +
+		"that one")
+	ErrBusy  = errors.New("another move of the namespace is under way, or both clients have the same database")
+	ErrCitus = errors.New("the tables of one database are distributed by Citus: there a namespace is moved with " +
 		"its shard")
 )
 
@@ -36,18 +43,20 @@ const (
 
 // Locked calls f while no other move of the namespace is under way in the two databases, which must have the same
 // tables.
-func (m Move) Locked(ctx context.Context, f func() error) error {
-	if err := m.checkSchemas(ctx); err != nil {
+func Locked(ctx context.Context, namespace string, from, to *pgxpool.Pool, f func(Move) error) error {
+	if err := checkSchemas(ctx, from, to); err != nil {
 		return err
 	}
-	return m.holding(ctx, m.From, func() error { return m.holding(ctx, m.To, f) })
+	return holding(ctx, from, namespace, func(source *pgx.Conn) error {
+		return holding(ctx, to, namespace, func(target *pgx.Conn) error { return f(Move{namespace, source, target}) })
+	})
 }
 
-// holding calls f while a session of the pool holds the namespace's lock.
-func (m Move) holding(ctx context.Context, pool *pgxpool.Pool, f func() error) error {
+// holding calls f with a session of the pool that holds the namespace's lock.
+func holding(ctx context.Context, pool *pgxpool.Pool, namespace string, f func(*pgx.Conn) error) error {
 	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		var mine bool
-		if err := conn.QueryRow(ctx, lock, m.Namespace).Scan(&mine); err != nil {
+		if err := conn.QueryRow(ctx, lock, namespace).Scan(&mine); err != nil {
 			return err
 		}
 		if !mine {
@@ -56,18 +65,18 @@ func (m Move) holding(ctx context.Context, pool *pgxpool.Pool, f func() error) e
 		defer func() {
 			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.CallTimeout)
 			defer cancel()
-			if _, err := conn.Exec(late, unlock, m.Namespace); err != nil {
+			if _, err := conn.Exec(late, unlock, namespace); err != nil {
 				_ = conn.Conn().Close(late) // then the server lets go of the lock
 			}
 		}()
-		return f()
+		return f(conn.Conn())
 	})
 }
 
 // checkSchemas returns an error unless both databases have the same tables, each on one server.
-func (m Move) checkSchemas(ctx context.Context) error {
+func checkSchemas(ctx context.Context, from, to *pgxpool.Pool) error {
 	var versions []int64
-	for _, pool := range []*pgxpool.Pool{m.From, m.To} {
+	for _, pool := range []*pgxpool.Pool{from, to} {
 		version, err := migrations.Check(ctx, pool)
 		if err != nil {
 			return err
@@ -86,53 +95,89 @@ func (m Move) checkSchemas(ctx context.Context) error {
 	return nil
 }
 
-// Arrived reports whether the rows are in the target already. It returns an error if the move can neither begin nor go
-// on.
-func (m Move) Arrived(ctx context.Context) (bool, error) {
-	have, err := fenced(ctx, m.From, m.Namespace)
-	if err != nil {
-		return false, err
+// CanBegin returns an error if the move cannot begin.
+func (m Move) CanBegin(ctx context.Context) error {
+	if here, err := hasRows(ctx, m.from, m.namespace); err != nil || !here {
+		return cmp.Or(err, ErrNothing)
 	}
-	there, err := m.InTarget(ctx)
-	switch {
-	case err != nil:
-		return false, err
-	case there && len(have) == 0:
-		return false, ErrOccupied
-	case there:
-		return true, nil
+	there, err := hasRows(ctx, m.to, m.namespace)
+	if err == nil && there {
+		err = ErrOccupied
 	}
-	here, err := hasRows(ctx, m.From, m.Namespace)
-	if err == nil && !here {
-		err = ErrNothing
-	}
-	return false, err
+	return err
 }
 
-// InTarget reports whether the target has rows of the namespace.
-func (m Move) InTarget(ctx context.Context) (bool, error) { return hasRows(ctx, m.To, m.Namespace) }
+// Arrived reports whether the rows have been copied to the target. It returns ErrLeft if they were copied to another
+// database.
+func (m Move) Arrived(ctx context.Context) (bool, error) {
+	id, left, err := m.fenced(ctx)
+	if err != nil || id == "" {
+		return false, err
+	}
+	arrived, err := pg.AskOne[bool](ctx, m.to, findEntry, m.namespace, id)
+	if err == nil && left && !arrived {
+		err = ErrLeft
+	}
+	return arrived, err
+}
 
-const readRunning = `
-SELECT count(*) FROM (
-	SELECT FROM kagzi.workflow_runs r WHERE r.namespace_id = $1 AND r.status = 'RUNNING' LIMIT 1
-) x`
+// fenced returns the ID of the move, which the source's fence has; "" if there is no fence. left says that the rows
+// have been copied.
+func (m Move) fenced(ctx context.Context) (id string, left bool, err error) {
+	comment, err := pg.AskOne[string](ctx, m.from, readMove, fenceOf(m.namespace))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", false, nil
+	}
+	id, left = strings.CutSuffix(comment, hasLeft)
+	return id, left, err
+}
+
+// Leave notes in the source that the rows have been copied: from then on they never go on there.
+func (m Move) Leave(ctx context.Context) error {
+	id, left, err := m.fenced(ctx)
+	if err != nil || left {
+		return err
+	}
+	return patiently(ctx, m.from, func(tx pgx.Tx) error {
+		return alter(ctx, tx, []string{commentFence}, "workflow_runs", m.namespace, id+hasLeft)
+	})
+}
+
+const (
+	runningRuns = `
+	SELECT r.locked_by, r.available_at FROM kagzi.workflow_runs r
+	WHERE r.namespace_id = $1 AND r.status = 'RUNNING' AND ` + clause.Claimable + `
+	UNION ALL
+	SELECT r.locked_by, r.available_at FROM kagzi.workflow_runs r
+	WHERE r.namespace_id = $1 AND r.namespace_id = $1 COLLATE "POSIX" AND r.status = 'RUNNING' AND ` + clause.IsWaiting
+
+	findRunning = `SELECT EXISTS (` + runningRuns + `
+)`
+
+	// A worker gives up its runs some time before stale_after is over.
+	findHeld = `SELECT EXISTS (
+	SELECT
+	FROM (` + runningRuns + `
+	) h
+	JOIN kagzi.workers w ON w.worker_id = h.locked_by AND w.namespace_id = $1
+	WHERE h.available_at > clock_timestamp() AND w.heartbeat_at + w.stale_after > clock_timestamp()
+)`
+)
 
 // Idle reports whether no run of the namespace is under way in the source.
 func (m Move) Idle(ctx context.Context) (bool, error) {
-	running, err := pg.AskOne[int](ctx, m.From, readRunning, m.Namespace)
-	return running == 0, err
+	running, err := pg.AskOne[bool](ctx, m.from, findRunning, m.namespace)
+	return !running, err
 }
 
-// Fence keeps both databases from writing rows of the namespace, but for the copy.
-func (m Move) Fence(ctx context.Context) error {
-	if err := fence(ctx, m.From, m.Namespace, true); err != nil {
-		return err
-	}
-	return fence(ctx, m.To, m.Namespace, false) // of an earlier move
-}
+// Fence keeps the source from writing rows of the namespace.
+func (m Move) Fence(ctx context.Context) error { return fence(ctx, m.from, m.namespace, true) }
 
 // Lift lets the source write rows of the namespace again.
-func (m Move) Lift(ctx context.Context) error { return fence(ctx, m.From, m.Namespace, false) }
+func (m Move) Lift(ctx context.Context) error { return fence(ctx, m.from, m.namespace, false) }
+
+// Admit lets the target write rows of the namespace, if an earlier move had taken it from there.
+func (m Move) Admit(ctx context.Context) error { return fence(ctx, m.to, m.namespace, false) }
 
 // Counts are numbers of rows by table.
 type Counts map[string]int64
@@ -145,46 +190,63 @@ func (c Counts) Sum() (sum int64) {
 	return sum
 }
 
-// Copy copies the rows, and calls own in the two transactions. After an error, sure reports whether the target
-// certainly has none of them.
-func (m Move) Copy(ctx context.Context, own func(ctx context.Context, from, to pgx.Tx) error) (
-	rows Counts, sure bool, err error,
-) {
-	if err := raisePositions(ctx, m.From, m.To); err != nil {
-		return nil, true, err
+// Copy copies the rows, and calls own in the two transactions. After an error, Arrived says whether it has.
+func (m Move) Copy(ctx context.Context, own func(ctx context.Context, from, to pgx.Tx) error) (rows Counts, err error) {
+	if err := raisePositions(ctx, m.from, m.to); err != nil {
+		return nil, err
 	}
-	sure = true
-	err = pgx.BeginTxFunc(ctx, m.From, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(source pgx.Tx) error {
-		target, err := m.To.Begin(ctx)
-		if err != nil {
+	id, _, err := m.fenced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	source, err := m.from.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = source.Rollback(ctx) }()
+	err = pgx.BeginFunc(ctx, m.to, func(target pgx.Tx) error {
+		if rows, err = (snapshot{source, target, m.namespace}).copyAll(ctx); err != nil {
 			return err
 		}
-		defer func() { _ = target.Rollback(ctx) }()
-		s := snapshot{source, target, m.Namespace}
-		if rows, err = s.copyAll(ctx); err == nil && own != nil {
-			err = own(ctx, source, target)
-		}
-		if err != nil {
+		if _, err := target.Exec(ctx, writeEntry, m.namespace, id); err != nil {
 			return err
 		}
-		err = target.Commit(ctx)
-		sure = err == nil || !pg.Unavailable(err)
-		return err
+		if own == nil {
+			return nil
+		}
+		return own(ctx, source, target)
 	})
-	return rows, sure, err
+	return rows, err
 }
 
 // Remove deletes the rows from the source. copied has those that Copy has copied; nil if an earlier call has.
+//
+// It waits until the workers of the source have given up their runs. One that reads a history whose rows are deleted
+// would execute its steps again.
 func (m Move) Remove(ctx context.Context, copied Counts) error {
-	tables, err := tablesOf(ctx, m.From)
+	for {
+		held, err := pg.AskOne[bool](ctx, m.from, findHeld, m.namespace)
+		if err != nil {
+			return err
+		}
+		if !held {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	tables, err := tablesOf(ctx, m.from)
 	if err != nil {
 		return err
 	}
 	for _, t := range tables {
-		if err := deleteRows(ctx, m.From, t.name, m.Namespace, copied); err != nil {
+		if err := deleteRows(ctx, m.from, t.name, m.namespace, copied); err != nil {
 			return err
 		}
 	}
-	_, err = m.From.Exec(ctx, removeKeeper, m.Namespace)
+	_, err = m.from.Exec(ctx, removeKeeper, m.namespace)
 	return err
 }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // The name of the table is a setting of the transaction, and the answer too.
 const (
 	setTable = `
 SELECT set_config('kagzi.table', $1, true), set_config('kagzi.namespace', $2, true),
-	set_config('statement_timeout', '0', true)`
+	set_config('statement_timeout', '0', true), set_config('row_security', 'off', true)`
 
 	findRow = `
 DO $$
@@ -43,8 +42,8 @@ END $$`
 )
 
 // about calls f in a transaction with the settings for a table.
-func about(ctx context.Context, pool *pgxpool.Pool, table, namespace string, f func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+func about(ctx context.Context, conn *pgx.Conn, table, namespace string, f func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, setTable, table, namespace); err != nil {
 			return err
 		}
@@ -53,8 +52,8 @@ func about(ctx context.Context, pool *pgxpool.Pool, table, namespace string, f f
 }
 
 // hasRows reports whether the database has rows of the namespace.
-func hasRows(ctx context.Context, pool *pgxpool.Pool, namespace string) (found bool, err error) {
-	tables, err := tablesOf(ctx, pool)
+func hasRows(ctx context.Context, conn *pgx.Conn, namespace string) (found bool, err error) {
+	tables, err := tablesOf(ctx, conn)
 	for _, t := range tables {
 		if err != nil || found {
 			break
@@ -62,7 +61,7 @@ func hasRows(ctx context.Context, pool *pgxpool.Pool, namespace string) (found b
 		if t.name == "step_runs" { // the largest table, which has none without a run
 			continue
 		}
-		err = about(ctx, pool, t.name, namespace, func(tx pgx.Tx) error {
+		err = about(ctx, conn, t.name, namespace, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, findRow); err != nil {
 				return err
 			}
@@ -73,8 +72,8 @@ func hasRows(ctx context.Context, pool *pgxpool.Pool, namespace string) (found b
 }
 
 // deleteRows deletes the rows of a namespace from a table. It deletes none if there are more than were copied.
-func deleteRows(ctx context.Context, pool *pgxpool.Pool, table, namespace string, copied Counts) error {
-	return about(ctx, pool, table, namespace, func(tx pgx.Tx) error {
+func deleteRows(ctx context.Context, conn *pgx.Conn, table, namespace string, copied Counts) error {
+	return about(ctx, conn, table, namespace, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, removeRows); err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func TestMoveNamespace(t *testing.T) {
 		namespaces.Moved
 	}](s.run("namespaces move --yes --json --database-url " + other.DSN + " --to " +
 		s.env["KAGZI_DATABASE_URL"]).ok())
-	if back.Rows == 0 {
+	if back.Namespace != "default" || back.Rows == 0 || back.Away == 0 {
 		t.Errorf("%+v", back)
 	}
 }
