@@ -71,8 +71,8 @@ func (d *Databases) Client(namespace string) (*kagzi.Client, error) {
 	name := d.route(namespace)
 	w := d.workers[name]
 	if w == nil {
-		return nil, fmt.Errorf("kagzi: namespaces: route says that %q is in database %q, which is none of %q", namespace,
-			name, slices.Sorted(maps.Keys(d.workers)))
+		return nil, fmt.Errorf("kagzi: namespaces: route says that %q is in database %q, which is none of %q",
+			namespace, name, slices.Sorted(maps.Keys(d.workers)))
 	}
 	return w.Client(namespace)
 }
@@ -109,8 +109,9 @@ func (d *Databases) List(ctx context.Context) ([]Place, error) {
 	return all, errors.Join(failed...)
 }
 
-// Run executes runs until ctx ends, as [Worker.Run] does, and then returns nil. If one of the databases does not answer,
-// or has a schema that does not fit, only its own namespaces wait: Run logs that, and tries again after some seconds.
+// Run executes runs until ctx ends, as [Worker.Run] does, and then returns nil. If one of the databases does not
+// answer, or has a schema that does not fit, only its own namespaces wait: Run logs that, and tries again after some
+// seconds.
 //
 // Run returns an error if none of the databases could be served at the first try.
 func (d *Databases) Run(ctx context.Context) error {

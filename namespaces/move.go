@@ -40,18 +40,18 @@ type Moved struct {
 	Away time.Duration `json:"away_ns"`
 }
 
-// Move takes the namespace of from, with its runs, schedules, limits, events and all else, to the database of to. Both
-// are clients of the same namespace. Afterwards the database of from has none of its rows, and refuses new ones with
-// [ErrMoved], until the namespace moves back.
+// Move takes the namespace of from, with its runs, schedules, events and all else, to the database of to, which must
+// have none of its rows. Both are clients of the same namespace. Afterwards the database of from refuses it with
+// [ErrMoved], until it moves back.
 //
-// Move pauses the namespace and waits for executions under way. While it copies, starts and other writes return
-// ErrMoved. It reads each of Kagzi's tables once in all, and copies in one transaction.
+// Move pauses the namespace, waits for executions under way, and copies in one transaction. Meanwhile writes return
+// ErrMoved.
 //
-// If Move fails, the namespace goes on where it was. If the process dies, or the error says so, the namespace stays
-// paused: call Move again, which goes on from there, or [CancelMove].
+// If Move fails, the namespace goes on where it was. If the process dies, or the error says so, call Move again, which
+// goes on from there, or [CancelMove].
 //
-// It needs the rights of the tables' owner in both databases, the same schema version, no transaction pooler in between,
-// and two connections of each pool. It returns an error if the other database has rows of the namespace.
+// It needs the rights of the tables' owner, the same schema version in both databases, no transaction pooler, and two
+// connections of each pool.
 func Move(ctx context.Context, from, to *kagzi.Client, cfg MoveConfig) (Moved, error) {
 	m, err := newMove(from, to)
 	if err != nil {
@@ -127,8 +127,8 @@ func newMove(from, to *kagzi.Client) (mover, error) {
 		}
 	}
 	if from.Namespace() != to.Namespace() {
-		return mover{}, fmt.Errorf("kagzi: namespaces: the clients are of the namespaces %q and %q: make both of the one "+
-			"that moves", from.Namespace(), to.Namespace())
+		return mover{}, fmt.Errorf("kagzi: namespaces: the clients are of the namespaces %q and %q: make both of the "+
+			"one that moves", from.Namespace(), to.Namespace())
 	}
 	return mover{from, to}, nil
 }

@@ -67,8 +67,8 @@ func (m *moving) run(cmd *cobra.Command, p *command.Program) error {
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("Move namespace %s from %s to %s? Starts are refused meanwhile.", p.Namespace(), p.DB.Server(),
-		other.Server())
+	question := fmt.Sprintf("Move namespace %s from %s to %s? Starts are refused meanwhile.", p.Namespace(),
+		p.DB.Server(), other.Server())
 	if m.cancel {
 		question = fmt.Sprintf("Let namespace %s go on at %s?", p.Namespace(), p.DB.Server())
 	}
@@ -85,8 +85,8 @@ func (m *moving) run(cmd *cobra.Command, p *command.Program) error {
 	if err != nil {
 		return err
 	}
-	return p.Done(aMove{p.Namespace(), moved}, "Moved namespace %s: %d rows; it was away for %s.", p.Namespace(), moved.Rows,
-		moved.Away.Round(time.Millisecond))
+	return p.Done(aMove{p.Namespace(), moved}, "Moved namespace %s: %d rows; it was away for %s.", p.Namespace(),
+		moved.Rows, moved.Away.Round(time.Millisecond))
 }
 
 // aMove is the JSON of a move.
@@ -94,4 +94,3 @@ type aMove struct {
 	Namespace string `json:"namespace"`
 	namespaces.Moved
 }
-
