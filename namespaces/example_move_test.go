@@ -78,7 +78,9 @@ func ExampleMove() {
 		func(string) string { return home.Load().(string) },
 		namespaces.Config{
 			Handle: func(w *kagzi.Worker, _ *kagzi.Client) error {
-				kagzi.Handle(w, hello, func(_ kagzi.Context, name string) (string, error) { return "hello " + name, nil })
+				kagzi.Handle(w, hello, func(_ kagzi.Context, name string) (string, error) {
+					return "hello " + name, nil
+				})
 				return nil
 			},
 			Client: kagzi.ClientConfig{Logger: slog.New(slog.DiscardHandler)},

@@ -40,17 +40,18 @@ type Moved struct {
 	Away time.Duration `json:"away"`
 }
 
-// Move takes the namespace of from, with all that belongs to it, to the database of to. Both are clients of the same
-// namespace. Afterwards the database of from has none of its rows, and refuses new ones with [ErrMoved].
+// Move takes the namespace of from, with its runs, schedules, events and all else, to the database of to, which must
+// have none of its rows. Both are clients of the same namespace. Afterwards the database of from refuses it with
+// [ErrMoved], until it moves back.
 //
-// Move pauses the namespace and waits for executions under way. While it copies, starts and other writes return
+// Move pauses the namespace, waits for executions under way, and copies in one transaction. Meanwhile writes return
 // ErrMoved.
 //
-// If Move fails, the namespace goes on where it was. If its process dies, or the error says so, the namespace stays
-// paused: call Move again, which goes on from there, or [CancelMove].
+// If Move fails, the namespace goes on where it was. If the process dies, or the error says so, call Move again, which
+// goes on from there, or [CancelMove].
 //
 // It needs the rights of the tables' owner, the same schema version in both databases, no transaction pooler, and two
-// connections of each pool. The other database must have no rows of the namespace.
+// connections of each pool.
 func Move(ctx context.Context, from, to *kagzi.Client, cfg MoveConfig) (Moved, error) {
 	m, err := newMove(from, to)
 	if err != nil {

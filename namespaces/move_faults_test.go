@@ -495,7 +495,8 @@ func TestMoveGivenUpFailsNoRun(t *testing.T) {
 		return kagzi.Do(ctx, "step", func(context.Context) error { begun <- 1; <-open; return nil }, kit.NoRetry)
 	})
 	kagzi.HandleDo(w, inTx, func(ctx kagzi.Context, _ int) error {
-		return kagzi.DoTx(ctx, "step", func(context.Context, pgx.Tx) error { begun <- 1; <-open; return nil }, kit.NoRetry)
+		step := func(context.Context, pgx.Tx) error { begun <- 1; <-open; return nil }
+		return kagzi.DoTx(ctx, "step", step, kit.NoRetry)
 	})
 	kit.StartWorker(t, w)
 	ids := []kagzi.RunID{startOne(t, c, plain.With(1)), startOne(t, c, inTx.With(1))}
@@ -536,9 +537,44 @@ func TestMoveBesideOpenTransactions(t *testing.T) {
 	})
 	ok(t, early.Commit(t.Context()))
 	ok(t, await.Receive(t, moved))
-	if _, err := c.StartMany(t.Context(), []kagzi.Call{greet.With("late")}, kagzi.InTx(late)); !errors.Is(err, ErrMoved) {
+	_, err = c.StartMany(t.Context(), []kagzi.Call{greet.With("late")}, kagzi.InTx(late))
+	if !errors.Is(err, ErrMoved) {
 		t.Errorf("start in an open transaction: %v, want ErrMoved", err)
 	}
 	run(t, b, Config{Handle: handleGreet})
 	awaitStatus(t, d, id, kagzi.StatusCompleted)
+}
+
+// Namespaces whose moves were interrupted do not keep others from a worker.
+func TestMovesInterruptedBesideOthers(t *testing.T) {
+	t.Parallel()
+	a, b := dbtest.Pool(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner())
+	for i := range 6 {
+		name := fmt.Sprint("tenant ", i)
+		startOne(t, elsewhere(t, a, name), greet.With("ada"))
+		dieInCopy(t, elsewhere(t, a, name), elsewhere(t, b, name))
+	}
+	dbtest.Exec(t, a, `DELETE FROM kagzi.pauses`) // so that these namespaces have due runs
+	run(t, a, Config{Handle: handleGreet})
+	for i := range 3 {
+		c := elsewhere(t, a, fmt.Sprint("other ", i))
+		awaitStatus(t, c, startOne(t, c, greet.With("ada")), kagzi.StatusCompleted)
+	}
+	if n := dbtest.QueryOne[int64](t, a, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'PENDING'`); n != 6 {
+		t.Errorf("%d runs wait, want those of the 6 namespaces that move", n)
+	}
+}
+
+// A user who does not own the tables cannot move a namespace, which goes on.
+func TestMoveWithoutRights(t *testing.T) {
+	t.Parallel()
+	source, b := dbtest.Database(t, dbtest.AsOwner()), dbtest.Pool(t, dbtest.AsOwner())
+	a := dbtest.OpenPool(t, source.DSN, dbtest.Setting("role", dbtest.Role(t, source)))
+	c, d := elsewhere(t, a, "acme"), elsewhere(t, b, "acme")
+	id := startOne(t, c, greet.With("ada"))
+	if _, err := Move(t.Context(), c, d, MoveConfig{}); err == nil || !strings.Contains(err.Error(), "must be owner") {
+		t.Errorf("error %v, want one about rights", err)
+	}
+	run(t, source.Pool, Config{Handle: handleGreet})
+	awaitStatus(t, c, id, kagzi.StatusCompleted)
 }

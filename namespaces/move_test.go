@@ -107,7 +107,8 @@ func TestMoveEverything(t *testing.T) {
 	held := startOne(t, c, nap.With(0), kagzi.Key("held"))
 	_, err := kagzi.StartItem(t.Context(), c, batched, 1)
 	ok(t, err)
-	before := dbtest.QueryOne[int64](t, a, `SELECT count(*) FROM kagzi.step_runs WHERE namespace_id = 'acme'`)
+	const steps = `SELECT count(*) FROM kagzi.step_runs WHERE namespace_id = 'acme'`
+	before := dbtest.QueryOne[int64](t, a, steps)
 
 	moved, err := Move(t.Context(), c, d, MoveConfig{})
 	ok(t, err)
@@ -115,7 +116,6 @@ func TestMoveEverything(t *testing.T) {
 		t.Errorf("moved %+v", moved)
 	}
 	t.Logf("%+v", moved)
-	const steps = `SELECT count(*) FROM kagzi.step_runs WHERE namespace_id = 'acme'`
 	if n := dbtest.QueryOne[int64](t, b, steps); n < before {
 		t.Errorf("%d steps of %d have arrived", n, before)
 	}
@@ -258,8 +258,8 @@ func TestMoveInterrupted(t *testing.T) {
 		}, true},
 		{"in the copy", func(ctx context.Context, m mover, s move.Move) error {
 			err := begin(ctx, m, s)
-			if _, failed := s.Copy(ctx, func(context.Context, pgx.Tx, pgx.Tx) error { return unknown }); !errors.Is(failed,
-				unknown) {
+			_, failed := s.Copy(ctx, func(context.Context, pgx.Tx, pgx.Tx) error { return unknown })
+			if !errors.Is(failed, unknown) {
 				err = errors.Join(err, fmt.Errorf("error %w", failed))
 			}
 			return err
