@@ -262,6 +262,7 @@ func TestExamineOfPlainUser(t *testing.T) {
 // Of distributed tables the nodes are asked: those of the server itself are empty.
 func TestExamineOnCitus(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the test only pretends that there is Citus")
 	db := dbtest.Database(t, dbtest.AsOwner(), dbtest.Unchecked())
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Fine, "no Citus")
 	dbtest.PretendCitus(t, db)

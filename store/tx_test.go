@@ -231,9 +231,10 @@ func TestAFrozenTransactionKeepsNothing(t *testing.T) {
 // On Citus the nodes get the short lock_timeout, too, and no plan is generic.
 func TestOurTransactionsOnCitus(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the test compares with transactions where there is none")
 	db := dbtest.Database(t)
 	start(t, New(db.Pool, "test"), many(1000)...) // for an empty table the server keeps no plan anyway
-	pool := poolWith(t, db.DSN, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["citus.version"] = "13.2" })
+	pool := poolWith(t, db.DSN, dbtest.LooksLikeCitus)
 	for _, p := range []*pgxpool.Pool{pool, db.Pool} {
 		want := map[time.Duration]string{
 			0: "long, force_custom_plan", pg.BriefLockWait: "100ms, force_custom_plan, local",
