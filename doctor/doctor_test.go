@@ -235,7 +235,7 @@ func TestExamineOfPlainUser(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	role := strings.Replace(db.Name, "kagzi_test_", "kagzi_plain_", 1)
-	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role)
+	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN`)
 	t.Cleanup(func() {
 		dbtest.Exec(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
