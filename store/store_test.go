@@ -299,6 +299,15 @@ func lockRow(t *testing.T, tx pgx.Tx, id uuid.UUID) {
 	exec(t, tx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, id)
 }
 
+// limitWaits has a caller's transaction wait for locks only briefly.
+func limitWaits(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if dbtest.OnCitus() { // or the nodes, which have the rows, do not get the setting
+		exec(t, tx, `SET LOCAL citus.propagate_set_commands = 'local'`)
+	}
+	exec(t, tx, `SET LOCAL lock_timeout = '10ms'`)
+}
+
 // waitForWaiter returns once a backend of the test's database waits for a lock.
 func waitForWaiter(t *testing.T, s *Store) {
 	t.Helper()

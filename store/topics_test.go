@@ -347,10 +347,7 @@ func TestPublishInATransaction(t *testing.T) {
 		s := open(t)
 		first, second := begin(t, s), begin(t, s)
 		publishIn(t, s, first, named("a", "x")...)
-		if dbtest.OnCitus() { // or the nodes wait for as long as they like
-			exec(t, second, `SET LOCAL citus.propagate_set_commands = 'local'`)
-		}
-		exec(t, second, `SET LOCAL lock_timeout = '10ms'`)
+		limitWaits(t, second)
 		if _, err := s.Topics.Publish(t.Context(), second, named("a", "before", "x")); !errors.As(err,
 			new(*HeldError)) {
 			t.Errorf("got %v", err)

@@ -286,8 +286,8 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 
 	tx := begin(t, s) // a claim that has taken the last place, and has not committed
 	exec(t, tx, `SELECT FROM kagzi.queues FOR UPDATE`)
-	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = $2, locked_by = $2, started_at = now(), slot = 1
-		WHERE run_id = $1`, theirs[0], uuid.New())
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = $2, locked_by = $2,
+		started_at = now(), slot = 1 WHERE run_id = $1`, theirs[0], uuid.New())
 	meetsLock(t, s, func(ctx context.Context) { full(try(ctx, nil, holder)) }, func() { commit(t, tx) })
 	if p := one[int](t, s.pool, `SELECT priority FROM kagzi.workflow_runs WHERE run_id = $1`, holder); p != 3 {
 		t.Errorf("a refused update has changed the priority to %d", p)

@@ -225,7 +225,8 @@ var tableName = regexp.MustCompile(`kagzi\.\w+`)
 
 // has reports whether the group has a shard of each table in the statement.
 func (g *shardGroup) has(sql string) bool {
-	return !slices.ContainsFunc(tableName.FindAllString(sql, -1), func(table string) bool { return g.tables[table] == "" })
+	return !slices.ContainsFunc(tableName.FindAllString(sql, -1),
+		func(table string) bool { return g.tables[table] == "" })
 }
 
 func (g *shardGroup) exec(ctx context.Context, coordinator, sql string, args []any) error {
@@ -258,7 +259,7 @@ var notForCitus = []struct{ text, why string }{
 }
 
 // rowLock finds a statement of a test that locks rows of one of our tables, in all namespaces.
-var rowLock = regexp.MustCompile(`(?s)^\s*SELECT\s+FROM (kagzi\.\w+)( WHERE .*?)?\s+FOR (UPDATE|SHARE|NO KEY UPDATE)( \w+)*\s*$`)
+var rowLock = regexp.MustCompile(`(?s)^\s*SELECT\s+FROM (kagzi\.\w+)( WHERE .*?)?\s+FOR (UPDATE|SHARE)( \w+)*\s*$`)
 
 // Instead returns the statements of a test's own that do on a cluster what sql does: rows are locked in one namespace
 // at a time. It ends the test if there are none. On a server alone it returns sql.
@@ -279,7 +280,8 @@ func Instead(t testing.TB, db interface {
 	if found == nil || strings.Contains(sql, "namespace_id") {
 		return []string{sql}
 	}
-	rows, _ := db.Query(context.Background(), "SELECT DISTINCT namespace_id FROM "+found[1]) // the error comes with the rows
+	// the error comes with the rows
+	rows, _ := db.Query(context.Background(), "SELECT DISTINCT namespace_id FROM "+found[1])
 	namespaces, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
