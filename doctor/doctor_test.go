@@ -235,7 +235,7 @@ func TestExamineOfPlainUser(t *testing.T) {
 	t.Parallel()
 	db := dbtest.Database(t)
 	role := strings.Replace(db.Name, "kagzi_test_", "kagzi_plain_", 1)
-	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role)
+	dbtest.Exec(t, db.Pool, `CREATE ROLE `+role+` LOGIN`)
 	t.Cleanup(func() {
 		dbtest.Exec(t, db.Pool, `DROP OWNED BY `+role+`; DROP ROLE `+role, pgx.QueryExecModeSimpleProtocol)
 	})
@@ -262,6 +262,7 @@ func TestExamineOfPlainUser(t *testing.T) {
 // Of distributed tables the nodes are asked: those of the server itself are empty.
 func TestExamineOnCitus(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the test only pretends that there is Citus")
 	db := dbtest.Database(t, dbtest.AsOwner(), dbtest.Unchecked())
 	wantAdvice(t, examine(t, db.Pool), "distribution", doctor.Fine, "no Citus")
 	dbtest.PretendCitus(t, db)

@@ -176,6 +176,7 @@ func TestDistributeRefuses(t *testing.T) {
 	t.Parallel()
 	t.Run("without Citus", func(t *testing.T) {
 		t.Parallel()
+		dbtest.NotOnCitus(t, "the database has Citus")
 		if done, err := migrations.Distribute(t.Context(), dbtest.Pool(t)); !errors.Is(err, migrations.ErrNoCitus) ||
 			len(done) != 0 {
 			t.Errorf("%v, error %v", done, err)
@@ -183,6 +184,7 @@ func TestDistributeRefuses(t *testing.T) {
 	})
 	t.Run("without tables", func(t *testing.T) {
 		t.Parallel()
+		dbtest.NotOnCitus(t, "the test only pretends that there is Citus")
 		db := dbtest.Database(t, dbtest.Empty())
 		dbtest.PretendCitus(t, db)
 		if _, err := migrations.Distribute(t.Context(), db.Pool); !errors.Is(err, migrations.ErrMissing) ||

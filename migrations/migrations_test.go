@@ -129,7 +129,7 @@ func TestUp(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				pool, err := pgxpool.New(t.Context(), db.DSN+"&pool_max_conns=2")
+				pool, err := pgxpool.New(t.Context(), db.DSN)
 				if err != nil {
 					t.Error(err)
 					return

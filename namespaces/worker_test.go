@@ -424,7 +424,7 @@ func TestNewWorker(t *testing.T) {
 func TestNamespacesOnCitus(t *testing.T) {
 	t.Parallel()
 	cfg := dbtest.Pool(t).Config()
-	cfg.ConnConfig.RuntimeParams["citus.version"] = "13.2"
+	dbtest.LooksLikeCitus(cfg)
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

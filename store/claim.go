@@ -268,7 +268,7 @@ func (s Claims) claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 func (r *ClaimRequest) reads(claim *Claim, asked time.Time) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		var last lastClaimed
-		*claim, last, err = readClaim(rows, r.Queue, asked)
+		*claim, last, err = readClaim(rows, r, asked)
 		claim.Reached = r.reached(*claim, last)
 		return err
 	}
@@ -373,20 +373,20 @@ func (r *ClaimRequest) priorities() []int16 {
 	return []int16{1, 2, 3, 4}
 }
 
-func readClaim(rows pgx.Rows, queue string, asked time.Time) (claim Claim, last lastClaimed, err error) {
+func readClaim(rows pgx.Rows, req *ClaimRequest, asked time.Time) (claim Claim, last lastClaimed, err error) {
 	claim.Asked = asked
-	claim.Runs, err = readClaimed(rows, queue, asked, &claim.Now, &claim.Limited, &claim.Room,
+	claim.Runs, err = readClaimed(rows, req, asked, &claim.Now, &claim.Limited, &claim.Room,
 		pg.UTC(&claim.Next), &last.pair, pg.UTC(&last.since))
 	return claim, last, err
 }
 
 // readClaimed reads rows of now, the columns for head, and claimedColumns.
-func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
+func readClaimed(rows pgx.Rows, req *ClaimRequest, asked time.Time, now *time.Time,
 	head ...any,
 ) (runs []*ClaimedRun, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		r := &ClaimedRun{Spec: Spec{Queue: queue}}
+		r := &ClaimedRun{Spec: Spec{Queue: req.Queue}}
 		var until *time.Time
 		var typ, external, key *string
 		var version, attempts, recoveries, loadFailures *int
@@ -406,7 +406,7 @@ func readClaimed(rows pgx.Rows, queue string, asked time.Time, now *time.Time,
 		r.Attempts, r.Recoveries, r.Wakeups = *attempts, *recoveries, *wakeups
 		r.Fresh = isFirst(r.Lease)
 		r.CancelRequested, r.LoadFailures = pg.Deref(cancelling), pg.Deref(loadFailures)
-		r.Term = termOf(asked, *now, pg.Deref(until))
+		r.Term = termOf(asked, *now, pg.Deref(until)).within(req.LeaseTimeout)
 		runs = append(runs, r)
 	}
 	return runs, rows.Err()
@@ -446,7 +446,7 @@ func (s Claims) Resolve(ctx context.Context, req ClaimRequest) (Claim, error) {
 		}
 		asked := time.Now()
 		return pg.Ask(ctx, s.pool, runsOfClaim, args, func(rows pgx.Rows) (err error) {
-			claim, _, err = readClaim(rows, req.Queue, asked)
+			claim, _, err = readClaim(rows, &req, asked)
 			return err
 		})
 	})

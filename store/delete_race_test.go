@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/pg"
 )
 
@@ -55,11 +56,10 @@ func TestDeleteMeetsDelete(t *testing.T) {
 		}
 	})
 	await.True(t, "both wait", func() bool {
-		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND wait_event_type = 'Lock'`) == 2
+		return dbtest.LockWaiters(t, s.pool) == 2
 	})
 	if n := one[int](t, s.pool, `SELECT count(*) FROM (SELECT FROM kagzi.signals WHERE run_id = $1
-		FOR UPDATE SKIP LOCKED) x`, id); n != 1 {
+		AND namespace_id = $2 FOR UPDATE SKIP LOCKED) x`, id, s.namespace); n != 1 {
 		t.Error("the second call deletes messages, while the first one deletes steps, and goes on with the messages")
 	}
 	commit(t, tx)

@@ -57,6 +57,9 @@ func TestEveryStatementBearsDistribution(t *testing.T) {
 			t.Errorf("%s: %s", name, wrong)
 		}
 	}
+	for _, wrong := range c.wrongSpread(read(all["spreadPartHolder"])) {
+		t.Errorf("spreadPartHolder: %s", wrong)
+	}
 	for name := range notDistributed {
 		if len(c.wrong(read(all[name]))) == 0 {
 			t.Errorf("%s follows the rules: remove it from notDistributed", name)
@@ -209,6 +212,31 @@ func TestDistributionRules(t *testing.T) {
 			if tt.want != "" &&
 				!slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, tt.want) }) {
 				t.Errorf("wrong %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A statement that each server runs on its own rows has no correlated sub-select over a function.
+func TestSpreadRules(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t, dbtest.AsOwner())
+	read, c := understood(t, db), readCatalog(t, db.Pool)
+	const of = `SELECT s.consumer FROM kagzi.subscriptions s WHERE EXISTS (SELECT 1 FROM `
+	for _, tt := range []struct {
+		name, sql string
+		wrong     bool
+	}{
+		{"a function over a column", of + `unnest(s.consumed) AS g (gap))`, true},
+		{"a column beside a function", of + `unnest($1::int[]) AS u (n) WHERE u.n = s.position)`, true},
+		{"a column below a function", of + `generate_series(1, $1::int) AS u (n) WHERE EXISTS (SELECT 1
+			FROM kagzi.events x WHERE x.position = u.n AND x.topic = s.topic))`, true},
+		{"a table", of + `kagzi.events x WHERE x.topic = s.topic AND NOT s.consumed @> x.position)`, false},
+		{"a function alone", of + `unnest($1::int[]) AS u (n) WHERE u.n > 7)`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := c.wrongSpread(read(tt.sql)); (len(got) > 0) != tt.wrong {
+				t.Errorf("wrong %q, want any: %t", got, tt.wrong)
 			}
 		})
 	}

@@ -74,6 +74,46 @@ func (c *catalog) wrong(statement *treeNode) []string {
 	return slices.Compact(r.found)
 }
 
+// rangeFunction is the server's number for a function in FROM.
+const rangeFunction = "3"
+
+// wrongSpread returns the ways in which a statement breaks the rule for statements that each server runs on its own
+// rows: a sub-select with a function in FROM uses nothing of the queries around it.
+func (c *catalog) wrongSpread(statement *treeNode) (found []string) {
+	var query func(q *treeNode, depth int)
+	query = func(q *treeNode, depth int) {
+		isFunction := func(table *treeNode) bool { return table.text("rtekind") == rangeFunction }
+		if depth > 0 && slices.ContainsFunc(q.list("rtable"), isFunction) && usesOuter(q, 0) {
+			found = append(found, "a function stands in FROM of a correlated sub-select: search the table itself, and "+
+				"compare with an operator")
+		}
+		var each func(n *treeNode)
+		each = func(n *treeNode) {
+			if n.kind == "QUERY" {
+				query(n, depth+1)
+				return
+			}
+			n.children(each)
+		}
+		q.children(each)
+	}
+	query(statement, 0)
+	return found
+}
+
+// usesOuter reports whether a column of a query around q, which is depth levels below it, stands in n.
+func usesOuter(n *treeNode, depth int) (uses bool) {
+	n.children(func(c *treeNode) {
+		up, _ := strconv.Atoi(c.text("varlevelsup"))
+		below := depth
+		if c.kind == "QUERY" {
+			below++
+		}
+		uses = uses || c.kind == "VAR" && up > depth || usesOuter(c, below)
+	})
+	return uses
+}
+
 type rules struct {
 	*catalog
 	found []string // messages

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 func rotatePending(t *testing.T, s *Store) {
@@ -103,13 +105,12 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 			if err := other.Topics.RotateEvents(t.Context(), time.Hour, 100*time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			exec(t, s.pool, `UPDATE kagzi.event_keepers SET told_at = told_at - interval '31 days'
+			exec(t, s.pool, `UPDATE kagzi.event_keepers SET told_at = now() - interval '31 days'
 				WHERE keeper = 'other'`)
 		}, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		check := func(t *testing.T, s *Store) {
 			t.Parallel()
-			s := open(t)
 			rotatePending(t, s)
 			publishes(t, s, named("a", "1", "2", "3")...)
 			publishes(t, New(s.pool, "other"), named("a", "1")...)
@@ -121,6 +122,10 @@ func TestRotateEventsKeepsPending(t *testing.T) {
 			if kept := one[int](t, s.pool, `SELECT count(*) FROM kagzi.events WHERE part = 0`) > 0; kept != tt.kept {
 				t.Errorf("kept: %t, want %t", kept, tt.kept)
 			}
+		}
+		t.Run(tt.name, func(t *testing.T) { check(t, open(t)) })
+		t.Run(tt.name+"OnCitus", func(t *testing.T) {
+			check(t, New(poolWith(t, dbtest.Database(t).DSN, dbtest.LooksLikeCitus), "test"))
 		})
 	}
 }

@@ -67,11 +67,17 @@ func (s Records) sendWhole(ctx context.Context, f *Flush) error {
 }
 
 // alreadyRecorded reports whether insertResults has found a record: an earlier flush has written it whose answer was
-// lost, or that of a worker that has lost the run.
+// lost, or that of a worker that has lost the run. Citus repeats the message of the server with the row, in which a
+// number follows the name, but not the names of the schema and of the constraint.
 func alreadyRecorded(err error) bool {
 	var refusal *pgconn.PgError
-	return errors.As(err, &refusal) && refusal.Code == "23505" && refusal.SchemaName == "kagzi" &&
-		strings.HasPrefix(refusal.ConstraintName, "step_runs_pkey") // on Citus a number follows
+	if !errors.As(err, &refusal) || refusal.Code != "23505" {
+		return false
+	}
+	if refusal.ConstraintName == "" {
+		return strings.Contains(refusal.Message, `"step_runs_pkey_`)
+	}
+	return refusal.SchemaName == "kagzi" && strings.HasPrefix(refusal.ConstraintName, "step_runs_pkey")
 }
 
 // flushFree sends only the writes that need not wait for other transactions: those whose runs and parents no other

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -552,5 +554,30 @@ func TestFlushFindsItsRecords(t *testing.T) {
 	}
 	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.step_runs`); n != 2 {
 		t.Errorf("%d records", n)
+	}
+}
+
+// A second record of a result is noticed by its key, also when another server of a cluster has found it.
+func TestAlreadyRecorded(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{&pgconn.PgError{Code: "23505", SchemaName: "kagzi", ConstraintName: "step_runs_pkey"}, true},
+		{&pgconn.PgError{Code: "23505", SchemaName: "public", ConstraintName: "step_runs_pkey"}, false},
+		{&pgconn.PgError{Code: "23505", SchemaName: "kagzi", ConstraintName: "signals_pkey"}, false},
+		{&pgconn.PgError{
+			Code: "23505", Message: `duplicate key value violates unique constraint "step_runs_pkey_102217"`,
+		}, true},
+		{&pgconn.PgError{
+			Code: "23505", Message: `duplicate key value violates unique constraint "signals_pkey_102301"`,
+		}, false},
+		{&pgconn.PgError{Code: "23514", SchemaName: "kagzi", ConstraintName: "step_runs_pkey"}, false},
+		{errors.New("another"), false},
+	} {
+		if got := alreadyRecorded(fmt.Errorf("flush: %w", tt.err)); got != tt.want {
+			t.Errorf("%#v: %t, want %t", tt.err, got, tt.want)
+		}
 	}
 }

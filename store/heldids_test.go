@@ -129,7 +129,7 @@ func TestStartOfAHeldID(t *testing.T) {
 		end := holding(t, s, "held")
 		defer end("ROLLBACK")
 		tx := begin(t, s)
-		exec(t, tx, `SET LOCAL lock_timeout = '10ms'`)
+		limitWaits(t, tx)
 		_, err := s.Starts.Start(t.Context(), tx, alone())
 		if !errors.As(err, new(*HeldError)) {
 			t.Errorf("got %v", err)

@@ -13,6 +13,7 @@ import (
 // resumed and completes.
 func TestDamagedInput(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the test damages an index of one server")
 	s := open(t, dbtest.AsOwner())
 	id := start(t, s, newRun())[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs

@@ -105,7 +105,7 @@ func asked(t *testing.T, citus bool, each func(yield func(inspect.Filter))) (*db
 	v := inspect.New(dbtest.OpenPool(t, db.DSN, dbtest.Conns(1), func(c *pgxpool.Config) {
 		c.ConnConfig.Tracer = w
 		if citus {
-			c.ConnConfig.RuntimeParams["citus.version"] = "13.2"
+			dbtest.LooksLikeCitus(c)
 		}
 	}), "test")
 	each(func(f inspect.Filter) {

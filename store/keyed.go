@@ -105,7 +105,7 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, 
 			then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
 			reads = append(reads, func(rows pgx.Rows) error {
 				var room int
-				runs, err := readClaimed(rows, req.Queue, asked, &claim.Now, &room, &claim.Keys.Announce)
+				runs, err := readClaimed(rows, &req, asked, &claim.Now, &room, &claim.Keys.Announce)
 				claim.Room = room
 				claim.Keys.Taken, claim.Runs = len(runs), append(runs, claim.Runs...)
 				return err

@@ -60,6 +60,15 @@ type Term struct {
 // termOf returns the term of a lease that ends at until, if the database's clock showed now after the query was sent.
 func termOf(asked, now, until time.Time) Term { return Term{asked, asked.Add(until.Sub(now))} }
 
+// within returns the term of a lease that was taken for timeout after the query was sent. On Citus the server whose
+// clock showed now may be another than the one whose clock decides when the lease ends.
+func (t Term) within(timeout time.Duration) Term {
+	if most := t.Asked.Add(timeout); t.Ends.After(most) {
+		t.Ends = most
+	}
+	return t
+}
+
 // A HeldRun is a run that a worker believes to hold, with the lease of its claim.
 type HeldRun struct {
 	RunID uuid.UUID

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/store/internal/clause"
 )
@@ -160,7 +159,7 @@ func TestSignal(t *testing.T) {
 			_, err := s.Messages.Send(t.Context(), nil, messageTo(r.RunID, "1"))
 			done <- err
 		}()
-		awaitLock(t, s)
+		waitForWaiter(t, s)
 		commit(t, tx)
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -168,15 +167,6 @@ func TestSignal(t *testing.T) {
 		if row := readRow(t, s.pool, r.RunID); row.Wakeups != 1 {
 			t.Errorf("%d wakeups, want 1", row.Wakeups)
 		}
-	})
-}
-
-// awaitLock waits until a statement waits for a lock.
-func awaitLock(t *testing.T, s *Store) {
-	t.Helper()
-	await.True(t, "a statement waits for a lock", func() bool {
-		return one[int](t, s.pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND wait_event_type = 'Lock'`) > 0
 	})
 }
 

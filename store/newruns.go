@@ -163,7 +163,7 @@ func readInserted(rows pgx.Rows, runs []*NewRun, asked time.Time) (map[uuid.UUID
 				out[id] = &ClaimedRun{
 					Spec: r.Spec, RunID: id, Lease: r.Claim.Lease, ExternalID: r.ExternalID, DeadlineAt: deadline,
 					CreatedAt: started, StartedAt: started, Fresh: true, Input: r.Input,
-					Term: termOf(asked, started, until),
+					Term: termOf(asked, started, until).within(r.Claim.LeaseTimeout),
 				}
 				out[id].Version = cmp.Or(r.Version, r.Claim.Version)
 			}

@@ -175,7 +175,7 @@ func TestALeaseThatEndsMeanwhilePublishesNothing(t *testing.T) {
 		r := running(t, s, 1, withID(fmt.Sprint(i)))[0]
 		f := &Flush{Records: []*Record{publishing(r, "a", 1, named("a", fmt.Sprint(i))...)}}
 		tx := begin(t, s)
-		exec(t, tx, `UPDATE kagzi.workflow_runs SET lease = gen_random_uuid() WHERE run_id = $1`, r.RunID)
+		exec(t, tx, `UPDATE kagzi.workflow_runs SET lease = $2 WHERE run_id = $1`, r.RunID, uuid.New())
 		meetsLock(t, s, func(ctx context.Context) {
 			if err := s.Records.Flush(ctx, f); err != nil {
 				t.Error(err)

@@ -59,7 +59,7 @@ func TestReleaseInBatches(t *testing.T) {
 		t.Errorf("batches of %s", got)
 	}
 	if !one[bool](t, s.pool, `SELECT bool_and(r.run_id > q.run_id) FROM kagzi.workflow_runs r JOIN kagzi.workflow_runs q
-		ON q.available_at < r.available_at`) {
+		ON q.available_at < r.available_at AND q.namespace_id = r.namespace_id`) {
 		t.Error("the batches are not in order of run_id")
 	}
 }
@@ -211,7 +211,7 @@ func connected(t *testing.T, s *Store, dsn string) (Worker, *pgx.Conn) {
 
 func terminate(t *testing.T, db pg.DB, pid int32) {
 	t.Helper()
-	exec(t, db, `SELECT pg_terminate_backend($1, 10000)`, pid) // returns once the backend has ended
+	exec(t, db, `SELECT pg_terminate_backend($1::int, 10000)`, pid) // returns once the backend has ended
 }
 
 func gone(t *testing.T, s *Store) (ids []uuid.UUID) {

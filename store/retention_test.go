@@ -195,6 +195,7 @@ func TestWalk(t *testing.T) {
 // What the planner knows divides the key into parts of about as many runs each, of whichever namespace they are.
 func TestKeyStatistics(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the statistics are those of the nodes")
 	s := open(t, dbtest.Unchecked())
 	check := func(namespace string, least, most float64) (bounds []uuid.UUID) {
 		t.Helper()
@@ -231,6 +232,7 @@ func TestKeyStatistics(t *testing.T) {
 // A scan that takes too long is cancelled, and one of a locked table sooner.
 func TestLookIsCutOff(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the time is too short for one server with many rows, and not for several with fewer")
 	s := open(t, dbtest.Unchecked())
 	exec(t, s.pool, plans.LoadRuns, campaign.Size(100_000, 300_000))
 	other := New(s.pool, "other")
@@ -362,6 +364,7 @@ func TestPruneInSeveralTransactions(t *testing.T) {
 // Two coordinators do not do the same work; a lock on the table is not waited for.
 func TestPruneElsewhere(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the lock is one of the node with the rows, which the test does not know")
 	s := open(t)
 	id := old(t, s, Completed, 40*day)
 	tx := begin(t, s)

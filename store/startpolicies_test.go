@@ -26,9 +26,10 @@ func ifEnded(policy string) func(*NewRun) { return func(r *NewRun) { r.IfEnded =
 func endAs(t *testing.T, db pg.DB, id uuid.UUID, status string) {
 	t.Helper()
 	exec(t, db, `
-		UPDATE kagzi.workflow_runs SET status = $2, finished_at = clock_timestamp(), available_at = NULL,
+		UPDATE kagzi.workflow_runs SET status = $2, finished_at = $3, available_at = NULL,
 			locked_by = NULL, error_kind = CASE WHEN $2 <> 'COMPLETED' THEN 'kind' END
-		WHERE run_id = $1 AND status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')`, id, status)
+		WHERE run_id = $1 AND status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')`, id, status,
+		one[time.Time](t, db, `SELECT clock_timestamp()`))
 }
 
 // outcome says what a start has come to: new, existed, replaced, or how it was refused.

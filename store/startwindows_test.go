@@ -110,7 +110,8 @@ func TestOncePer(t *testing.T) {
 	wantJoined(t, s, next, again()) // it is active
 	endAs(t, s.pool, next, Completed)
 	wantNew(t, s, again()) // the period of next is over
-	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.start_windows w JOIN kagzi.workflow_runs r USING (run_id)
+	if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.start_windows w
+		JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
 		WHERE w.closes_at = r.created_at + interval '24 hours'`); n != 1 {
 		t.Errorf("%d windows end a day after their starts", n)
 	}

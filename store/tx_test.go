@@ -228,16 +228,27 @@ func TestAFrozenTransactionKeepsNothing(t *testing.T) {
 	}
 }
 
-// On Citus the nodes get the short lock_timeout, too, and no plan is generic.
+// On Citus the nodes get the short lock_timeout, too, but for the simple protocol, and no plan is generic.
 func TestOurTransactionsOnCitus(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the test compares with transactions where there is none")
 	db := dbtest.Database(t)
 	start(t, New(db.Pool, "test"), many(1000)...) // for an empty table the server keeps no plan anyway
-	pool := poolWith(t, db.DSN, func(cfg *pgxpool.Config) { cfg.ConnConfig.RuntimeParams["citus.version"] = "13.2" })
-	for _, p := range []*pgxpool.Pool{pool, db.Pool} {
+	pool := poolWith(t, db.DSN, dbtest.LooksLikeCitus)
+	simple := poolWith(t, db.DSN, func(cfg *pgxpool.Config) {
+		dbtest.LooksLikeCitus(cfg)
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	})
+	for _, p := range []*pgxpool.Pool{pool, simple, db.Pool} {
 		want := map[time.Duration]string{
 			0: "long, force_custom_plan", pg.BriefLockWait: "100ms, force_custom_plan, local",
 			time.Minute: "1s, force_custom_plan, local",
+		}
+		if p == simple {
+			want = map[time.Duration]string{
+				0: "long, force_custom_plan", pg.BriefLockWait: "100ms, force_custom_plan",
+				time.Minute: "1min, force_custom_plan",
+			}
 		}
 		if p == db.Pool {
 			want = map[time.Duration]string{

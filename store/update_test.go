@@ -286,8 +286,8 @@ func TestUpdateOfGroupsToAFullQueue(t *testing.T) {
 
 	tx := begin(t, s) // a claim that has taken the last place, and has not committed
 	exec(t, tx, `SELECT FROM kagzi.queues FOR UPDATE`)
-	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(),
-		locked_by = gen_random_uuid(), started_at = now(), slot = 1 WHERE run_id = $1`, theirs[0])
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = $2, locked_by = $2,
+		started_at = now(), slot = 1 WHERE run_id = $1`, theirs[0], uuid.New())
 	meetsLock(t, s, func(ctx context.Context) { full(try(ctx, nil, holder)) }, func() { commit(t, tx) })
 	if p := one[int](t, s.pool, `SELECT priority FROM kagzi.workflow_runs WHERE run_id = $1`, holder); p != 3 {
 		t.Errorf("a refused update has changed the priority to %d", p)
@@ -393,9 +393,8 @@ func TestUpdateMeetsClaim(t *testing.T) {
 
 	tx := begin(t, s)
 	lockRow(t, tx, ids[0])
-	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(),
-		locked_by = gen_random_uuid(), started_at = now(), available_at = now() + interval '1 hour'
-		WHERE run_id = $1`, ids[0])
+	exec(t, tx, `UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = $2, locked_by = $2,
+		started_at = now(), available_at = now() + interval '1 hour' WHERE run_id = $1`, ids[0], uuid.New())
 	meetsLock(t, s, func(ctx context.Context) {
 		wantError(t, second(s.Runs.Update(ctx, nil, ids[0], RunUpdate{Queue: "other"}, Why{})), ErrRunRunning)
 	}, func() { commit(t, tx) })

@@ -193,6 +193,22 @@ func checkTerm(t *testing.T, term Term, before time.Time, most time.Duration) {
 	}
 }
 
+// A lease lasts no longer than its timeout after the query was sent, though the clock of the server that answers is
+// behind that of the server with the row.
+func TestTermWithinTheTimeout(t *testing.T) {
+	t.Parallel()
+	asked := time.Now()
+	until := asked.Add(time.Minute)
+	for behind, want := range map[time.Duration]time.Duration{
+		0: time.Minute, time.Second: time.Minute, -time.Second: 59 * time.Second,
+	} {
+		term := termOf(asked, asked.Add(-behind), until).within(time.Minute)
+		if got := term.Ends.Sub(asked); got != want || !term.Asked.Equal(asked) {
+			t.Errorf("a clock %v behind: the term is %v, want %v", behind, got, want)
+		}
+	}
+}
+
 // extend extends the leases of the runs that are past half of their timeout, and returns the states of all after that.
 func extend(t *testing.T, s *Store, timeout time.Duration,
 	runs ...*ClaimedRun,

@@ -1,6 +1,17 @@
 package dbtest
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// LooksLikeCitus gives the connections of a pool the setting by which Kagzi notices Citus. Those of a cluster have it.
+func LooksLikeCitus(c *pgxpool.Config) {
+	if !OnCitus() {
+		c.ConnConfig.RuntimeParams["citus.version"] = "13.2-1"
+	}
+}
 
 // PretendCitus makes the test's database look as though Citus were installed, as far as Kagzi depends on it: its
 // extension is listed, and its functions exist. They distribute nothing. They record each call in the table
@@ -8,6 +19,7 @@ import "testing"
 // arguments or its user if the real ones do.
 func PretendCitus(t testing.TB, db *DB) {
 	t.Helper()
+	NotOnCitus(t, "the test only pretends that there is Citus")
 	conn := Connect(t, db.DSN)
 	if _, err := conn.PgConn().Exec(t.Context(), pretendCitus).ReadAll(); err != nil {
 		t.Fatal(err)

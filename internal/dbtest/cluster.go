@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -100,6 +101,59 @@ func (s *server) closeTemplate(ctx context.Context) error {
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+s.template+"'")
 }
 
+const lockWaiters = `SELECT count(*)::int FROM pg_stat_activity
+	WHERE datname = current_database() AND wait_event_type = 'Lock'`
+
+// LockWaiters returns how many statements in the pool's database wait for a lock. On Citus they wait on the nodes.
+func LockWaiters(t testing.TB, pool *pgxpool.Pool) int {
+	t.Helper()
+	if !OnCitus() {
+		return QueryOne[int](t, pool, lockWaiters)
+	}
+	return QueryOne[int](t, pool, `SELECT coalesce(sum(result::int), 0)::int FROM run_command_on_all_nodes($1)`,
+		lockWaiters)
+}
+
+// awaitLockWaiter looks every two milliseconds: some statements wait for a lock only for a tenth of a second.
+const awaitLockWaiter = `
+	DO $$ BEGIN
+		FOR i IN 1 .. 30000 LOOP
+			PERFORM pg_stat_clear_snapshot();
+			IF EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')
+				THEN RETURN; END IF;
+			PERFORM pg_sleep(0.002);
+		END LOOP;
+		RAISE 'no statement waits for a lock';
+	END $$`
+
+// AwaitLockWaiter returns once a statement in the pool's database waits for a lock. On Citus it looks on all nodes.
+func AwaitLockWaiter(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	if !OnCitus() {
+		Exec(t, pool, awaitLockWaiter)
+		return
+	}
+	s, err := shared.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	found := make(chan error, len(s.nodes))
+	for _, n := range s.nodes {
+		go func() { found <- execOn(ctx, n.dsn(pool.Config().ConnString()), awaitLockWaiter) }()
+	}
+	for range s.nodes {
+		if err = <-found; err == nil {
+			break
+		}
+	}
+	cancel()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The tables of the schema kagzi, copied to this session's temporary ones.
 const copyTables = `
 DO $$
@@ -122,12 +176,12 @@ func onCopy(ctx context.Context, tx pgx.Tx, checks []check) ([]check, error) {
 	return checks, err
 }
 
+// The shards of the distributed tables, and the copies of a reference table: of each server a group.
 const shardsOfTables = `
-SELECT p.shardminvalue::int, p.logicalrelid::text, p.shardid, n.nodename, n.nodeport
+SELECT coalesce(p.shardminvalue, 'on ' || q.groupid), p.logicalrelid::text, p.shardid, n.nodename, n.nodeport
 FROM pg_dist_shard p
 JOIN pg_dist_placement q USING (shardid)
-JOIN pg_dist_node n USING (groupid)
-WHERE p.shardminvalue IS NOT NULL`
+JOIN pg_dist_node n USING (groupid)`
 
 // A shardGroup has one shard of each table, all on one node.
 type shardGroup struct {
@@ -143,9 +197,9 @@ func ExecOnShards(ctx context.Context, pool *pgxpool.Pool, refused error, sql st
 	if !OnCitus() || !errors.As(refused, &e) || e.Code != "0A000" {
 		return refused
 	}
-	groups := map[int]*shardGroup{}
-	var begins, shard int
-	var table string
+	groups := map[string]*shardGroup{}
+	var shard int
+	var begins, table string
 	var on node
 	rows, _ := pool.Query(ctx, shardsOfTables)
 	_, err := pgx.ForEachRow(rows, []any{&begins, &table, &shard, &on.host, &on.port}, func() error {
@@ -159,12 +213,21 @@ func ExecOnShards(ctx context.Context, pool *pgxpool.Pool, refused error, sql st
 		if err != nil {
 			break
 		}
+		if !g.has(sql) {
+			continue
+		}
 		err = g.exec(ctx, pool.Config().ConnString(), sql, args)
 	}
 	return err
 }
 
 var tableName = regexp.MustCompile(`kagzi\.\w+`)
+
+// has reports whether the group has a shard of each table in the statement.
+func (g *shardGroup) has(sql string) bool {
+	return !slices.ContainsFunc(tableName.FindAllString(sql, -1),
+		func(table string) bool { return g.tables[table] == "" })
+}
 
 func (g *shardGroup) exec(ctx context.Context, coordinator, sql string, args []any) error {
 	conn, err := pgx.Connect(ctx, g.on.dsn(coordinator))
@@ -176,4 +239,59 @@ func (g *shardGroup) exec(ctx context.Context, coordinator, sql string, args []a
 		return cmp.Or(g.tables[table], table)
 	}), args...)
 	return err
+}
+
+// NotOnCitus ends a test that cannot run on a cluster, for a reason that lies in the test. On a server alone it does
+// nothing: there no test is left out.
+func NotOnCitus(t testing.TB, why string) {
+	t.Helper()
+	if OnCitus() {
+		t.Skip("not on Citus: " + why)
+	}
+}
+
+// notForCitus says why a test that executes a statement with that text cannot run on a cluster.
+var notForCitus = []struct{ text, why string }{
+	{"CREATE TRIGGER", "the test adds a trigger"},
+	{"LOCK TABLE", "the test locks a table, which has shards on other servers"},
+	{"ALTER TABLE", "the test changes a table, which Citus does less freely"},
+	{"DROP INDEX", "the test changes an index, which Citus does less freely"},
+}
+
+// rowLock finds a statement of a test that locks rows of one of our tables, in all namespaces.
+var rowLock = regexp.MustCompile(`(?s)^\s*SELECT\s+FROM (kagzi\.\w+)( WHERE .*?)?\s+FOR (UPDATE|SHARE)( \w+)*\s*$`)
+
+// Instead returns the statements of a test's own that do on a cluster what sql does: rows are locked in one namespace
+// at a time. It ends the test if there are none. On a server alone it returns sql.
+func Instead(t testing.TB, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, sql string,
+) (statements []string) {
+	t.Helper()
+	if !OnCitus() {
+		return []string{sql}
+	}
+	for _, n := range notForCitus {
+		if strings.Contains(sql, n.text) {
+			NotOnCitus(t, n.why)
+		}
+	}
+	found := rowLock.FindStringSubmatch(sql)
+	if found == nil || strings.Contains(sql, "namespace_id") {
+		return []string{sql}
+	}
+	// the error comes with the rows
+	rows, _ := db.Query(context.Background(), "SELECT DISTINCT namespace_id FROM "+found[1])
+	namespaces, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range namespaces {
+		where := " WHERE namespace_id = '" + namespace + "'"
+		if found[2] != "" {
+			where += " AND" + strings.TrimPrefix(found[2], " WHERE")
+		}
+		statements = append(statements, strings.Replace(sql, found[1]+found[2], found[1]+where, 1))
+	}
+	return statements
 }

@@ -177,11 +177,12 @@ func (s *server) drop(ctx context.Context, d *database) error {
 }
 
 // endSessions ends the sessions of the current database but for those with the processes $1, and returns how many there
-// were. They end a little later.
+// were. They end a little later. It leaves those that a server of a cluster keeps to another one, or to itself: a
+// connection of the pool would use its own in the next test, and fail.
 const endSessions = `
 	SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 	WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL ($1::int[])
-		AND backend_type = 'client backend'`
+		AND backend_type = 'client backend' AND application_name !~ '^citus_internal'`
 
 // endPatience is the longest that a test waits until the sessions that it left behind have ended, and until its
 // connections are back in the pool.

@@ -11,12 +11,14 @@ import (
 // Exec executes a statement as the owner of the tables.
 func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	_, err := Owner(t, pool).Exec(context.Background(), sql, args...)
-	if err != nil {
-		err = ExecOnShards(context.Background(), Owner(t, pool), err, sql, args...)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
+	for _, sql := range Instead(t, Owner(t, pool), sql) {
+		_, err := Owner(t, pool).Exec(context.Background(), sql, args...)
+		if err != nil {
+			err = ExecOnShards(context.Background(), Owner(t, pool), err, sql, args...)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
 	}
 }
 
@@ -46,8 +48,10 @@ func Begin(t testing.TB, pool *pgxpool.Pool) pgx.Tx {
 func BeginWith(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
 	t.Helper()
 	tx := Begin(t, pool)
-	if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
+	for _, sql := range Instead(t, tx, sql) {
+		if _, err := tx.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
 	}
 	return tx
 }

@@ -82,7 +82,7 @@ func (m Mode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n int
 		return 1, nil
 	}
 	distributed, err := HasCitus(ctx, conn)
-	if err != nil || !distributed {
+	if err != nil || !distributed || isSimple(conn) {
 		return 1, err
 	}
 	b.Queue(propagateSettings)
@@ -92,6 +92,12 @@ func (m Mode) preamble(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (n int
 		b.Queue(setCallLockTimeout)
 	}
 	return 3, nil
+}
+
+// isSimple reports whether conn sends all statements of a batch as one text. Citus would send that whole text to the
+// nodes in place of a SET in it, and they would refuse it.
+func isSimple(conn *pgx.Conn) bool {
+	return conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
 }
 
 // end queues the end of the transaction, and returns how many statements it queued.

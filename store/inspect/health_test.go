@@ -127,5 +127,5 @@ func TestDueWorkOnCitus(t *testing.T) {
 // pretendCitus returns a pool whose connections have the setting by which the store detects Citus.
 func pretendCitus(t *testing.T, db *dbtest.DB) *pgxpool.Pool {
 	t.Helper()
-	return poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["citus.version"] = "13.2-1" })
+	return poolWith(t, db.DSN, dbtest.LooksLikeCitus)
 }

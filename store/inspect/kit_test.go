@@ -574,12 +574,14 @@ func readRow(t *testing.T, db pg.DB, id uuid.UUID) tableRow {
 // exec runs a statement of the test's own.
 func exec(t *testing.T, db pg.DB, sql string, args ...any) {
 	t.Helper()
-	_, err := ofOwner(t, db).Exec(t.Context(), sql, args...)
-	if pool, ok := db.(*pgxpool.Pool); ok && err != nil {
-		err = dbtest.ExecOnShards(t.Context(), dbtest.Owner(t, pool), err, sql, args...)
-	}
-	if err != nil {
-		t.Fatal(err)
+	for _, sql := range dbtest.Instead(t, ofOwner(t, db), sql) {
+		_, err := ofOwner(t, db).Exec(t.Context(), sql, args...)
+		if pool, ok := db.(*pgxpool.Pool); ok && err != nil {
+			err = dbtest.ExecOnShards(t.Context(), dbtest.Owner(t, pool), err, sql, args...)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ func TestExecModes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			t.Parallel()
+			if mode == pgx.QueryExecModeSimpleProtocol {
+				dbtest.NotOnCitus(t, "in the simple protocol a lock there is waited for until the statement's timeout")
+			}
 			db := dbtest.Database(t)
 			s := newBoth(poolWith(t, db.DSN, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }),
 				"test")

@@ -153,6 +153,7 @@ func TestStatsOfManyBacklogs(t *testing.T) {
 // The number of rows that the statements read does not grow with the tables.
 func TestStatsReadsLittle(t *testing.T) {
 	t.Parallel()
+	dbtest.NotOnCitus(t, "the test reads the plans of one server's statements")
 	s := open(t, dbtest.Unchecked())
 	loadStats(t, s, "other", "queue", "type", store.Sleeping, "1 day", "", 20_000)
 	loadStats(t, s, "test", "queue", "asleep", store.Sleeping, "1 day", "", 30_000)

@@ -30,8 +30,9 @@ func TestUnextendedRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + CASE run_id WHEN $1 THEN interval '2 minutes'
-		WHEN $2 THEN interval '145 seconds' ELSE interval '4 minutes' END
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() + CASE
+		WHEN run_id = $1 THEN interval '2 minutes' WHEN run_id = $2 THEN interval '145 seconds'
+			ELSE interval '4 minutes' END
 		WHERE deadline_at IS NULL`, ids[0], ids[1])
 	want := func(name string, want ...uuid.UUID) {
 		t.Helper()

@@ -253,8 +253,7 @@ func TestSignalOfAnOpenTransaction(t *testing.T) {
 	k.Signal(run, goOn.With("late"), kagzi.InTx(tx))
 	close(goes)
 	await.True(t, "the worker waits for the transaction", func() bool {
-		return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
-			AND datname = current_database()`) > 0
+		return dbtest.LockWaiters(t, k.Pool) > 0
 	})
 	kit.CommitTx(t, tx)
 	if got := kit.ResultOf(k, run); got != "late" {

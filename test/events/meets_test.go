@@ -91,7 +91,7 @@ func TestEventInTimeOfARunUnderWay(t *testing.T) {
 	publish(k, paid.With(7).WithID("order-7"))
 	got := kit.ResultOf(k, run)
 	inTime := k.Count(`SELECT count(*) FROM kagzi.events e, kagzi.step_runs s WHERE s.step_kind = 'EVENT'
-		AND e.published_at <= s.wake_at`)
+		AND e.namespace_id = s.namespace_id AND e.published_at <= s.wake_at`)
 	if got != 7 && inTime == 1 {
 		t.Errorf("got %d", got)
 	}
@@ -269,7 +269,8 @@ func TestUnreadEventsOfEpochs(t *testing.T) {
 	run := kit.Begin(k, many, 0)
 	for n := range 3 {
 		await.True(t, "it waits for the event of this epoch", func() bool {
-			return k.Count(`SELECT count(*) FROM kagzi.event_waits JOIN kagzi.workflow_runs USING (run_id)
+			return k.Count(`SELECT count(*) FROM kagzi.event_waits
+				JOIN kagzi.workflow_runs USING (run_id, namespace_id)
 				WHERE event_id = $1 AND status = 'SLEEPING'`, fmt.Sprint("event-", n)) == 1
 		})
 		if err := admin.New(k.Client).Runs.Pause(k.Ctx, run); err != nil {

@@ -252,7 +252,8 @@ func TestLockedRunHoldsUpNoOther(t *testing.T) {
 	k.WaitStatus(held, kagzi.StatusSleeping)
 	k.WaitStatus(free, kagzi.StatusSleeping)
 	tx := k.CallersTx()
-	if _, err := tx.Exec(k.Ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE`, held.ID()); err != nil {
+	if _, err := tx.Exec(k.Ctx, `SELECT FROM kagzi.workflow_runs WHERE run_id = $1
+		AND namespace_id = 'default' FOR UPDATE`, held.ID()); err != nil {
 		t.Fatal(err)
 	}
 	publish(k, paid.With(7).WithID("order-7"))

@@ -107,15 +107,15 @@ func TestEditOfARecreatedScheduleHasItsLock(t *testing.T) {
 	go func() {
 		_, err := store.New(k.Pool, "default").Schedules.Edit(k.Ctx, nil, id,
 			func(_ time.Time, t *store.Template) (*store.Edit, error) {
-				_, err := k.Pool.Exec(k.Ctx, `SELECT FROM kagzi.schedules WHERE name = 's' FOR UPDATE NOWAIT`)
+				_, err := k.Pool.Exec(k.Ctx, `SELECT FROM kagzi.schedules
+					WHERE name = 's' AND namespace_id = 'default' FOR UPDATE NOWAIT`)
 				looks <- look{t != nil, pg.Locked(err)}
 				return nil, nil
 			})
 		done <- err
 	}()
 	await.True(t, "the edit waits for the transaction", func() bool {
-		return k.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND wait_event_type = 'Lock'`) == 1
+		return dbtest.LockWaiters(t, k.Pool) == 1
 	})
 	kit.CommitTx(t, tx)
 	if got := await.Receive(t, looks); got != (look{true, true}) {

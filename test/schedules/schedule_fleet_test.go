@@ -68,7 +68,7 @@ func TestManyCoordinators(t *testing.T) {
 	}
 	begun := k.Now()
 	await.True(t, "all fire", func() bool {
-		return k.Count(`SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL
+		return k.Count(`SELECT count(*) FROM (SELECT 1 FROM kagzi.workflow_runs WHERE schedule_id IS NOT NULL
 			GROUP BY schedule_id HAVING count(*) >= $1) g`, seconds) == schedules
 	})
 	stop()

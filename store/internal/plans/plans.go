@@ -70,6 +70,7 @@ func (p *Plan) MaxRows(relation string) (rows float64) {
 // Explain returns the plan of sql for args.
 func Explain(t *testing.T, db pg.DB, how, sql string, args ...any) *Plan {
 	t.Helper()
+	dbtest.NotOnCitus(t, "the test reads the plan of one server's statement")
 	text := one[string](t, db, how+" "+sql, args...)
 	var out []struct{ Plan Node }
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
@@ -255,6 +256,7 @@ const tables = `kagzi.workflow_runs, kagzi.step_runs, kagzi.schedules, kagzi.sig
 // Check checks the plans of statements while the tables are small and large, with statistics and without.
 func Check(t *testing.T, statements func(pool *pgxpool.Pool, ids []uuid.UUID) []Statement) {
 	t.Helper()
+	dbtest.NotOnCitus(t, "the test reads the plans of one server's statements")
 	db := dbtest.Database(t, dbtest.Unchecked())
 	pool := db.Pool
 	for part := range clause.EventParts {
