@@ -52,12 +52,21 @@ func TestStartWithin(t *testing.T) {
 	t.Run("Taken", func(t *testing.T) {
 		k := kit.New(t)
 		keepHouse(k)
-		kit.Serve(k, wf, waits)
-		run := kit.Begin(k, wf, 1, kagzi.StartWithin(30*time.Second))
+		goOn := kagzi.DefineSignal[int]("go")
+		kit.Serve(k, wf, func(ctx kagzi.Context, n int) (int, error) {
+			_, err := kagzi.WaitSignal(ctx, goOn)
+			return n, err
+		})
+		run := kit.Begin(k, wf, 1, kagzi.StartWithin(time.Hour))
 		k.WaitStatus(run, kagzi.StatusSleeping)
 		k.Exec(`UPDATE kagzi.workflow_runs SET start_by = now() - interval '1 hour'`)
 		if info := k.InfoOf(run); !info.StartBy.IsZero() {
 			t.Errorf("it has begun, and is to begin by %v", info.StartBy)
+		}
+		_, err := kit.Begin(k, wf, 2, soon, kagzi.Queue("other")).Result(k.Ctx)
+		wantNotBegun(t, err) // so a coordinator has looked
+		if err := k.Client.Signal(k.Ctx, run.ID(), goOn.With(1)); err != nil {
+			t.Fatal(err)
 		}
 		if got := kit.ResultOf(k, run); got != 1 {
 			t.Errorf("got %d", got)
