@@ -82,27 +82,8 @@ func TestFeaturesOfIdleNamespaces(t *testing.T) {
 	}})
 	idle := func() { await.True(t, "no namespace has a worker", func() bool { return len(w.Active()) == 0 }) }
 	c := elsewhere(t, pool, "tenant")
-	start := func(call kagzi.Call, opts ...kagzi.StartOption) kagzi.RunID {
-		t.Helper()
-		started, err := c.StartMany(t.Context(), []kagzi.Call{call}, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return started[0].ID
-	}
-	becomes := func(id kagzi.RunID, status kagzi.Status) {
-		t.Helper()
-		await.True(t, "the run is "+string(status), func() bool {
-			info, err := c.Get(t.Context(), id)
-			return err == nil && info.Status == status
-		})
-	}
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	start := func(call kagzi.Call, opts ...kagzi.StartOption) kagzi.RunID { return startOne(t, c, call, opts...) }
+	becomes := func(id kagzi.RunID, status kagzi.Status) { awaitStatus(t, c, id, status) }
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -115,23 +96,23 @@ func TestFeaturesOfIdleNamespaces(t *testing.T) {
 			id := start(listen.With(1))
 			becomes(id, kagzi.StatusSleeping)
 			idle()
-			ok(c.Signal(t.Context(), id, goOn.With(1)))
+			ok(t, c.Signal(t.Context(), id, goOn.With(1)))
 		}, "heard", 1},
 		{"a key", func() { start(nap.With(300*time.Millisecond), kagzi.Key("k")) }, "napped", 1},
 		{"a group", func() { start(nap.With(300*time.Millisecond), kagzi.Group("g")) }, "napped", 1},
 		{"a child", func() { start(parent.With(1)) }, "napped", 1},
 		{"a compensation", func() { start(undone.With(1)) }, "undone", 1},
 		{"a schedule", func() {
-			ok(c.Schedule(t.Context(), kagzi.Schedule{Name: "soon", Every: time.Second, Run: nap.With(0)}))
+			ok(t, c.Schedule(t.Context(), kagzi.Schedule{Name: "soon", Every: time.Second, Run: nap.With(0)}))
 			await.True(t, "the schedule fires", func() bool { return strings.Count(j.String(), "napped") > 5 })
-			ok(c.DeleteSchedule(t.Context(), "soon"))
+			ok(t, c.DeleteSchedule(t.Context(), "soon"))
 		}, "", 0},
-		{"an event", func() { ok(topic.New(c).Publish(t.Context(), orders.With(1))) }, "read", 1},
+		{"an event", func() { ok(t, topic.New(c).Publish(t.Context(), orders.With(1))) }, "read", 1},
 		{"a timeout", func() {
 			becomes(start(listen.With(1), kagzi.Timeout(300*time.Millisecond)), kagzi.StatusFailed)
 		}, "", 0},
 		{"a limit", func() {
-			ok(admin.New(c).Limits.Set(t.Context(), admin.StepLimit{
+			ok(t, admin.New(c).Limits.Set(t.Context(), admin.StepLimit{
 				Name: "api", Rate: admin.Rate{Starts: 1, Per: time.Second},
 			}))
 			start(limited.With(1))

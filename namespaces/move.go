@@ -208,7 +208,7 @@ const (
 	moving  = kagzi.Reason("the namespace moves to another database")
 )
 
-// pausedBy returns the pause of the whole namespace, nil if there is none.
+// pausedBy returns the pause of the whole namespace, nil if there is none. It is the first of the list.
 func pausedBy(ctx context.Context, c *kagzi.Client) (*admin.Pause, error) {
 	all, err := admin.New(c).Pauses.List(ctx)
 	for _, p := range all {

@@ -142,7 +142,7 @@ func TestMoveCancelledAnywhere(t *testing.T) {
 		{false, "COPY (SELECT"},
 		{true, "ALTER SEQUENCE"},
 		{true, "DELETE FROM kagzi.pauses"},
-		{false, "DELETE FROM kagzi.%I"},
+		{false, `DELETE FROM "kagzi".`},
 	} {
 		t.Run(point.match, func(t *testing.T) {
 			t.Parallel()
@@ -425,7 +425,7 @@ func TestMoveLeftovers(t *testing.T) {
 	proxy := pgproxy.Start(t, source.DSN)
 	c, d, third := elsewhere(t, source.Pool, "acme"), elsewhere(t, b, "acme"), elsewhere(t, e, "acme")
 	id := startOne(t, c, greet.With("ada"))
-	drop := proxy.DropRequest(pgproxy.Contains("DELETE FROM kagzi.%I"))
+	drop := proxy.DropRequest(pgproxy.Contains(`DELETE FROM "kagzi".`))
 	if _, err := Move(t.Context(), elsewhere(t, dbtest.OpenPool(t, proxy.DSN()), "acme"), d, MoveConfig{}); err == nil {
 		t.Error("the move was not interrupted")
 	}

@@ -35,31 +35,6 @@ func rowsOf(t *testing.T, pool *pgxpool.Pool, namespace string) (sum int64) {
 	return sum
 }
 
-// ok fails the test at once if there is an error.
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// startOne starts a run.
-func startOne(t *testing.T, c *kagzi.Client, call kagzi.Call, opts ...kagzi.StartOption) kagzi.RunID {
-	t.Helper()
-	started, err := c.StartMany(t.Context(), []kagzi.Call{call}, opts...)
-	ok(t, err)
-	return started[0].ID
-}
-
-// awaitStatus waits until the run has the status.
-func awaitStatus(t *testing.T, c *kagzi.Client, id kagzi.RunID, status kagzi.Status) {
-	t.Helper()
-	await.True(t, fmt.Sprintf("run %s is %s", id, status), func() bool {
-		info, err := c.Get(t.Context(), id)
-		return err == nil && info.Status == status
-	})
-}
-
 // A namespace with every kind of waiting work moves, and all of it goes on in the other database.
 func TestMoveEverything(t *testing.T) {
 	t.Parallel()
@@ -365,7 +340,7 @@ func TestMoveRefused(t *testing.T) {
 		},
 		"both clients have the same database": func() (Moved, error) { return Move(t.Context(), c, c, MoveConfig{}) },
 		"has no rows in the database that it is to leave": func() (Moved, error) {
-			return Move(t.Context(), elsewhere(t, a, "nobody"), elsewhere(t, b, "nobody"), MoveConfig{})
+			return Move(t.Context(), elsewhere(t, a, "unknown"), elsewhere(t, b, "unknown"), MoveConfig{})
 		},
 		`of the namespaces "acme" and "other"`: func() (Moved, error) {
 			return Move(t.Context(), c, elsewhere(t, b, "other"), MoveConfig{})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,37 +29,6 @@ func handleGreet(w *kagzi.Worker, c *kagzi.Client) error {
 		return "hello " + name + " of " + c.Namespace(), nil
 	})
 	return nil
-}
-
-// run runs a worker of all namespaces until the test ends, or stop is called.
-func run(t *testing.T, pool *pgxpool.Pool, cfg Config) (w *Worker, stop func()) {
-	t.Helper()
-	if cfg.Client.Logger == nil {
-		cfg.Client.Logger = testlog.New(t)
-	}
-	if cfg.Every == 0 {
-		cfg.Every = 50 * time.Millisecond
-	}
-	w, err := NewWorker(pool, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run returned %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return w, stop
-}
-
-// elsewhere returns a client of another process.
-func elsewhere(t *testing.T, pool *pgxpool.Pool, namespace string) *kagzi.Client {
-	return kit.NewClientWith(t, pool, kagzi.ClientConfig{Namespace: namespace})
 }
 
 // Runs of many namespaces are executed, each in its own, and namespaces without work have no worker afterwards.

@@ -90,12 +90,10 @@ func closedPool(err error) bool {
 
 // classOf returns the class of an SQLSTATE.
 func classOf(pe *pgconn.PgError) Class {
+	if isFence(pe) {
+		return ClassMoved
+	}
 	switch pe.Code {
-	case checkViolation:
-		if isFence(pe) {
-			return ClassMoved
-		}
-		return ClassRefused
 	case "40001", "40P01":
 		return ClassConflict
 	case "0A000":
@@ -149,14 +147,12 @@ func Unsent(err error) bool {
 	return errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(*NoConnection))
 }
 
-const checkViolation = "23514"
-
 // FencePrefix begins the names of the constraints that refuse a namespace while it moves to another database, and
 // afterwards.
 const FencePrefix = "kagzi_moved_"
 
 func isFence(pe *pgconn.PgError) bool {
-	return pe.Code == checkViolation && strings.HasPrefix(pe.ConstraintName, FencePrefix)
+	return pe.Code == "23514" && strings.HasPrefix(pe.ConstraintName, FencePrefix)
 }
 
 // ErrMoved reports a write in a namespace that moves to another database, or has moved there.

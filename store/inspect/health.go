@@ -81,7 +81,7 @@ type DueVersion struct {
 // Later statements select the namespace. So the statement cannot be routed to one node of a cluster that is distributed
 // by namespace: ownQueues replaces it there.
 const activeQueues = `
-WITH RECURSIVE queues (task_queue) AS (` + allQueues + `
+WITH RECURSIVE queues (task_queue) AS (` + clause.AllQueues + `
 )
 SELECT queues.task_queue FROM queues LIMIT $1`
 
@@ -91,28 +91,8 @@ WITH RECURSIVE queues (task_queue) AS (` + queuesOfNamespace + `
 )
 SELECT queues.task_queue FROM queues LIMIT $2`
 
-// The bodies of the CTE queues in both.
-const (
-	allQueues = `
-	(
-		SELECT r.task_queue
-		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Claimable + ` AND r.task_queue > ''
-		ORDER BY r.task_queue
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.task_queue
-	FROM queues
-	CROSS JOIN LATERAL (
-		SELECT r.task_queue
-		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Claimable + ` AND r.task_queue > queues.task_queue
-		ORDER BY r.task_queue
-		LIMIT 1
-	) n`
-
-	queuesOfNamespace = `
+// queuesOfNamespace is clause.AllQueues for one namespace.
+const queuesOfNamespace = `
 	(
 		SELECT r.task_queue
 		FROM kagzi.workflow_runs r
@@ -130,7 +110,6 @@ const (
 		ORDER BY r.task_queue
 		LIMIT 1
 	) n`
-)
 
 // Runs that are paused do not count, nor those that hold a slot of a paused key. Those of a queue or workflow that is
 // paused are not even read.

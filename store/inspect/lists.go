@@ -360,7 +360,7 @@ func (s *Lists) merging(ctx context.Context, db pg.DB, l *selection) (string, er
 		if err != nil {
 			return "", err
 		}
-		of := allQueues
+		of := clause.AllQueues
 		if citus {
 			of = queuesOfNamespace
 		}

@@ -9,7 +9,7 @@ import (
 
 // The statement finds each queue, then each workflow and priority in it, by one search of the claim's index.
 const routes = `
-WITH RECURSIVE queues (task_queue) AS (` + allQueues + linesOfQueues
+WITH RECURSIVE queues (task_queue) AS (` + clause.AllQueues + linesOfQueues
 
 // ownRoutes is routes for tables that are distributed: see ownQueues.
 const ownRoutes = `

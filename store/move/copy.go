@@ -24,24 +24,7 @@ SELECT set_config('kagzi.namespace', $1, true), set_config('statement_timeout', 
 	// other tables are small, or are searched by run. A scan of the tables of all namespaces would take too long.
 	findRuns = `
 CREATE TEMP TABLE kagzi_moving ON COMMIT DROP AS
-WITH RECURSIVE queues (task_queue) AS (
-	(
-		SELECT r.task_queue
-		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Claimable + `
-		ORDER BY r.task_queue
-		LIMIT 1
-	)
-	UNION ALL
-	SELECT n.task_queue
-	FROM queues
-	CROSS JOIN LATERAL (
-		SELECT r.task_queue
-		FROM kagzi.workflow_runs r
-		WHERE ` + clause.Claimable + ` AND r.task_queue > queues.task_queue
-		ORDER BY r.task_queue
-		LIMIT 1
-	) n
+WITH RECURSIVE queues (task_queue) AS (` + clause.AllQueues + `
 )
 SELECT r.run_id
 FROM kagzi.workflow_runs r
@@ -160,7 +143,6 @@ func (s snapshot) copyKeeper(ctx context.Context) error {
 
 // copyTable copies the rows of a table. Events go to the partition part.
 func (s snapshot) copyTable(ctx context.Context, t table, part int16) (int64, error) {
-	name := pgx.Identifier{"kagzi", t.name}.Sanitize()
 	columns, values := make([]string, len(t.columns)), make([]string, len(t.columns))
 	for i, c := range t.columns {
 		columns[i] = pgx.Identifier{c}.Sanitize()
@@ -169,13 +151,13 @@ func (s snapshot) copyTable(ctx context.Context, t table, part int16) (int64, er
 			values[i] = fmt.Sprintf("%d::smallint", part)
 		}
 	}
-	source := name + " x"
+	source := t.quoted() + " x"
 	if ofRuns[t.name] {
 		source = "kagzi_moving m JOIN " + source + " ON x.run_id = m.run_id"
 	}
 	out := fmt.Sprintf("COPY (SELECT %s FROM %s WHERE x.namespace_id = current_setting('kagzi.namespace')) TO STDOUT "+
 		"(FORMAT binary)", strings.Join(values, ", "), source)
-	in := fmt.Sprintf("COPY %s (%s) FROM STDIN (FORMAT binary)", name, strings.Join(columns, ", "))
+	in := fmt.Sprintf("COPY %s (%s) FROM STDIN (FORMAT binary)", t.quoted(), strings.Join(columns, ", "))
 	reader, writer := io.Pipe()
 	type copied struct {
 		rows int64

@@ -18,6 +18,9 @@ type table struct {
 	columns []string // without those that number the rows: each database has its own numbers
 }
 
+// quoted returns the table's name for a statement.
+func (t table) quoted() string { return pgx.Identifier{"kagzi", t.name}.Sanitize() }
+
 const readTables = `
 SELECT c.relname, array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attidentity = '')
 FROM pg_catalog.pg_class c

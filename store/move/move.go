@@ -243,7 +243,7 @@ func (m Move) Remove(ctx context.Context, copied Counts) error {
 		return err
 	}
 	for _, t := range tables {
-		if err := deleteRows(ctx, m.from, t.name, m.namespace, copied); err != nil {
+		if err := deleteRows(ctx, m.from, t, m.namespace, copied); err != nil {
 			return err
 		}
 	}

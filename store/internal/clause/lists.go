@@ -10,3 +10,24 @@ const (
 	Rests = `(status = 'SLEEPING' OR paused_at IS NOT NULL OR status = 'PENDING' AND (run_key IS NOT NULL
 		OR CASE WHEN available_at = 'infinity' THEN true ELSE available_at - created_at > interval '1 second' END))`
 )
+
+// AllQueues is the body of a recursive CTE queues with the column task_queue: the queues of all namespaces that have
+// runs in the claim's index, each by one search.
+const AllQueues = `
+	(
+		SELECT r.task_queue
+		FROM kagzi.workflow_runs r
+		WHERE ` + Claimable + ` AND r.task_queue > ''
+		ORDER BY r.task_queue
+		LIMIT 1
+	)
+	UNION ALL
+	SELECT n.task_queue
+	FROM queues
+	CROSS JOIN LATERAL (
+		SELECT r.task_queue
+		FROM kagzi.workflow_runs r
+		WHERE ` + Claimable + ` AND r.task_queue > queues.task_queue
+		ORDER BY r.task_queue
+		LIMIT 1
+	) n`
