@@ -23,6 +23,9 @@ import (
 // idempotent, with the Key of [CurrentStep]. A replay does not call fn, so all that the workflow needs must be in its
 // return value.
 //
+// Step returns when fn does. The result is committed with the run's end, before the next step or any other effect of
+// the run, or after a millisecond.
+//
 // fn's ctx ends with the step's [Timeout], when the run is cancelled, and when the worker must give it up.
 //
 // A name has at most 255 bytes, without # and /. One that comes again on a branch is counted: "pay#2".
