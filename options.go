@@ -110,8 +110,8 @@ func InTx(tx pgx.Tx) interface {
 // [kind.BadRequest]. If the Sealer fails, only the attempt fails.
 func Input(v any) StepOption { return stepInput{v} }
 
-// Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. Its result is used
-// before it is recorded: the run goes on at once, and the record is written with the run's next write.
+// Repeatable is for a step that only reads or computes: not for a write, even an idempotent one. It does not wait until
+// the results before it are committed, as other steps do. Its own result is written with the run's next write.
 //
 // If the worker dies before that, the step is executed again, and may return something else. By then only other
 // repeatable steps and the workflow function have used the first result: all effects outside of the run wait for the

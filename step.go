@@ -20,8 +20,9 @@ import (
 )
 
 // Step executes fn and records one result under name. After a crash fn may be executed again: make its effects
-// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so all that the workflow needs must be in its
-// return value.
+// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so return all that the workflow needs.
+//
+// The next effect of the run waits until the result is committed: the next step, too.
 //
 // fn's ctx ends with the step's [Timeout], when the run is cancelled, and when the worker must give it up.
 //

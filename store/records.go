@@ -49,7 +49,7 @@ func (r *Record) isCompensation() bool { return r.Kind == KindCompensation }
 
 // isPlain reports whether r is nothing but the result of a function: an attempt of these writes one record, at its end.
 func (r *Record) isPlain() bool {
-	return r.Kind == KindFunction && r.Status == Completed && r.Wake < 0 && r.EndedAt.IsZero() && r.Start == nil &&
+	return r.Kind == KindFunction && r.Status == Completed && r.Wake < 0 && r.Start == nil &&
 		r.ErrorKind == "" && r.ChildRunID == uuid.Nil && r.Sequence == 0
 }
 
@@ -60,15 +60,17 @@ INSERT INTO kagzi.step_runs AS s (run_id, step_id, attempt_number, namespace_id,
 	first_attempt, input, output, worker_id, started_at, finished_at, position)
 SELECT u.run_id, u.step_id, coalesce(u.attempt_number, ($5::int[])[1]), $1, 'COMPLETED', 'FUNCTION',
 	coalesce(u.run_attempt, ($6::int[])[1]), coalesce(u.first_attempt, ($7::int[])[1]), u.input, u.output,
-	coalesce(u.worker_id, ($10::uuid[])[1]), statement_timestamp() - u.elapsed * interval '1 microsecond',
-	statement_timestamp(), u.position
+	coalesce(u.worker_id, ($10::uuid[])[1]), LEAST(u.now, u.ended_at - u.elapsed * interval '1 microsecond'),
+	u.ended_at, u.position
 FROM (
 	SELECT u.run_id, u.lease, u.step_id, u.attempt_number, u.run_attempt, u.first_attempt, u.input, u.output,
-		u.worker_id, u.elapsed, u.position, coalesce(u.unheard, ($13::bool[])[1]) AS unheard
+		u.worker_id, u.elapsed, u.position, coalesce(u.unheard, ($13::bool[])[1]) AS unheard,
+		CASE WHEN u.ended_at > 0 THEN timestamptz 'epoch' + u.ended_at * interval '1 microsecond'
+			ELSE statement_timestamp() END AS ended_at, statement_timestamp() AS now
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::int[], $6::int[], $7::int[], $8::bytea[], $9::bytea[],
-		$10::uuid[], $11::bigint[], $12::bigint[], $13::bool[])
+		$10::uuid[], $11::bigint[], $12::bigint[], $13::bool[], $14::bigint[])
 		AS u (run_id, lease, step_id, attempt_number, run_attempt, first_attempt, input, output, worker_id, elapsed,
-			position, unheard)
+			position, unheard, ended_at)
 ) u
 ` + lockedByLease + returningRecorded
 
@@ -85,6 +87,7 @@ var resultColumns = columnsOf(insertResults,
 	bigints("elapsed", func(r *Record) int64 { return pg.Micros(r.Elapsed) }),
 	bigints("position", func(r *Record) int64 { return r.Position }),
 	shared(bools, "unheard", func(r *Record) bool { return r.Unheard }),
+	bigints("ended_at", func(r *Record) int64 { return pg.Epoch(r.EndedAt) }),
 )
 
 // The runs of the records u that the worker holds. FOR SHARE on the run's row blocks the next claim until this

@@ -78,10 +78,10 @@ func (r *recorder) writeAll() error {
 	return nil
 }
 
-// awaitSpeculation waits until every result that the run uses is written. It precedes whatever has effects outside of
-// the run, and is not written itself. It returns an error if the branch has lost a race, and exits the goroutine if the
-// execution has stopped.
-func (r *recorder) awaitSpeculation() error {
+// awaitResults waits until every result that the run uses is written. It precedes an effect outside of the run that no
+// write of the run has. It returns an error if the branch has lost a race, and exits the goroutine if the execution has
+// stopped.
+func (r *recorder) awaitResults() error {
 	if r.outbox.speculates() {
 		return r.writeAll()
 	}

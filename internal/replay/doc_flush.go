@@ -16,9 +16,8 @@
 //   - No write overtakes another. An execution is in one flush at a time, and a busy write stays in front. So the start
 //     of a child is in the table before all that follows from it, and before the run's end, although no branch waits
 //     for it. An empty write tells when all before it is in the table: StepTx and the cancel of children wait for that.
-//   - Deferred records say that a sleep is over, a message was taken, a child's end was read, or a repeatable step has
-//     ended. A replay would come to them again, so no branch waits. They enter the outbox with the next write of the
-//     execution.
+//   - Deferred records say that a sleep is over, a message was taken, a child's end was read, or a step has ended. A
+//     replay would come to them again, so no branch waits. They enter the outbox with the next write of the execution.
 //   - A branch that may lose a Race is apart: only its own writes take its deferred records, those of branches below,
 //     or those of the branch above once this one has ended. If it loses, its records are dropped and its messages go
 //     back.
@@ -52,7 +51,7 @@
 //	pg.ClassAway, pg.ClassBusy,        repeats the same, after at most 1 s
 //	pg.ClassMoved
 //	pg.ClassLocked, pg.ClassConflict   repeats the same; after three times, halves
-//	pg.ClassRefused                    halves, down to one write: its run fails
+//	pg.ClassRefused                    halves, down to one write, and that one's deferred records: its run fails
 //	pg.ClassLate, pg.ClassUnable,      halves, down to one write: its execution pauses, up to 15 s
 //	pg.ClassForbidden, pg.ClassOther
 //

@@ -13,7 +13,7 @@
 //   - The reply is deferred. If the process dies before it is written, no asker has seen the answer, and a replay
 //     answers again. The record is fenced by the lease like any other, so a stale worker answers nothing. A
 //     suspension and the end of the run take the reply along. If neither comes within a millisecond
-//     (outbox.replyPause), it gets a write of its own: the asker does not wait for a step or for another branch.
+//     (outbox.soonPause), it gets a write of its own: the asker does not wait for a step or for another branch.
 //   - A branch that may lose a Race gives its requests back if it loses, as it does with messages. A reply is a record
 //     of such a branch, written at once: from then on the answer stands, whichever branch wins.
 //   - Askers wait in hints.results, which those who wait for ends of runs use, too. The flush that has written the

@@ -30,23 +30,30 @@
 // record that waited for a lock in vain. At most MaxConns − 2 transactions of steps are under way, which leaves
 // connections for the engine.
 //
-// # Speculation
+// # Early results
 //
-// The record of a Repeatable step is deferred, and the function gets the result at once. So five such steps and the end
-// of the run are one commit. Every effect outside of the run comes after that commit, or is part of it:
+// The function gets the result of a step before it is written: the record is deferred. So the last step and the end of
+// the run are one commit. Every effect outside of the run comes after that commit, or is part of it:
 //
 //	next comes                                          why a crash cannot change a result that others saw
 //	a write: a record, a wait with a timeout, a sleep,  it takes all these records along in one transaction, or it
 //	a group's decision, a child's start, a suspension,  follows the write that has
 //	the end of the run
-//	the function of an ordinary step or of a StepTx,    it waits until all of them are in the table
-//	the cancel of children
-//	another repeatable step, a message taken,           it is in memory only, and a replay does it again
+//	the function of another step or of a StepTx,        it waits until all of them are in the table
+//	a question to another run, the cancel of children
+//	a repeatable step, a message taken,                 it is in memory only, and a replay does it again
 //	a branch begun
+//	nothing for a millisecond (outbox.soonPause)        the record gets a write of its own, unless it is repeatable
+//
+// So a step waits for the results before it, and not for its own: n steps and the end are n commits. The function of a
+// Repeatable step does not wait: five of them and the end are one commit.
 //
 // "All" are the records of the execution and not of the branch, because branches may share variables. So a record must
-// be free to go with any write. In an undecided Race it is not (see doc_flush.go), so there the option has no effect,
-// and the step waits for its record.
+// be free to go with any write. In an undecided Race it is not (see doc_flush.go), so there the step waits for its
+// record. So does one whose success changes other rows: with a compensation, a limit, or AtMostOnce.
+//
+// The answer to a record may say that the run was paused. So a step waits for the results first, and then asks whether
+// it may begin.
 //
 // A replay after a crash has all records up to some point of the run, and no record that follows from a missing one. If
 // a write is lost, the execution stops before the write leaves the outbox: otherwise an empty outbox could be taken for
@@ -54,7 +61,8 @@
 // which takes longer than a second takes them along. The time of such a record is the estimate of the database's clock,
 // which a replay reads back from the table.
 //
-// Code: store.Records.WriteIn, for StepTx. Tests: TestAZombiesRecordKeepsTheNextClaimOut, TestZombieChangesNothing,
+// Code: store.Records.WriteIn, for StepTx. Tests: TestTheFunctionGoesOnBeforeTheCommit,
+// TestAResultIsCommittedThoughNothingFollows, TestAZombiesRecordKeepsTheNextClaimOut, TestZombieChangesNothing,
 // TestLostStepTx, TestARecordOfAStepTxThatWaitsInVainIsNotCounted, TestResultsAreWrittenBeforeTheyAreSeen,
 // TestCrashBeforeResultsAreWritten, TestWhatANewAttemptForgets. They hold promises 2, 3 and 5.
 package replay

@@ -169,6 +169,15 @@ func (v *verdict) refusedLocked(cause error) {
 	}
 }
 
+// endsInOrderLocked reports whether the execution has stopped and may write how: neither lease nor rows are lost.
+func (v *verdict) endsInOrderLocked() bool {
+	switch v.reason {
+	case stopReturned, stopSuspended, stopShutdown, stopCancelling, stopFailed:
+		return true
+	}
+	return false
+}
+
 // isMadeLocked reports whether the end that was made last is the one that the execution is to have.
 func (v *verdict) isMadeLocked() bool { return v.made == v.reason }
 

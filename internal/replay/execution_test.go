@@ -109,22 +109,24 @@ func TestARunInMemory(t *testing.T) {
 	var step doubled
 	r := d.run(false)
 	r.Begin(step.handler)
-	record := d.flush(r)
-	if len(record.Records) != 1 || string(record.Records[0].Output) != "4" || len(record.Finishes) > 0 {
-		t.Fatalf("the step wrote %d records and %d ends", len(record.Records), len(record.Finishes))
+	all := d.flush(r)
+	if len(all.Finishes) == 0 { // the end has not come within a millisecond
+		all.Finishes = d.flush(r).Finishes
 	}
-	end := d.flush(r)
-	if len(end.Finishes) != 1 || string(end.Finishes[0].Output) != "4" || end.Finishes[0].Status != store.Completed {
-		t.Fatalf("the run wrote %+v as its end", end.Finishes)
+	if len(all.Records) != 1 || string(all.Records[0].Output) != "4" {
+		t.Fatalf("the step wrote %d records", len(all.Records))
+	}
+	if len(all.Finishes) != 1 || string(all.Finishes[0].Output) != "4" || all.Finishes[0].Status != store.Completed {
+		t.Fatalf("the run wrote %+v as its end", all.Finishes)
 	}
 	await.Receive(t, d.ended)
 
 	again := d.run(true)
-	if !again.Load([]*store.StepRow{&record.Records[0].StepRow}, nil, nil) {
+	if !again.Load([]*store.StepRow{&all.Records[0].StepRow}, nil, nil) {
 		t.Fatal("the run does not begin")
 	}
 	again.Begin(step.handler)
-	end = d.flush(again)
+	end := d.flush(again)
 	if len(end.Records) > 0 || len(end.Finishes) != 1 || string(end.Finishes[0].Output) != "4" || step.calls != 1 {
 		t.Errorf("a replay wrote %d records and %d ends, after %d calls", len(end.Records), len(end.Finishes),
 			step.calls)

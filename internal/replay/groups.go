@@ -203,7 +203,7 @@ func (g *group) begin(hashes []string) error {
 // ended, or if the group itself is cancelled after its decision; without a decision, the members' ends are the group's
 // result. It returns the cause if the group itself is cancelled before.
 func (g *group) run(decides func(*member) decision) error {
-	defer g.b.passedBranch(g.id)
+	defer g.pass()
 	defer g.learn()
 	for limit := g.atOnce(); g.started < limit; {
 		g.start()
@@ -232,6 +232,15 @@ func (g *group) run(decides func(*member) decision) error {
 		g.e.exitIfStopped()
 	}
 	return nil
+}
+
+// pass counts the group as passed by its branch. What follows has a later time than the decision, because a fork
+// compares these times.
+func (g *group) pass() {
+	if g.decision.made() {
+		g.b.advance(g.row.FinishedAt)
+	}
+	g.b.passedBranch(g.id)
 }
 
 // atOnce returns how many branches are started at first. After a decision, these are all that had been started.

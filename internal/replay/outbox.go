@@ -23,6 +23,7 @@ type write struct {
 	givesBack  bool                // it gives the run back as it is in the table, and builds on nothing
 
 	speculative bool // the run uses a result among the records already. Set by takeDeferredLocked.
+	free        int  // how many of the first records could go with any other write. Set by take, changed by divide.
 	bare        bool // a finish without anything of the application's. Set by doWithout.
 }
 
@@ -48,7 +49,7 @@ type outbox struct {
 	progress progress
 	deferred []deferredRecord
 	aside    []*store.SetAside // messages that do not decode, for the next write
-	// deferred or writes may have results of repeatable steps. Set by speculateLocked, reset by speculates.
+	// deferred or writes may have results that the run uses. Set by speculateLocked, reset by speculates.
 	speculated bool
 	premises   premises
 }
@@ -64,7 +65,8 @@ type deferredRecord struct {
 	by     *node
 	// the message that the record takes; nil if none. It returns to the inbox if the branch loses a race.
 	message     *store.Signal
-	speculative bool // the record of a repeatable step: see Branch.awaitSpeculation
+	speculative bool // the result of a step that the run uses already: see recorder.awaitResults
+	ordinary    bool // with speculative: the step is not repeatable
 }
 
 // takeDeferredLocked removes and returns the deferred records that are written with w, or before it. The next execution
@@ -95,6 +97,10 @@ func (d *deferredRecord) mayPrecede() bool {
 	return d.message != nil && d.by.isRoot() && d.record.Kind != store.KindFunction
 }
 
+// isFree reports whether the record may be committed before the rest of the write that takes it: an earlier write of
+// the execution itself would have taken it alone. A registration needs the record of its step.
+func (d *deferredRecord) isFree() bool { return !d.by.mayLose() && d.record.Compensation == nil }
+
 // hasDeferredLocked reports whether the branch's next write would take deferred records.
 func (o *outbox) hasDeferredLocked(by *node) bool {
 	return slices.ContainsFunc(o.deferred, func(d deferredRecord) bool { return d.goesWith(by) })
@@ -107,6 +113,9 @@ func (d *deferredRecord) goesWith(by *node) bool {
 }
 
 func (d *deferredRecord) isValue() bool { return d.record.Kind == store.KindValue }
+
+// isUrgent reports whether the record is written soon: see soonPause.
+func (d *deferredRecord) isUrgent() bool { return d.ordinary || d.record.Kind == store.KindReply }
 
 func (d *deferredRecord) isCheckpoint() bool { return d.record.Kind == store.KindCheckpoint }
 
@@ -309,8 +318,10 @@ func (w *write) settle(o store.Outcome) {
 // aside, waits for a write that takes it along.
 const writePause = time.Second
 
-// replyPause is the longest time that a reply waits for a write that takes it along, because its asker waits, too.
-const replyPause = time.Millisecond
+// soonPause is the longest time that a reply or the result of a step waits for a write that takes it along: an asker
+// waits for the reply, and a crash would repeat the step. As a rule the next operation, or the end of the run, comes
+// within microseconds.
+const soonPause = time.Millisecond
 
 // A progress is what the run's code last said of its progress. It is not part of the history: no replay reads it. The
 // execution's mutex guards it.

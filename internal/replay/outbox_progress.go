@@ -32,6 +32,14 @@ func (o *outbox) timeWriteLocked(d time.Duration) {
 	p.timed = at
 }
 
+// restLocked ends the wait for a call of writeLate, which would find nothing to write, unless a progress is left.
+func (p *progress) restLocked() {
+	if p.said == nil && !p.timed.IsZero() {
+		p.timer.Stop()
+		p.timed = time.Time{}
+	}
+}
+
 // writeLate enqueues a write of its own for what no other write has taken: the progress, replies, values, checkpoints,
 // and what became of messages.
 func (o *outbox) writeLate() {
@@ -39,7 +47,11 @@ func (o *outbox) writeLate() {
 	p, w := &o.progress, &write{}
 	p.timed = time.Time{}
 	if !o.ending.underWayLocked() { // the suspension or the end of the run takes it
+		first := o.ending.endsInOrderLocked() && hasOrdinary(o.deferred) && o.enqueueLocked(w)
 		o.mu.Unlock()
+		if first {
+			o.listener.Enqueued()
+		}
 		return
 	}
 	if p.said != nil {
@@ -64,12 +76,18 @@ func (o *outbox) writeLate() {
 	}
 }
 
+// hasOrdinary reports whether any of the records is the result of an ordinary step. The end of an execution that has
+// stopped may wait for code that does not return, such as an interceptor, and until then a crash would repeat the step.
+func hasOrdinary(records []deferredRecord) bool {
+	return slices.ContainsFunc(records, func(d deferredRecord) bool { return d.ordinary && d.goesWith(nil) })
+}
+
 // isAwaitedLocked reports whether a write of the execution itself would say that messages were read, answered or set
 // aside, that values were changed, or that checkpoints were kept.
 func (o *outbox) isAwaitedLocked() bool {
 	return o.aside != nil ||
 		slices.ContainsFunc(o.deferred, func(d deferredRecord) bool {
-			return (d.message != nil || d.record.Kind == store.KindReply || store.Replaces(d.record.Kind)) &&
+			return (d.message != nil || d.isUrgent() || store.Replaces(d.record.Kind)) &&
 				d.goesWith(nil)
 		})
 }

@@ -17,8 +17,8 @@ func (o *outbox) deferLocked(d deferredRecord) {
 	}
 	o.deferred = append(o.deferred, d)
 	switch {
-	case d.record.Kind == store.KindReply:
-		o.timeWriteLocked(replyPause)
+	case d.isUrgent():
+		o.timeWriteLocked(soonPause)
 	case d.message != nil, store.Replaces(d.record.Kind):
 		o.timeWriteLocked(writePause)
 	}
@@ -129,17 +129,35 @@ func (o *outbox) enqueueLocked(w *write) (first bool) {
 		deferred = deferred[1:]
 	}
 	if len(deferred) > 0 {
-		records := make([]*store.Record, 0, len(deferred)+len(w.records))
-		for _, d := range deferred {
-			records = append(records, d.record)
-		}
-		w.records = append(records, w.records...)
+		o.writes = append(o.writes, w.take(deferred)...)
 	}
 	if !o.refused && o.progress.goesWithLocked(w) {
 		w.progress = o.progress.takeLocked()
 	}
 	o.writes = append(o.writes, w)
+	if len(o.deferred) == 0 {
+		o.progress.restLocked()
+	}
 	first = !o.active
 	o.active = true
 	return first
+}
+
+// take lets the deferred records be written with w, or by the write that it returns, which comes just before w.
+func (w *write) take(deferred []deferredRecord) (before []*write) {
+	records, free := make([]*store.Record, 0, len(deferred)+len(w.records)), 0
+	for i, d := range deferred {
+		records = append(records, d.record)
+		if i == free && d.isFree() {
+			free++
+		}
+	}
+	// it stays empty: the end of the run follows it, even if these records are refused
+	if w.by == nil && w.empty() && w.settled != nil {
+		before = []*write{{records: records, speculative: w.speculative, free: free}}
+		w.speculative = false
+		return before
+	}
+	w.records, w.free = append(records, w.records...), free
+	return nil
 }

@@ -35,6 +35,10 @@ func (o *outbox) doWithout(err error, log func() *slog.Logger) (done, ends bool)
 		o.mu.Unlock()
 		log().Error("kagzi: the database refuses to note that messages do not decode", "error", err)
 		return true, false
+	case w.isDivisible():
+		o.writes = slices.Insert(o.writes, 0, w.divide())
+		o.mu.Unlock()
+		return true, false
 	case w.failsRun() && (w.bare || w.finish.Status == store.Cancelled):
 		o.mu.Unlock()
 		return false, false
@@ -59,6 +63,34 @@ func (o *outbox) doWithout(err error, log func() *slog.Logger) (done, ends bool)
 		w.settle(store.Lost)
 	}
 	return true, ends
+}
+
+// isDivisible reports whether divide may be called.
+func (w *write) isDivisible() bool { return w.firstRecords() > 0 }
+
+// firstRecords returns how many of the first records may be written before the rest: zero if w cannot be divided.
+func (w *write) firstRecords() int {
+	n := w.free
+	switch {
+	case n == 0 && w.ends():
+		n = len(w.records)
+	case n == len(w.records) && !w.ends():
+		n /= 2
+	}
+	for n > 0 && n < len(w.records) && w.records[n-1].Kind == store.KindCheckpoint { // it goes with its step's end
+		n--
+	}
+	return n
+}
+
+// divide moves the first records of w, which is refused, to a write of their own: to find out which of the records is
+// refused, and to write those before it.
+func (w *write) divide() (first *write) {
+	n := w.firstRecords()
+	first = &write{by: w.by, records: w.records[:n:n], free: min(n, w.free), speculative: w.speculative}
+	w.records, w.free = w.records[n:], w.free-first.free
+	w.speculative = w.speculative && len(w.records) > 0
+	return first
 }
 
 // refuseLocked stops the execution, whose first write is refused, and takes out of the outbox the writes that may not
@@ -128,9 +160,9 @@ func (w *write) afterRefusal() *write {
 	return &write{by: w.by, records: left}
 }
 
-// failsRun reports whether w is the end of a run that fails or is cancelled, and nothing else.
+// failsRun reports whether w is the end of a run that fails or is cancelled.
 func (w *write) failsRun() bool {
-	return w.finish != nil && w.finish.Status != store.Completed && len(w.records) == 0 && w.progress == nil
+	return w.finish != nil && w.finish.Status != store.Completed
 }
 
 // bareFailure returns a text that any database can store, for a failure whose own text was refused with err.

@@ -6,7 +6,7 @@ import (
 	"github.com/kagzi/kagzi/store"
 )
 
-// The results of repeatable steps that may wait to be written are bounded: a crash would repeat all of these steps.
+// The results that may wait to be written are bounded: a crash would repeat all of these steps.
 const (
 	mostSpeculative      = 100
 	mostSpeculativeBytes = 256 << 10
@@ -28,9 +28,9 @@ func (o *outbox) maySpeculateLocked(r *store.Record) bool {
 	return n <= mostSpeculative && bytes <= mostSpeculativeBytes
 }
 
-// speculateLocked defers r, the record of a repeatable step of the branch.
-func (o *outbox) speculateLocked(by *node, r *store.Record) {
-	o.deferred = append(o.deferred, deferredRecord{record: r, by: by, speculative: true})
+// speculateLocked defers r, the record of a step of the branch.
+func (o *outbox) speculateLocked(by *node, r *store.Record, ordinary bool) {
+	o.deferLocked(deferredRecord{record: r, by: by, speculative: true, ordinary: ordinary})
 	o.speculated = true
 }
 

@@ -36,11 +36,15 @@ func (a *asking) again(kind string, waited time.Duration) time.Duration {
 	return min(max(waited, 5*time.Second), time.Hour)
 }
 
-// ask calls Ask until it succeeds, and decides when that is to be called again.
+// ask calls Ask until it succeeds, and decides when that is to be called again. The question may follow from results of
+// the run.
 func (w *signalWait) ask() error {
 	b, e := w.b, w.e
 	if b.hasLost() {
 		return errBranchCancelled
+	}
+	if err := b.awaitResults(); err != nil {
+		return err
 	}
 	var soon bool
 	if err := w.untilDone(func(failures int) (err error) {

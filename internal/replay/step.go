@@ -154,6 +154,10 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	if err := s.encodeInput(); err != nil {
 		return nil, err
 	}
+	// before begins: the answer to a record may say that the run is paused
+	if err := s.awaitResults(); err != nil {
+		return nil, err
+	}
 	if err := s.b.begins(); err != nil {
 		return nil, err
 	}
@@ -165,10 +169,11 @@ func (s *stepCall) execute() (*store.StepRow, error) {
 	if err := s.announce(); err != nil {
 		return nil, err
 	}
-	if !s.spec.Repeatable && !s.spec.Tx {
-		if err := s.b.awaitSpeculation(); err != nil {
-			return nil, err
-		}
+	if err := s.awaitResults(); err != nil { // of other branches, meanwhile
+		return nil, err
+	}
+	if _, paused := s.e.pause(); paused { // as the answer to such a result may have said: begins parks
+		return nil, nil
 	}
 	s.position = s.e.nextPosition()
 	if s.spec.Tx && failed == nil {

@@ -19,22 +19,36 @@ func (s *StepSpec) checkRepeatable() error {
 	return nil
 }
 
-// speculate defers r, the record of a success, and returns its row, if the step is repeatable. It returns nil if r must
-// be written before the run goes on: if the step has a limit, if too much waits already, or if the branch is in an
-// undecided Race, where no other branch's write may take the record along.
+// speculate defers r, the record of a success, and returns its row. It returns nil if r must be written before the run
+// goes on: if the step has an effect that is kept in other rows, such as a compensation, a place of a limit or an
+// intent, if too much waits already, or if the branch is in an undecided Race, where no other branch's write may take
+// the record along.
 func (s *stepCall) speculate(r *store.Record) *store.StepRow {
-	if !s.spec.Repeatable || len(s.spec.Limits) > 0 {
+	if s.spec.AtMostOnce || s.spec.Compensation != nil || len(s.spec.Limits) > 0 {
 		return nil
 	}
 	b, e := s.b, s.e
 	e.Lock()
 	defer e.Unlock()
-	if b.mayLose() || !e.maySpeculateLocked(r) {
+	if b.mayLose() || b.hasLost() || !e.maySpeculateLocked(r) { // a loser's record must not follow the decision
 		return nil
 	}
 	r.EndedAt = b.endsAfter(r.Elapsed, e.Now())
 	row := r.StepRow // a copy: the record belongs to the flush
 	row.FinishedAt = r.EndedAt
-	e.speculateLocked(b.at(), r)
+	e.speculateLocked(b.at(), r, !s.spec.Repeatable)
 	return &row
+}
+
+// awaitResults is that of the branch, unless the step is repeatable.
+func (s *stepCall) awaitResults() error {
+	if s.spec.Repeatable {
+		return nil
+	}
+	waited := s.e.speculates()
+	err := s.b.awaitResults()
+	if waited {
+		s.e.Failpoint("after record", s.e.RunID)
+	}
+	return err
 }

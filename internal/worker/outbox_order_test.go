@@ -55,7 +55,10 @@ func testFlushIsBounded(t *testing.T, output string, opts ...kagzi.StepOption) {
 		return 0, err
 	})
 	kagzi.Handle(w, small, func(ctx kagzi.Context, _ int) (int, error) {
-		return 0, kagzi.Do(ctx, "s", func(context.Context) error { return nil })
+		if err := kagzi.Do(ctx, "s", func(context.Context) error { return nil }); err != nil {
+			return 0, err
+		}
+		return 0, kagzi.Do(ctx, "next", func(context.Context) error { return nil }) // begins once "s" is written
 	})
 	runs := map[kagzi.RunID]string{}
 	for name, wf := range map[string]kagzi.Workflow[int, int]{"many": many, "large": large, "small": small} {

@@ -210,6 +210,10 @@ func TestNoStepIsCalledWhileNothingIsHeard(t *testing.T) {
 			open := sync.OnceFunc(func() { close(gate) })
 			t.Cleanup(open)
 			await.Receive(t, s.between)
+			await.True(t, "the first step is recorded", func() bool {
+				return dbtest.QueryOne[int](t, db.Pool, `SELECT count(*) FROM kagzi.step_runs
+					WHERE status = 'COMPLETED'`) == 1
+			})
 			kit.WaitListening(t, db.Pool, 1)
 			cut(t, db.Pool, proxy)
 			dbtest.Exec(t, db.Pool, `SELECT pg_terminate_backend(w.backend_pid) FROM kagzi.workers w

@@ -30,8 +30,10 @@ func (l workload) asked(ctx kagzi.Context, slow bool) (string, error) {
 		return "", err
 	}
 	if slow {
-		if _, err := l.step(ctx, "between", r.In); err != nil {
-			return "", err
+		for _, name := range []string{"between", "next"} { // one flush: the second is written with the reply
+			if _, err := l.step(ctx, name, r.In); err != nil {
+				return "", err
+			}
 		}
 	}
 	l.led.write("REPLIES", r.In) // no flush begins between this line and Reply

@@ -82,10 +82,17 @@ func (a *amnesia) meet() {
 	<-a.together
 }
 
-// loses returns a function that deletes the run's record of the step, the first time.
+// loses returns a function that waits until the step is recorded, and deletes the record, the first time.
 func (a *amnesia) loses(ctx kagzi.Context, step string) func() {
-	return a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2 RETURNING 1)
+	lose := a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2 RETURNING 1)
 		SELECT 1/count(*) FROM d`, ctx.RunID(), step)
+	return func() {
+		await.True(a.k.T, step+" is recorded", func() bool {
+			return a.k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2`,
+				ctx.RunID(), step) == 1
+		})
+		lose()
+	}
 }
 
 // once returns a function that executes the statement, the first time.

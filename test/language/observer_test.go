@@ -137,8 +137,7 @@ func TestInterceptorsLearnOfFlushes(t *testing.T) {
 		got = strings.Trim(got+"\n"+l.take(), "\n")
 		return strings.Contains(got, "COMPLETED")
 	})
-	const one = "1 runs, 1 writes, took time true, <nil>\n"
-	if want := one + one + "COMPLETED"; got != want {
+	if want := "1 runs, 2 writes, took time true, <nil>\nCOMPLETED"; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	for _, panicked := range []string{"panic: boom", "panic: bang"} {

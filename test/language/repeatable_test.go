@@ -37,19 +37,22 @@ func one(context.Context) (string, error) { return "1", nil }
 const writtenReads = `SELECT count(*) FROM kagzi.step_runs WHERE split_part(step_id, '/', -1) LIKE 'r_'
 	AND status = 'COMPLETED'`
 
-// TestRepeatableStepsShareACommit counts the commits of a run. Five repeatable steps add none, and one ordinary step
-// behind them adds that of its record and one before its function.
+// TestRepeatableStepsShareACommit counts the commits of a run. Five repeatable steps add none. An ordinary step adds
+// one before its function, if results wait to be written. The last one is written with the end of the run.
 func TestRepeatableStepsShareACommit(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ repeatable, ordinary, want int }{{0, 0, 1}, {5, 0, 1}, {0, 1, 2}, {5, 1, 3}} {
+	for _, tc := range []struct{ repeatable, ordinary, want int }{
+		{0, 0, 1}, {5, 0, 1}, {0, 1, 1}, {0, 3, 3}, {5, 1, 2},
+	} {
 		t.Run(fmt.Sprint(tc.repeatable, "And", tc.ordinary), func(t *testing.T) {
 			k := kit.New(t)
 			wf := kagzi.Define[struct{}, string]("wf")
 			w := kit.NewWorker(t, kit.NewClient(t, k.Pool), kit.Unmonitored)
 			kagzi.Handle(w, wf, func(ctx kagzi.Context, _ struct{}) (string, error) {
 				all, err := reads(ctx, tc.repeatable, one)
-				for range tc.ordinary {
-					err = errors.Join(err, kagzi.Do(ctx, "s", func(context.Context) error { return nil }))
+				for i := range tc.ordinary {
+					name := fmt.Sprint("s", i)
+					err = errors.Join(err, kagzi.Do(ctx, name, func(context.Context) error { return nil }))
 				}
 				return all, err
 			})
