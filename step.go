@@ -22,14 +22,14 @@ import (
 // Step executes fn and records one result under name. After a crash fn may be executed again: make its effects
 // idempotent, with the Key of [CurrentStep]. A replay does not call fn, so return all that the workflow needs.
 //
-// The next effect of the run waits until the result is committed: the next step, too.
+// The next step waits until the result is committed.
 //
 // fn's ctx ends with the step's [Timeout], when the run is cancelled, and when the worker must give it up.
 //
 // A name has at most 255 bytes, without # and /. One that comes again on a branch is counted: "pay#2".
 //
-// A failed attempt is repeated according to the step's [RetryPolicy]. After the last one Step returns a *[StepError].
-// It returns another error only if the call is wrong or the branch was cancelled. See docs/steps.md.
+// A failed attempt is repeated by the step's [RetryPolicy]. After the last one Step returns a *[StepError]. Another
+// error says that the call is wrong or the branch was cancelled. See docs/steps.md.
 func Step[T any](ctx Context, name string, fn func(context.Context) (T, error), opts ...StepOption) (T, error) {
 	var call stepFunc
 	if fn != nil {
