@@ -20,7 +20,7 @@ import (
 )
 
 // Step executes fn and records one result under name. After a crash fn may be executed again: make its effects
-// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so return all that the workflow needs.
+// idempotent, with the Key of [CurrentStep]. A replay does not call fn, so return what the workflow needs.
 //
 // The next step waits until the result is committed.
 //
