@@ -270,17 +270,20 @@ func TestValueBesideSlowCode(t *testing.T) {
 	}
 }
 
-// The write of a value is lost, or its answer.
+// The write of a value is lost, or its answer. Each step waits for the value before it: two values in a row may be one
+// write.
 func TestLostValue(t *testing.T) {
 	kit.EachLoss(t, func(t *testing.T, l *kit.Lossy) {
 		k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: l.Db.Pool, Client: kit.NewClient(t, l.Db.Pool)}
 		w := kit.NewWorker(t, l.Client(t, 5), kagzi.WorkerConfig{})
 		kagzi.Handle(w, wf, func(ctx kagzi.Context, _ int) (int, error) {
+			run := ctx.RunID()
 			for _, s := range []string{"a", "b"} {
 				if err := value.Set(ctx, state, s); err != nil {
 					return 0, err
 				}
-				if err := kagzi.Do(ctx, s, func(context.Context) error { return nil }); err != nil {
+				isSet := func(context.Context) error { waitFor(k, run, s); return nil }
+				if err := kagzi.Do(ctx, s, isSet); err != nil {
 					return 0, err
 				}
 			}
