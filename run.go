@@ -76,7 +76,7 @@ func (r *Run[Out]) Result(ctx context.Context) (Out, error) {
 	defer core.AwaitsRun(ctx, id)()
 	end, err := r.client.core.Hints.Result(ctx, id)
 	if errors.Is(err, store.ErrRunNotFound) {
-		err = core.ErrRunNotFound
+		err = r.client.core.Absent(ctx, core.ErrRunNotFound)
 	}
 	if err != nil {
 		return out, failure.Wrap(err, "result of %s %s", r.workflow, r.id)

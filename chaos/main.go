@@ -50,7 +50,8 @@ func run(args []string) int {
 	flags.IntVar(&o.Customers, "customers", 40, "how many clients work at the same time, each at one job after "+
 		"the other")
 	flags.StringVar(&o.Server, "server", "plain", "the kind of server: \"plain\", \"synchronous standby\", "+
-		"\"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", or \"any\", "+
+		"\"asynchronous standby\", \"pgbouncer\", \"clock that jumps\", \"small disk\", \"bad disk\", \"databases\", "+
+		"or \"any\", "+
 		"which lets the seed choose (an even one takes \"plain\")")
 	faults := flags.String("faults", "", "a regular expression for the names of the faults; all if it is empty")
 	keep := flags.String("keep", "", "a directory for ledgers and logs, which must be empty or not exist, and stays; "+

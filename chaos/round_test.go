@@ -26,12 +26,14 @@ func TestMain(m *testing.M) {
 // judged.
 var rounds = []struct {
 	seed   uint64
+	server string
 	length time.Duration
 	found  string
 }{
-	{3, 15 * time.Second, "a branch that ignored the error of a step that had ended its goroutine was taken for " +
-		"other code in a replay"},
-	{9, 30 * time.Second, "nothing"},
+	{3, "plain", 15 * time.Second, "a branch that ignored the error of a step that had ended its goroutine was taken " +
+		"for other code in a replay"},
+	{9, "plain", 30 * time.Second, "nothing"},
+	{31, "databases", 30 * time.Second, "nothing"},
 }
 
 // TestRounds plays short rounds, one after the other. KAGZI_CHAOS_SEEDS is how many rounds with fresh seeds come after
@@ -43,21 +45,21 @@ func TestRounds(t *testing.T) {
 		fresh = n
 	}
 	for _, r := range campaign.Some(rounds, 1) {
-		t.Run(fmt.Sprint(r.seed), func(t *testing.T) { play(t, r.seed, r.length) })
+		t.Run(fmt.Sprint(r.seed), func(t *testing.T) { play(t, r.seed, r.server, r.length) })
 	}
 	for i := range fresh {
 		seed := uint64(time.Now().UnixNano()%1_000_000) + uint64(i)
-		t.Run("fresh", func(t *testing.T) { play(t, seed, 15*time.Second) })
+		t.Run("fresh", func(t *testing.T) { play(t, seed, "plain", 15*time.Second) })
 	}
 }
 
 // tries is how many rounds may prove nothing.
 const tries = 3
 
-func play(t *testing.T, seed uint64, length time.Duration) {
+func play(t *testing.T, seed uint64, server string, length time.Duration) {
 	for try := range uint64(tries) {
 		o := driver.Options{
-			Seed: seed + 1000*try, Duration: length, Workers: 3, Customers: 20, Dir: t.TempDir(),
+			Seed: seed + 1000*try, Server: server, Duration: length, Workers: 3, Customers: 20, Dir: t.TempDir(),
 			Log: t.Logf,
 		}
 		var said bytes.Buffer

@@ -16,8 +16,8 @@ import (
 	"github.com/kagzi/kagzi/store/move"
 )
 
-// ErrMoved reports a write by a client of a database that the namespace leaves, or has left. Use a client of the
-// database to which it moves.
+// ErrMoved reports a write by a client of a database that the namespace leaves or has left, or a call about a run or
+// a schedule that was there. Use a client of the database to which it moves.
 var ErrMoved = store.ErrMoved
 
 // A MoveConfig configures [Move]. The zero value is a good one.

@@ -80,13 +80,28 @@ func TestMoveEverything(t *testing.T) {
 		startOne(t, c, goes.With(3)),
 	}
 	held := startOne(t, c, nap.With(0), kagzi.Key("held"))
-	_, err := kagzi.StartItem(t.Context(), c, batched, 1)
+	found, err := kagzi.Find(t.Context(), c, listen, listening)
+	ok(t, err)
+	_, err = kagzi.StartItem(t.Context(), c, batched, 1)
 	ok(t, err)
 	const steps = `SELECT count(*) FROM kagzi.step_runs WHERE namespace_id = 'acme'`
 	before := dbtest.QueryOne[int64](t, a, steps)
 
-	moved, err := Move(t.Context(), c, d, MoveConfig{})
+	var jit string // compiling each COPY would take longer than the rest of the move
+	moved, err := Move(t.Context(), c, d, MoveConfig{Own: func(ctx context.Context, from, to pgx.Tx) error {
+		var at [2]string
+		for i, tx := range []pgx.Tx{from, to} {
+			if err := tx.QueryRow(ctx, `SHOW jit`).Scan(&at[i]); err != nil {
+				return err
+			}
+		}
+		jit = at[0] + " " + at[1]
+		return nil
+	}})
 	ok(t, err)
+	if jit != "off off" {
+		t.Errorf("jit was %s during the copy", jit)
+	}
 	if moved.Rows == 0 || moved.Away <= 0 {
 		t.Errorf("moved %+v", moved)
 	}
@@ -99,14 +114,24 @@ func TestMoveEverything(t *testing.T) {
 		"signal":   c.Signal(t.Context(), listening, goOn.With(1)),
 		"publish":  topic.New(c).Publish(t.Context(), orders.With(2)),
 		"schedule": c.Schedule(t.Context(), kagzi.Schedule{Name: "s", Every: time.Hour, Run: nap.With(0)}),
+		"get":      func() error { _, err := c.Get(t.Context(), listening); return err }(),
+		"steps":    func() error { _, err := c.Steps(t.Context(), listening); return err }(),
+		"cancel":   c.Cancel(t.Context(), listening),
+		"resume":   admin.New(c).Runs.Resume(t.Context(), failed),
+		"result":   func() error { _, err := found.Result(t.Context()); return err }(),
 	} {
-		if what == "signal" {
-			if !errors.Is(err, kagzi.ErrNotFound) && !errors.Is(err, ErrMoved) {
-				t.Errorf("%s in the database that the namespace has left: %v", what, err)
-			}
-		} else if !errors.Is(err, ErrMoved) {
+		if !errors.Is(err, ErrMoved) {
 			t.Errorf("%s in the database that the namespace has left: %v, want ErrMoved", what, err)
 		}
+	}
+	if _, err := other.Get(t.Context(), listening); !errors.Is(err, kagzi.ErrNotFound) {
+		t.Errorf("a run of another namespace: %v, want ErrNotFound", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end() // as at the end of a wait: it is not known whether the run has left
+	if err := c.Core().Absent(ended, kagzi.ErrNotFound); !errors.Is(err, context.Canceled) ||
+		errors.Is(err, kagzi.ErrNotFound) {
+		t.Errorf("error %v, want context.Canceled", err)
 	}
 	awaitStatus(t, other, startOne(t, other, nap.With(0)), kagzi.StatusCompleted)
 

@@ -115,8 +115,8 @@ func await(ctx context.Context, c *core.Client, key store.RequestKey, fresh bool
 	if errors.Is(err, store.ErrRunNotFound) {
 		err = core.ErrRunNotFound
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = decode(c, &a, name, out, nil)
 	}
-	return decode(c, &a, name, out, nil)
+	return c.Absent(ctx, err)
 }

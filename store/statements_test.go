@@ -62,7 +62,7 @@ func TestEveryStatementIsPlanned(t *testing.T) {
 	t.Parallel()
 	ids := []uuid.UUID{uuid.New(), uuid.New()}
 	plans.WantAll(t, statementsIn(t, "."), plannedStatements(New(nil, "test"), ids), "insertRuns", "checkRights",
-		"missingRights", "migrationRights", "prologue", "applySettings")
+		"missingRights", "migrationRights", "prologue", "applySettings", "findFence")
 }
 
 // The schema has the indexes that the statements rely on, and the store recognises a violation of a unique one by its

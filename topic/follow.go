@@ -8,6 +8,7 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/core"
 	"github.com/kagzi/kagzi/internal/pg"
+	"github.com/kagzi/kagzi/store"
 )
 
 // Follow is [Events] that waits behind the last event for the next one, until ctx ends: the iteration then ends with
@@ -29,7 +30,7 @@ func Follow[T any](ctx context.Context, client *kagzi.Client, t Topic[T], after 
 				}
 				after, p = e.Position, pauses{}
 			}
-			if err := p.wait(ctx, next); err != nil {
+			if err := p.wait(ctx, c, next); err != nil {
 				yield(Event[T]{}, c.FailedIf(ctx, err, "follow %s", t.name))
 				return
 			}
@@ -46,15 +47,27 @@ func published(c *core.Client, topic string) <-chan struct{} {
 }
 
 // pauses are those between the queries of a program that waits for events. They grow while there are none.
-type pauses struct{ last time.Duration }
+type pauses struct {
+	last time.Duration
+	n    int
+}
 
 const (
 	firstPause   = 5 * time.Millisecond
 	longestPause = time.Second
+
+	// movedEvery is how many pauses there are for each question whether the namespace has left the database.
+	movedEvery = 5
 )
 
-// wait returns after the next pause, or once published is closed, which may have been an event of the topic.
-func (p *pauses) wait(ctx context.Context, published <-chan struct{}) error {
+// wait returns after the next pause, or once published is closed, which may have been an event of the topic. It
+// returns store.ErrMoved if the namespace has left the database, where no event comes any more.
+func (p *pauses) wait(ctx context.Context, c *core.Client, published <-chan struct{}) error {
+	if p.n++; p.n%movedEvery == 0 {
+		if moved, err := c.Store.Moved(ctx); err == nil && moved {
+			return store.ErrMoved
+		}
+	}
 	p.last = min(max(firstPause, 2*p.last), longestPause)
 	timer := time.NewTimer(p.last)
 	defer timer.Stop()

@@ -112,7 +112,7 @@ func await[T any](ctx context.Context, c *core.Client, t Topic[T], id kagzi.ID) 
 		if row != nil || err != nil && pg.Classify(err) != pg.ClassLate { // the server may end the call just before ctx
 			return row, err
 		}
-		if err := p.wait(ctx, next); err != nil {
+		if err := p.wait(ctx, c, next); err != nil {
 			return nil, err
 		}
 	}

@@ -7,7 +7,7 @@ func Mutants() []Mutant {
 	var all []Mutant
 	for _, some := range [][]Mutant{
 		leaseMutants, claimMutants, timeMutants, orderMutants, wakeMutants, retryMutants, longMutants,
-		eventMutants,
+		eventMutants, moveMutants,
 	} {
 		all = append(all, some...)
 	}

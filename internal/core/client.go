@@ -208,15 +208,35 @@ func (c *Client) Workers() []Worker {
 	return slices.Collect(maps.Keys(c.workers))
 }
 
-// Public is the function Public. If the call failed for missing rights, the error names those that this user lacks.
+// Public is the function Public. If the call failed for missing rights, the error names those that this user lacks. It
+// returns store.ErrMoved about a run or a schedule that is not found because the namespace has left the database.
 func (c *Client) Public(ctx context.Context, err error) error {
 	if c.Made() == nil {
 		err = c.Store.ExplainRights(ctx, err)
 	}
-	if errors.Is(err, store.ErrRunNotFound) {
-		return failure.Explain(fmt.Sprintf("run not found in namespace %q", c.Namespace), ErrNotFound)
+	switch {
+	case errors.Is(err, store.ErrRunNotFound):
+		missing := failure.Explain(fmt.Sprintf("run not found in namespace %q", c.Namespace), ErrNotFound)
+		return c.Absent(ctx, missing)
+	case errors.Is(err, store.ErrScheduleNotFound):
+		return c.Absent(ctx, ErrScheduleNotFound)
 	}
 	return Public(err)
+}
+
+// Absent returns store.ErrMoved if err is an ErrNotFound and the namespace has left the database, otherwise err. If
+// that cannot be found out, because ctx has ended for example, it returns why: nothing is known of the thing then.
+func (c *Client) Absent(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrNotFound) || c.Made() != nil {
+		return err
+	}
+	switch moved, failed := c.Store.Moved(ctx); {
+	case failed != nil:
+		return fmt.Errorf("find out whether the namespace has moved: %w", failed)
+	case moved:
+		return store.ErrMoved
+	}
+	return err
 }
 
 // FailedIf is failure.Wrap for an error that may be nil or come from the store.

@@ -2,6 +2,8 @@ package pg
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net"
@@ -150,6 +152,12 @@ func Unsent(err error) bool {
 // FencePrefix begins the names of the constraints that refuse a namespace while it moves to another database, and
 // afterwards.
 const FencePrefix = "kagzi_moved_"
+
+// FenceOf returns the name of the constraints that refuse a namespace.
+func FenceOf(namespace string) string {
+	sum := sha256.Sum256([]byte(namespace))
+	return FencePrefix + hex.EncodeToString(sum[:16])
+}
 
 func isFence(pe *pgconn.PgError) bool {
 	return pe.Code == "23514" && strings.HasPrefix(pe.ConstraintName, FencePrefix)

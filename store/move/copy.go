@@ -12,10 +12,12 @@ import (
 )
 
 const (
+	// Without sequential scans, a table without an index for this seems so dear that the server would compile the COPY.
 	setNamespace = `
 SELECT set_config('kagzi.namespace', $1, true), set_config('statement_timeout', '0', true),
 	set_config('idle_in_transaction_session_timeout', '0', true), set_config('enable_seqscan', 'off', true),
-	set_config('kagzi.arriving', $1, true), set_config('row_security', 'off', true)`
+	set_config('kagzi.arriving', $1, true), set_config('row_security', 'off', true),
+	set_config('jit', 'off', true)`
 
 	ofNamespace = `r.namespace_id = current_setting('kagzi.namespace')
 	AND r.namespace_id = current_setting('kagzi.namespace') COLLATE "POSIX"`

@@ -2,8 +2,6 @@ package move
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/google/uuid"
@@ -94,15 +92,9 @@ VALUES ($2::text::uuid, $1, now(), 'MOVED', 'all', '', 'the namespace has come f
 	'namespaces.Move')`
 )
 
-// fenceOf returns the name of the constraints that refuse a namespace.
-func fenceOf(namespace string) string {
-	sum := sha256.Sum256([]byte(namespace))
-	return pg.FencePrefix + hex.EncodeToString(sum[:16])
-}
-
 // fenced returns the tables that refuse rows of the namespace.
 func fenced(ctx context.Context, conn *pgx.Conn, namespace string) (map[string]bool, error) {
-	rows, err := conn.Query(ctx, readFenced, fenceOf(namespace))
+	rows, err := conn.Query(ctx, readFenced, pg.FenceOf(namespace))
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +137,7 @@ func fence(ctx context.Context, conn *pgx.Conn, namespace string, on bool) error
 
 // alter executes statements about the fence of a table. comment is that of the fence.
 func alter(ctx context.Context, tx pgx.Tx, statements []string, table, namespace, comment string) error {
-	if _, err := tx.Exec(ctx, setFence, table, fenceOf(namespace), namespace, comment); err != nil {
+	if _, err := tx.Exec(ctx, setFence, table, pg.FenceOf(namespace), namespace, comment); err != nil {
 		return err
 	}
 	for _, statement := range statements {

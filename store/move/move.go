@@ -124,7 +124,7 @@ func (m Move) Arrived(ctx context.Context) (bool, error) {
 // fenced returns the ID of the move, which the source's fence has; "" if there is no fence. left says that the rows
 // have been copied.
 func (m Move) fenced(ctx context.Context) (id string, left bool, err error) {
-	comment, err := pg.AskOne[string](ctx, m.from, readMove, fenceOf(m.namespace))
+	comment, err := pg.AskOne[string](ctx, m.from, readMove, pg.FenceOf(m.namespace))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}

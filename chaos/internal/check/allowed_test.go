@@ -33,6 +33,15 @@ var allowedStarts = []allowed{
 		w.plain("x", "twin")
 		w.plain("y", "twin")
 	}},
+	{"IDInTwoNamespaces", func(w *world) {
+		w.start("x", "twin", nil)
+		w.start("y", "twin", columns{"namespace_id": "other"})
+		w.finish("driver", "x", "CANCELLED", nil)
+		w.finish("driver", "y", "CANCELLED", nil)
+	}},
+	{"EventsOfTwoNamespaces", func(w *world) {
+		w.Events = append(w.Events, evidence.Event{Topic: "told", ID: "e3", Position: 1, Namespace: "other"})
+	}},
 	{"OncePerReturnsARunThatIsOver", func(w *world) {
 		w.plain("x", "once")
 		w.now += time.Second

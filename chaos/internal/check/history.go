@@ -17,6 +17,7 @@ type row struct {
 	ErrorKind string `json:"error_kind"`
 
 	// Of a run.
+	Namespace  string `json:"namespace_id"`
 	ExternalID string `json:"external_id"`
 	Workflow   string `json:"workflow_type"`
 	Holder     string `json:"locked_by"`

@@ -182,13 +182,15 @@ func (c *checker) consumers() {
 			seen[this] = len(seen) + 1
 		}
 	}
-	events := map[string][]evidence.Event{}
+	type topic struct{ namespace, name string }
+	events := map[topic][]evidence.Event{}
 	for _, e := range c.e.Events {
-		events[e.Topic] = append(events[e.Topic], e)
+		key := topic{e.Namespace, e.Topic}
+		events[key] = append(events[key], e)
 	}
 	for _, r := range c.e.Readers {
 		last := evidence.Event{}
-		for _, e := range events[r.Topic] {
+		for _, e := range events[topic{r.Namespace, r.Topic}] {
 			when := seen[event{r.Consumer, e.ID}]
 			switch {
 			case when == 0 && e.Position <= r.Position:

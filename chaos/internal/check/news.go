@@ -14,7 +14,7 @@ func (c steps) news() {
 	}
 	first := map[evidence.Event]int64{} // positions
 	for _, e := range c.e.Events {
-		key := evidence.Event{Topic: e.Topic, ID: e.ID}
+		key := evidence.Event{Topic: e.Topic, ID: e.ID, Namespace: e.Namespace}
 		want, ok := c.x.Payload(key)
 		if !ok {
 			continue

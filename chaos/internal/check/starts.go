@@ -1,6 +1,7 @@
 package check
 
 import (
+	"strings"
 	"time"
 
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
@@ -102,12 +103,12 @@ func (c *checker) answers() {
 	}
 }
 
-// activeID returns the external ID that a row holds, empty if it holds none.
+// activeID returns the external ID that a row holds, with its namespace; empty if it holds none.
 func activeID(r *row) string {
-	if r == nil || over(r.Status) {
+	if r == nil || over(r.Status) || r.ExternalID == "" {
 		return ""
 	}
-	return r.ExternalID
+	return strings.TrimSpace(r.Namespace + " " + r.ExternalID)
 }
 
 // unknownStarts: a start whose outcome is unknown has made at most one run (S2). Of the runs of a program, as many as

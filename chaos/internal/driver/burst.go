@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +18,9 @@ import (
 
 // burstJobs is the number of the first job of a burst; customers do not get so far.
 const burstJobs = 2_000_000
+
+// jobsOfNamespace is how many jobs the customers of a namespace can have, with and without those of bursts.
+const jobsOfNamespace = 100_000
 
 // burst starts n runs of short programs. They are due at the moment at, or at once if it is zero. It returns how many
 // were started for sure.
@@ -68,7 +72,7 @@ func (c *customers) cancel(ctx context.Context, run uuid.UUID) bool {
 		return false
 	}
 	return c.insist(ctx, call, func(ctx context.Context) error {
-		return c.client.Cancel(ctx, kagzi.RunID(call.Run), kagzi.Actor("chaos"))
+		return c.client().Cancel(ctx, kagzi.RunID(call.Run), kagzi.Actor("chaos"))
 	}).Outcome == evidence.OK
 }
 
@@ -96,4 +100,27 @@ func (c *customers) knows(run string) bool {
 	return slices.ContainsFunc(c.calls, func(call evidence.Call) bool {
 		return call.Outcome == evidence.OK && (call.New == run || call.Run == run && call.Verb == "start")
 	})
+}
+
+// burst is customers.burst with an equal share for each namespace.
+func (r *round) burst(ctx context.Context, n int, at time.Time) (started int, err error) {
+	for _, c := range r.customers {
+		some, failed := c.burst(ctx, n/len(r.customers), at)
+		started, err = started+some, errors.Join(err, failed)
+	}
+	return started, err
+}
+
+// cancel is customers.cancel of those who have started the run.
+func (r *round) cancel(ctx context.Context, run uuid.UUID) bool {
+	return slices.ContainsFunc(r.customers, func(c *customers) bool { return c.cancel(ctx, run) })
+}
+
+// bulk is customers.bulk in one of the namespaces.
+func (r *round) bulk(ctx context.Context, random *rand.Rand) int {
+	c := r.customers[0]
+	if len(r.customers) > 1 {
+		c = r.customers[random.IntN(len(r.customers))]
+	}
+	return c.bulk(ctx, random)
 }

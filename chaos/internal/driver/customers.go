@@ -15,14 +15,15 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
+	"github.com/kagzi/kagzi/chaos/internal/fleet"
 	"github.com/kagzi/kagzi/chaos/internal/load"
+	"github.com/kagzi/kagzi/namespaces"
 	"github.com/kagzi/kagzi/request"
 )
 
 // Customers start runs, send them messages, change them, and wait for their results. Each has one job at a time.
 type customers struct {
-	pool   *pgxpool.Pool
-	client *kagzi.Client
+	office
 	seed   uint64
 	poison int
 	next   atomic.Int64
@@ -34,6 +35,20 @@ type customers struct {
 	mu    sync.Mutex
 	calls []evidence.Call
 }
+
+// An office is where customers reach their namespace, also after it has moved.
+type office struct {
+	namespace string
+	number    int // of the namespace, of so many
+	of        int
+	routes    *fleet.Routes
+	pools     []*pgxpool.Pool // in the order of fleet.Databases
+	clients   []*kagzi.Client
+}
+
+func (o *office) client() *kagzi.Client { return o.clients[o.routes.Of(o.namespace)] }
+
+func (o *office) pool() *pgxpool.Pool { return o.pools[o.routes.Of(o.namespace)] }
 
 // The patience of a customer with one call.
 const callTimeout = 5 * time.Second
@@ -51,6 +66,10 @@ func (c *customers) call(ctx context.Context, call *evidence.Call, do func(conte
 	defer cancel()
 	call.Began = evidence.Now()
 	err := do(ctx)
+	for errors.Is(err, namespaces.ErrMoved) && sleep(ctx, 50*time.Millisecond) { // it had no effect
+		call.Run, call.New = "", ""
+		err = do(ctx)
+	}
 	call.Ended = evidence.Now()
 	call.Outcome = evidence.OK
 	if err != nil {
@@ -154,7 +173,7 @@ func (c *customers) start(ctx context.Context, number int, job load.Job, s load.
 		if s.Tx != "" {
 			return c.startInTx(ctx, job, s, &call)
 		}
-		run, err := kagzi.Start(ctx, c.client, load.Run, job, s.Options...)
+		run, err := kagzi.Start(ctx, c.client(), load.Run, job, s.Options...)
 		if err == nil {
 			call.Run = string(run.ID())
 		}
@@ -177,10 +196,10 @@ func (c *customers) join(ctx context.Context, number int, job load.Job, how, key
 		var run *kagzi.Run[string]
 		var err error
 		if how == "batch" {
-			run, err = kagzi.StartItem(ctx, c.client, load.Collected, load.Item(job),
+			run, err = kagzi.StartItem(ctx, c.client(), load.Collected, load.Item(job),
 				kagzi.Batch{Key: key, Most: 5, Within: 300 * time.Millisecond})
 		} else {
-			run, err = kagzi.Start(ctx, c.client, load.Settled, load.Item(job),
+			run, err = kagzi.Start(ctx, c.client(), load.Settled, load.Item(job),
 				kagzi.Debounce{Key: key, Delay: 200 * time.Millisecond, Max: time.Second})
 		}
 		if err == nil {
@@ -196,8 +215,9 @@ func (c *customers) join(ctx context.Context, number int, job load.Job, how, key
 var errRolledBack = errors.New("rolled back as planned")
 
 func (c *customers) startInTx(ctx context.Context, job load.Job, s load.Script, call *evidence.Call) error {
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		run, err := kagzi.Start(ctx, c.client, load.Run, job, append(s.Options[:len(s.Options):len(s.Options)],
+	at := c.routes.Of(c.namespace)
+	err := pgx.BeginFunc(ctx, c.pools[at], func(tx pgx.Tx) error {
+		run, err := kagzi.Start(ctx, c.clients[at], load.Run, job, append(s.Options[:len(s.Options):len(s.Options)],
 			kagzi.InTx(tx))...)
 		if err != nil {
 			return err
@@ -225,14 +245,14 @@ func (c *customers) send(ctx context.Context, number int, job load.Job, run kagz
 	for i, payload := range messages {
 		id := fmt.Sprint("m", i)
 		m := load.Mail.With(payload).WithID(kagzi.ID(id))
-		if !sends(id, load.Mail.Name(), func(ctx context.Context) error { return c.client.Signal(ctx, run, m) }) {
+		if !sends(id, load.Mail.Name(), func(ctx context.Context) error { return c.client().Signal(ctx, run, m) }) {
 			return
 		}
 	}
 	for i, payload := range requests {
 		id := fmt.Sprint("r", i)
 		q := load.Asked.With(payload).WithID(kagzi.ID(id))
-		asks := func(ctx context.Context) error { return request.Send(ctx, c.client, run, q) }
+		asks := func(ctx context.Context) error { return request.Send(ctx, c.client(), run, q) }
 		if !sends(id, load.Asked.Name(), asks) {
 			return
 		}
@@ -248,7 +268,7 @@ func (c *customers) ask(ctx context.Context, number int, run kagzi.RunID, id, pa
 	for {
 		call.Error, call.Output = "", ""
 		outcome := c.call(ctx, &call, func(ctx context.Context) (err error) {
-			call.Output, err = request.Ask(ctx, c.client, run, load.Asked.With(payload).WithID(kagzi.ID(id)))
+			call.Output, err = request.Ask(ctx, c.client(), run, load.Asked.With(payload).WithID(kagzi.ID(id)))
 			return err
 		})
 		if outcome != evidence.Unknown || !sleep(ctx, 50*time.Millisecond) {
@@ -261,7 +281,7 @@ func (c *customers) ask(ctx context.Context, number int, run kagzi.RunID, id, pa
 func (c *customers) await(ctx context.Context, number int, id kagzi.RunID) {
 	call := evidence.Call{Client: number, Verb: "result", Run: string(id), Began: evidence.Now()}
 	for ctx.Err() == nil {
-		run, err := kagzi.Find(ctx, c.client, load.Run, id)
+		run, err := kagzi.Find(ctx, c.client(), load.Run, id)
 		if err == nil {
 			call.Output, err = run.Result(ctx)
 		}
@@ -289,7 +309,7 @@ func (c *customers) await(ctx context.Context, number int, id kagzi.RunID) {
 func (c *customers) ended(ctx context.Context, run kagzi.RunID) bool {
 	for sleep(ctx, 200*time.Millisecond) {
 		look, cancel := context.WithTimeout(ctx, callTimeout)
-		info, err := c.client.Get(look, run)
+		info, err := c.client().Get(look, run)
 		cancel()
 		if err == nil && info.Status.Ended() || errors.Is(err, kagzi.ErrNotFound) {
 			return err == nil
@@ -310,31 +330,33 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 	}
 	switch verb {
 	case "cancel":
-		c.insist(ctx, call, func(ctx context.Context) error { return c.client.Cancel(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error { return c.client().Cancel(ctx, run, by) })
 	case "terminate":
-		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Runs.Terminate(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error {
+			return admin.New(c.client()).Runs.Terminate(ctx, run, by)
+		})
 	case "pause":
-		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client).Runs.Pause(ctx, run, by) })
+		c.insist(ctx, call, func(ctx context.Context) error { return admin.New(c.client()).Runs.Pause(ctx, run, by) })
 		sleep(ctx, 300*time.Millisecond)
 		call.Verb = "unpause"
 		c.insist(context.WithoutCancel(ctx), call, func(ctx context.Context) error {
-			return admin.New(c.client).Runs.Unpause(ctx, run, by)
+			return admin.New(c.client()).Runs.Unpause(ctx, run, by)
 		})
 	case "update":
 		call.Priority = 2
 		c.insist(ctx, call, func(ctx context.Context) error {
-			return admin.New(c.client).Runs.Update(ctx, run, kagzi.Priority(call.Priority), by)
+			return admin.New(c.client()).Runs.Update(ctx, run, kagzi.Priority(call.Priority), by)
 		})
 	case "resume":
 		if c.ended(ctx, run) {
 			c.insist(ctx, call, func(ctx context.Context) error {
-				return admin.New(c.client).Runs.Resume(ctx, run, by)
+				return admin.New(c.client()).Runs.Resume(ctx, run, by)
 			})
 		}
 	case "restart":
 		if c.ended(ctx, run) {
 			c.call(ctx, &call, func(ctx context.Context) error {
-				id, err := admin.New(c.client).Runs.Restart(ctx, run, by)
+				id, err := admin.New(c.client()).Runs.Restart(ctx, run, by)
 				call.New = string(id)
 				return err
 			})
@@ -343,12 +365,12 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 	case "fork":
 		if c.ended(ctx, run) {
 			c.call(ctx, &call, func(ctx context.Context) error {
-				steps, err := c.client.Steps(ctx, run)
+				steps, err := c.client().Steps(ctx, run)
 				if err != nil || len(steps) == 0 {
 					return errors.Join(err, kagzi.ErrNotFound)
 				}
 				call.Name = steps[len(steps)/2].Step
-				id, err := admin.New(c.client).Runs.Fork(ctx, run, call.Name, by)
+				id, err := admin.New(c.client()).Runs.Fork(ctx, run, call.Name, by)
 				call.New = string(id)
 				return err
 			})
@@ -357,7 +379,7 @@ func (c *customers) change(ctx context.Context, number int, job load.Job, run ka
 	case "delete":
 		if c.ended(ctx, run) {
 			c.insist(ctx, call, func(ctx context.Context) error {
-				return admin.New(c.client).Runs.Delete(ctx, run, by)
+				return admin.New(c.client()).Runs.Delete(ctx, run, by)
 			})
 		}
 	case "cancel all", "resume all":
@@ -375,15 +397,16 @@ func (c *customers) changeAll(ctx context.Context, number int, verb string) int 
 		switch verb {
 		case "cancel all":
 			f.Status = []kagzi.Status{kagzi.StatusPending}
-			done, err = admin.New(c.client).Runs.CancelAll(ctx, f, by)
+			done, err = admin.New(c.client()).Runs.CancelAll(ctx, f, by)
 		case "resume all":
 			f.Status = []kagzi.Status{kagzi.StatusFailed}
-			done, err = admin.New(c.client).Runs.ResumeAll(ctx, f, by)
+			done, err = admin.New(c.client()).Runs.ResumeAll(ctx, f, by)
 		case "update all":
-			done, err = admin.New(c.client).Runs.UpdateAll(ctx, f, kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}, by)
+			m := kagzi.Metadata{"by": fmt.Sprint(evidence.Now())}
+			done, err = admin.New(c.client()).Runs.UpdateAll(ctx, f, m, by)
 		case "delete all":
 			f.Status = []kagzi.Status{kagzi.StatusCompleted, kagzi.StatusFailed}
-			done, err = admin.New(c.client).Runs.DeleteAll(ctx, f, by)
+			done, err = admin.New(c.client()).Runs.DeleteAll(ctx, f, by)
 		}
 		return err
 	})

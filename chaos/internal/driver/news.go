@@ -48,7 +48,7 @@ func (c *customers) tell(ctx context.Context, number int, job load.Job) {
 func (c *customers) awaitEvent(ctx context.Context, number int, id string) bool {
 	call := evidence.Call{Client: number, Verb: "await", Name: load.News.Name(), Message: id}
 	return c.call(ctx, &call, func(ctx context.Context) error {
-		e, err := topic.Await(ctx, c.client, load.News, kagzi.ID(id))
+		e, err := topic.Await(ctx, c.client(), load.News, kagzi.ID(id))
 		call.Output = e.Payload
 		return err
 	}) == evidence.OK

@@ -157,6 +157,9 @@ func Make(o Options, all []fault.Fault) (Plan, error) {
 				add(f)
 			}
 		}
+		for _, f := range c.joining(r, faults) {
+			add(f)
+		}
 		if local := locals(faults); len(c.Faults) == 1 && c.Faults[0].Fault.Away && len(local) > 0 && r.IntN(2) == 0 {
 			add(local[r.IntN(len(local))]) // a worker dies or starves as the server is away
 		}
@@ -188,6 +191,20 @@ func locals(all []fault.Fault) (local []fault.Fault) {
 		}
 	}
 	return local
+}
+
+// joining returns one of the faults that join each clash, if there are any and the clash allows it.
+func (c Clash) joining(r *rand.Rand, all []fault.Fault) (one []fault.Fault) {
+	for _, f := range all {
+		if f.Joins {
+			one = append(one, f)
+		}
+	}
+	if len(one) > 0 {
+		n := r.IntN(len(one))
+		one = one[n : n+1]
+	}
+	return slices.DeleteFunc(one, func(f fault.Fault) bool { return !c.allows(f) })
 }
 
 // names lists faults, a line each. Two may have one name.

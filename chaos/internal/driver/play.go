@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 )
 
@@ -25,6 +23,9 @@ func Play(ctx context.Context, w io.Writer, o Options, planOnly bool) (_ Record,
 		return Record{}, err
 	}
 	defer func() { err = errors.Join(err, site.Close()) }()
+	if site.Both && o.Soak {
+		return Record{}, badOption("-soak needs a server with one database")
+	}
 	plan, err := Make(o, site.Faults)
 	if err != nil {
 		return Record{}, err
@@ -43,10 +44,10 @@ func Play(ctx context.Context, w io.Writer, o Options, planOnly bool) (_ Record,
 // run carries out a plan.
 func run(ctx context.Context, plan Plan, site *fault.Site) (_ *Result, err error) {
 	r, begun := &round{plan: plan, site: site}, time.Now()
-	if r.pool, err = pgxpool.New(ctx, site.Admin); err != nil {
+	if r.bases, err = openBases(ctx, site.Admin, plan.Options.Dir, site.Both); err != nil {
 		return nil, err
 	}
-	defer r.pool.Close()
+	defer r.bases.close()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ func (c *customers) whisper(ctx context.Context, d time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i, q := range load.Quiets {
+		if i%c.of != c.number {
+			continue
+		}
 		r := rand.New(rand.NewPCG(c.seed, uint64(i)))
 		at, gap := time.Duration(r.Int64N(int64(d))), time.Duration(r.IntN(500))*time.Millisecond
 		all.Go(func() {
@@ -55,11 +58,12 @@ func (c *customers) publish(ctx context.Context, number int, t topic.Topic[strin
 	call := evidence.Call{Client: number, Verb: "publish", Name: t.Name(), Message: id}
 	e := t.With(payload).WithID(kagzi.ID(id))
 	return c.insist(ctx, call, func(ctx context.Context) error {
+		at := c.routes.Of(c.namespace)
 		if open == 0 {
-			return topic.New(c.client).Publish(ctx, e)
+			return topic.New(c.clients[at]).Publish(ctx, e)
 		}
-		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-			if err := topic.New(c.client).Publish(ctx, e, kagzi.InTx(tx)); err != nil {
+		return pgx.BeginFunc(ctx, c.pools[at], func(tx pgx.Tx) error {
+			if err := topic.New(c.clients[at]).Publish(ctx, e, kagzi.InTx(tx)); err != nil {
 				return err
 			}
 			sleep(ctx, open)

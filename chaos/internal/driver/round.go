@@ -29,14 +29,14 @@ import (
 
 // A round is a plan that is carried out.
 type round struct {
-	plan      Plan
-	site      *fault.Site
-	world     *fault.World
-	pool      *pgxpool.Pool // past all proxies
-	client    *fleet.Place  // the proxy of the customers
+	plan  Plan
+	site  *fault.Site
+	world *fault.World
+	bases
+	client    *fleet.Place // the proxy of the customers
 	places    []*fleet.Place
-	said      *os.File // what the driver's clients log
-	customers *customers
+	said      *os.File     // what the driver's clients log
+	customers []*customers // of each namespace
 	sampler   *sampler
 	gauges    *gauges
 	deaf      []*pgproxy.Imposed // by deafen
@@ -81,16 +81,19 @@ type Result struct {
 
 // prepare makes the tables, the limits and the schedules, and starts the workers.
 func (r *round) prepare(ctx context.Context) error {
-	if err := kagzi.Migrate(ctx, r.pool); err != nil {
-		return err
-	}
-	tables := []func(context.Context, *pgxpool.Pool) error{evidence.CreateTables, load.OpenAccounts}
+	migrate := func(ctx context.Context, pool *pgxpool.Pool) error { return kagzi.Migrate(ctx, pool) }
+	tables := []func(context.Context, *pgxpool.Pool) error{migrate, evidence.CreateTables, load.OpenAccounts}
 	if !r.plan.Options.Soak {
 		tables = append(tables, dbtest.InstallAudit)
 	}
+	if r.second != nil {
+		tables = append(tables, leaveOutMovers)
+	}
 	for _, create := range tables {
-		if err := create(ctx, r.pool); err != nil {
-			return err
+		for _, pool := range r.all() {
+			if err := create(ctx, pool); err != nil {
+				return err
+			}
 		}
 	}
 	var err error
@@ -98,28 +101,18 @@ func (r *round) prepare(ctx context.Context) error {
 		0o600); err != nil {
 		return err
 	}
-	c, err := kagzi.NewClient(r.pool, r.clientConfig())
-	if err != nil {
-		return err
-	}
-	for _, l := range load.Limits {
-		if err := admin.New(c).Queues.Set(ctx, l); err != nil {
-			return err
-		}
-	}
-	limits := admin.New(c).Limits
-	if err := errors.Join(limits.Set(ctx, load.Gate), limits.Set(ctx, load.Door)); err != nil {
-		return err
-	}
 	o := r.plan.Options
 	r.since = time.Now().Add(3 * time.Second).Truncate(time.Second).UTC()
 	r.until = r.since.Add(o.Duration.Truncate(time.Second))
-	for _, s := range load.Schedules(o.Seed, r.since, r.until) {
-		if err := c.Schedule(ctx, s); err != nil {
+	for i, namespace := range r.namespaces() {
+		if err := r.furnish(ctx, i, namespace); err != nil {
 			return err
 		}
 	}
 	base := fleet.Spec{Seed: o.Seed, Config: r.plan.Config(load.Queues), Version: 1, Conns: 8}
+	if r.second != nil {
+		base.Routed, base.Config.Coordinator.Grace = true, 0 // no worker has a session of its own
+	}
 	if r.client, err = fleet.NewPlace(0, r.site.DSN, o.Dir, base); err != nil {
 		return err
 	}
@@ -137,40 +130,77 @@ func (r *round) prepare(ctx context.Context) error {
 	return r.openCustomers(ctx)
 }
 
+// furnish sets the limits of a namespace, and its share of the schedules.
+func (r *round) furnish(ctx context.Context, number int, namespace string) error {
+	c, err := kagzi.NewClient(r.all()[r.routes.Of(namespace)], r.clientConfig(namespace))
+	if err != nil {
+		return err
+	}
+	for _, l := range load.Limits {
+		if err := admin.New(c).Queues.Set(ctx, l); err != nil {
+			return err
+		}
+	}
+	limits := admin.New(c).Limits
+	if err := errors.Join(limits.Set(ctx, load.Gate), limits.Set(ctx, load.Door)); err != nil {
+		return err
+	}
+	for i, s := range load.Schedules(r.plan.Options.Seed, r.since, r.until) {
+		if i%len(r.namespaces()) == number {
+			err = errors.Join(err, c.Schedule(ctx, s))
+		}
+	}
+	return err
+}
+
 // openCustomers makes the customers and the sampler.
 func (r *round) openCustomers(ctx context.Context) error {
-	cfg, err := pgxpool.ParseConfig(r.client.Base().DSN)
-	if err != nil {
-		return err
+	var pools []*pgxpool.Pool
+	for _, dsn := range fleet.DSNs(r.client.Base().DSN)[:len(r.all())] {
+		cfg, err := pgxpool.ParseConfig(dsn)
+		if err != nil {
+			return err
+		}
+		cfg.MaxConns = 20
+		pool, err := pgxpool.NewWithConfig(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		pools = append(pools, pool)
 	}
-	cfg.MaxConns = 20
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	client, err := kagzi.NewClient(pool, r.clientConfig())
-	if err != nil {
-		return err
-	}
-	r.customers = &customers{
-		pool: pool, client: client, seed: r.plan.Options.Seed, poison: r.plan.Poison,
-		forgetful: r.site.Losing,
+	for i, namespace := range r.namespaces() {
+		c := &customers{
+			office: office{namespace: namespace, number: i, of: len(r.namespaces()), routes: r.routes, pools: pools},
+			seed:   r.plan.Options.Seed, poison: r.plan.Poison, forgetful: r.site.Losing,
+		}
+		for _, pool := range pools {
+			client, err := kagzi.NewClient(pool, r.clientConfig(namespace))
+			if err != nil {
+				return err
+			}
+			c.clients = append(c.clients, client)
+		}
+		c.next.Store(int64(i) * jobsOfNamespace)
+		c.bursts.Store(int64(i) * jobsOfNamespace)
+		r.customers = append(r.customers, c)
 	}
 	r.sampler = &sampler{
-		pool: r.pool, places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
+		pools: r.all(), places: r.places, slots: r.plan.Config(load.Queues).MaxConcurrent,
 		poll: r.plan.Times.Poll + time.Second, trouble: r.inTrouble,
 	}
 	return nil
 }
 
 // clientConfig is that of the driver's clients: what they log goes to a file beside those of the workers.
-func (r *round) clientConfig() kagzi.ClientConfig {
-	return kagzi.ClientConfig{RunEvents: true, Logger: slog.New(slog.NewTextHandler(r.said, nil))}
+func (r *round) clientConfig(namespace string) kagzi.ClientConfig {
+	return kagzi.ClientConfig{Namespace: namespace, RunEvents: true, Logger: slog.New(slog.NewTextHandler(r.said, nil))}
 }
 
 func (r *round) close() {
 	r.closing.Store(true)
-	r.customers.pool.Close()
+	for _, pool := range r.customers[0].pools {
+		pool.Close()
+	}
 	_ = r.said.Close()
 	for _, p := range append(r.places, r.client) {
 		_ = p.Close()
@@ -204,12 +234,14 @@ func (r *round) play(ctx context.Context) error {
 		}
 	})
 	for i := range r.plan.Options.Customers {
-		working.Go(func() { r.customers.serve(ctx, i+1) })
+		working.Go(func() { r.customers[i%len(r.customers)].serve(ctx, i+1) })
 	}
-	working.Go(func() { r.customers.whisper(ctx, r.plan.Options.Duration) })
-	working.Go(func() { r.customers.murmur(ctx) })
+	for _, c := range r.customers {
+		working.Go(func() { c.whisper(ctx, r.plan.Options.Duration) })
+		working.Go(func() { c.murmur(ctx) })
+	}
 	if r.site.Losing || r.plan.Options.Soak {
-		helpers.Go(func() { r.customers.tellAgain(ctx, r.pool) })
+		helpers.Go(func() { r.customers[0].tellAgain(ctx, r.pool) })
 	}
 	if r.plan.Options.Soak {
 		helpers.Go(func() { r.gauges.run(ctx, 5*time.Second) })
@@ -219,7 +251,9 @@ func (r *round) play(ctx context.Context) error {
 	if len(r.stuck) == 0 {
 		sleep(ctx, r.plan.Options.Duration-time.Since(begun))
 	}
-	r.customers.shut.Store(true)
+	for _, c := range r.customers {
+		c.shut.Store(true)
+	}
 	r.log("%6.1fs everything is healed; %d runs have ended", time.Since(begun).Seconds(), r.sampler.ended())
 	r.settle(ctx, &working)
 	r.drain()
@@ -287,8 +321,8 @@ func (r *round) exited(p *fleet.Process) {
 func (r *round) injectAll(ctx context.Context, begun time.Time) {
 	r.world = &fault.World{
 		Server: r.site.Server, Admin: r.pool, Places: r.places, Client: r.client,
-		Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.customers.burst, Cancel: r.customers.cancel,
-		Bulk: r.customers.bulk,
+		Dir: r.plan.Options.Dir, Times: r.plan.Times, Burst: r.burst, Cancel: r.cancel, Bulk: r.bulk,
+		Routes: r.routes, LeftBehind: r.leftBehind,
 	}
 	for _, c := range r.plan.Clash {
 		if !sleep(ctx, c.At-time.Since(begun)) {
@@ -367,9 +401,7 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 		if !sleep(ctx, 200*time.Millisecond) {
 			break
 		}
-		var left, awaited int
-		err := r.pool.QueryRow(ctx, `SELECT count(*), (SELECT count(*) FROM kagzi.awaited_events)
-			FROM kagzi.workflow_runs WHERE finished_at IS NULL`).Scan(&left, &awaited)
+		left, awaited, err := r.unended(ctx)
 		quiet++
 		if err != nil || left > 0 || awaited > 0 || time.Now().Before(r.until.Add(2*time.Second)) {
 			quiet = 0
@@ -390,16 +422,30 @@ func (r *round) settle(ctx context.Context, working *sync.WaitGroup) {
 // endOrphans terminates the runs that wait for messages and of which no customer knows, for longer than a customer
 // waits for an answer: that to their start was lost.
 func (r *round) endOrphans(ctx context.Context) {
-	// CollectRows returns its error
-	rows, _ := r.pool.Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs WHERE status = 'SLEEPING'
-		AND waiting_on @> jsonb_build_array(jsonb_build_object('kind', 'signal', 'name', $1::text))
-		AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout)
-	waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
-	for _, run := range waiting {
-		if !r.customers.knows(run) {
-			r.customers.change(ctx, 0, load.Job{}, kagzi.RunID(run), "terminate")
+	for _, c := range r.customers {
+		// CollectRows returns its error
+		rows, _ := r.all()[r.routes.Of(c.namespace)].Query(ctx, `SELECT run_id::text FROM kagzi.workflow_runs
+			WHERE status = 'SLEEPING' AND namespace_id = $3
+			AND waiting_on @> jsonb_build_array(jsonb_build_object('kind', 'signal', 'name', $1::text))
+			AND created_at < clock_timestamp() - $2::interval`, load.Mail.Name(), 2*callTimeout, c.namespace)
+		waiting, _ := pgx.CollectRows(rows, pgx.RowTo[string]) // the next look comes soon
+		for _, run := range waiting {
+			if !c.knows(run) {
+				c.change(ctx, 0, load.Job{}, kagzi.RunID(run), "terminate")
+			}
 		}
 	}
+}
+
+// unended returns how many runs have not ended, and how many events runs are not told of.
+func (r *round) unended(ctx context.Context) (left, awaited int, err error) {
+	for _, pool := range r.all() {
+		var runs, events int
+		err = errors.Join(err, pool.QueryRow(ctx, `SELECT count(*), (SELECT count(*) FROM kagzi.awaited_events)
+			FROM kagzi.workflow_runs WHERE finished_at IS NULL`).Scan(&runs, &events))
+		left, awaited = left+runs, awaited+events
+	}
+	return left, awaited, err
 }
 
 // drain ends the workers as a deploy does.
@@ -422,10 +468,18 @@ func (r *round) drain() {
 func (r *round) result(ctx context.Context) (*Result, error) {
 	over := evidence.Now()
 	samples, clock := r.sampler.seen()
+	var strays []string
+	if r.second != nil {
+		var err error
+		if strays, err = r.gather(ctx); err != nil {
+			return nil, fmt.Errorf("gather the evidence of both databases: %w", err)
+		}
+	}
 	tables, err := dbtest.Violations(ctx, r.pool, check.Steady(clock))
 	if err != nil {
 		return nil, fmt.Errorf("check the tables: %w", err)
 	}
+	tables = append(strays, tables...)
 	e := &evidence.Evidence{}
 	if !r.plan.Options.Soak {
 		if e, err = evidence.Load(ctx, r.pool, r.plan.Options.Dir); err != nil {
@@ -437,7 +491,10 @@ func (r *round) result(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	tables = append(tables, locked...)
-	e.Calls, e.Injected, e.Over, e.Healed = r.customers.calls, append(r.injected, r.unheard()...), over,
+	for _, c := range r.customers {
+		e.Calls = append(e.Calls, c.calls...)
+	}
+	e.Injected, e.Over, e.Healed = append(r.injected, r.unheard()...), over,
 		time.Duration(r.lastOver.Load())
 	e.Samples, e.Clock = samples, clock
 	e.Exits = r.exits

@@ -16,7 +16,7 @@ import (
 
 // A sampler looks at the tables and at the workers again and again, and at the database's clock.
 type sampler struct {
-	pool   *pgxpool.Pool
+	pools  []*pgxpool.Pool
 	places []*fleet.Place
 	slots  int           // of each worker
 	poll   time.Duration // of the workers: due runs count when they have waited for longer
@@ -31,19 +31,21 @@ type sampler struct {
 // For each limit that has room, the run that is its next one: it is due, and nothing holds it back. A run that holds a
 // slot of its key needs no room. $2 is the newest version of the code that a worker with a free slot has.
 const nextOfLimits = `
-	SELECT coalesce(jsonb_object_agg(concat_ws(' ', n.task_queue, n.run_key, n.slot), n.run_id), '{}')
+	SELECT coalesce(jsonb_object_agg(concat_ws(' ', n.namespace_id, n.task_queue, n.run_key, n.slot), n.run_id), '{}')
 	FROM (
-		SELECT DISTINCT ON (r.task_queue, r.run_key, r.slot) r.task_queue, r.run_key, r.slot, r.run_id
+		SELECT DISTINCT ON (r.namespace_id, r.task_queue, r.run_key, r.slot) r.namespace_id, r.task_queue, r.run_key,
+			r.slot, r.run_id
 		FROM kagzi.workflow_runs r
 		WHERE r.task_queue IN ('keyed', 'held', 'narrow', 'fast') AND r.status IN ('PENDING', 'SLEEPING')
 			AND r.paused_at IS NULL AND r.outcome IS NULL
 			AND r.recoveries < 3 AND coalesce(r.version, 1) <= $2 AND r.available_at < clock_timestamp() - $1::interval
-		ORDER BY r.task_queue, r.run_key, r.slot, r.priority, r.available_at, r.run_id
+		ORDER BY r.namespace_id, r.task_queue, r.run_key, r.slot, r.priority, r.available_at, r.run_id
 	) n
-	JOIN kagzi.queues q ON q.task_queue = n.task_queue
+	JOIN kagzi.queues q ON q.task_queue = n.task_queue AND q.namespace_id = n.namespace_id
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS n FROM kagzi.workflow_runs k
-		WHERE k.task_queue = n.task_queue AND (q.max_running > 0 OR k.run_key IS NOT DISTINCT FROM n.run_key)
+		WHERE k.namespace_id = n.namespace_id AND k.task_queue = n.task_queue
+			AND (q.max_running > 0 OR k.run_key IS NOT DISTINCT FROM n.run_key)
 			AND k.slot IS NOT NULL AND (k.status = 'RUNNING' OR k.slot = 2 AND k.status IN ('PENDING', 'SLEEPING'))
 	) h
 	WHERE coalesce(n.slot = 2, false)
@@ -57,7 +59,8 @@ const untold = `
 		SELECT r.run_id, min(e.event_id) AS event_id
 		FROM kagzi.workflow_runs r
 		CROSS JOIN LATERAL jsonb_array_elements(r.waiting_on) w
-		JOIN kagzi.events e ON e.topic = 'news' AND 'news/' || e.event_id = w.value ->> 'name'
+		JOIN kagzi.events e ON e.namespace_id = r.namespace_id AND e.topic = 'news'
+			AND 'news/' || e.event_id = w.value ->> 'name'
 		WHERE r.status = 'SLEEPING' AND r.available_at > clock_timestamp() AND r.paused_at IS NULL
 			AND r.outcome IS NULL AND w.value ->> 'kind' = 'event'
 		GROUP BY r.run_id
@@ -111,10 +114,15 @@ func (s *sampler) sample(ctx context.Context) {
 	defer cancel()
 	held, version := s.held() // before the table: a lease that is given up in between is not in the table any more
 	v := evidence.Sample{Trouble: s.trouble(), Held: held, Runnable: evidence.Runnable()}
-	stamp := evidence.Stamp{Asked: evidence.Now()}
-	if err := s.pool.QueryRow(ctx, sample, s.poll, version).Scan(&v.Now, &v.Running, &v.Lapsed, &v.Ended, &v.Next,
-		&v.Untold, &v.Due, &v.DueSince, &v.DueRun); err != nil {
-		return // the server is away
+	var stamp evidence.Stamp
+	for _, pool := range s.pools {
+		var one evidence.Sample
+		stamp.Asked = evidence.Now()
+		if err := pool.QueryRow(ctx, sample, s.poll, version).Scan(&one.Now, &one.Running, &one.Lapsed, &one.Ended,
+			&one.Next, &one.Untold, &one.Due, &one.DueSince, &one.DueRun); err != nil {
+			return // the server is away
+		}
+		v.Add(one)
 	}
 	stamp.Answered, stamp.DB = evidence.Now(), v.Now
 	v.At, v.Trouble = stamp.Answered, v.Trouble || s.trouble()

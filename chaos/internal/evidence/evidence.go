@@ -5,6 +5,7 @@ package evidence
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -194,6 +195,7 @@ type Message struct {
 type Event struct {
 	Topic, ID, Payload string
 	Position           int64
+	Namespace          string
 }
 
 // An Awaited is a row of kagzi.awaited_events at the end.
@@ -204,6 +206,7 @@ type Reader struct {
 	Topic, Consumer string
 	Position        int64 // it has consumed all events up to this one
 	LookedAt        int64
+	Namespace       string
 }
 
 // A Verb is a row of kagzi.run_events at the end.
@@ -269,6 +272,20 @@ type Sample struct {
 	Held     map[string]bool   // leases that a live worker process says that it holds
 	Ended    int               // runs that have ended so far
 	Runnable float64           // what Runnable returned
+}
+
+// Add adds what another database has. The first one is added to a sample without any.
+func (s *Sample) Add(o Sample) {
+	if s.Running == nil {
+		s.Running, s.Next, s.Untold = map[string]string{}, map[string]string{}, map[string]string{}
+	}
+	maps.Copy(s.Running, o.Running)
+	maps.Copy(s.Next, o.Next)
+	maps.Copy(s.Untold, o.Untold)
+	if s.Due == 0 || o.Due > 0 && o.DueSince.Before(s.DueSince) {
+		s.DueSince, s.DueRun = o.DueSince, o.DueRun
+	}
+	s.Now, s.Lapsed, s.Due, s.Ended = o.Now, s.Lapsed+o.Lapsed, s.Due+o.Due, s.Ended+o.Ended
 }
 
 // An Injected is a fault that was injected.

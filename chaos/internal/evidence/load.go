@@ -94,13 +94,13 @@ const (
 		FROM kagzi.signals ORDER BY run_id, sequence`
 
 	selectEvents = `
-		SELECT topic, event_id, coalesce(encode(payload, 'hex'), ''), position FROM kagzi.events ORDER BY topic,
-			position`
+		SELECT topic, event_id, coalesce(encode(payload, 'hex'), ''), position, namespace_id
+		FROM kagzi.events ORDER BY topic, position`
 
 	selectAwaited = `SELECT topic, event_id FROM kagzi.awaited_events ORDER BY publication, topic, event_id`
 
-	selectReaders = `SELECT topic, consumer, position, looked_at FROM kagzi.subscriptions WHERE subscribed
-		ORDER BY topic, consumer`
+	selectReaders = `SELECT topic, consumer, position, looked_at, namespace_id FROM kagzi.subscriptions
+		WHERE subscribed ORDER BY topic, consumer`
 
 	selectVerbs = `
 		SELECT run_id::text, event, coalesce(other_run_id::text, ''), coalesce(reason, ''), occurred_at

@@ -104,8 +104,10 @@ func (h *heldClaims) release() (took []heldClaim) {
 	for _, c := range h.all {
 		c.forward()
 	}
+	answers, cancel := context.WithTimeout(context.Background(), answersIn)
+	defer cancel()
 	for _, c := range h.all {
-		if c.tookRuns() {
+		if c.tookRuns(answers) {
 			took = append(took, c)
 		}
 	}
@@ -129,11 +131,15 @@ func (c heldClaim) forward() {
 	c.Release()
 }
 
-// tookRuns reports whether a claim that was forwarded took runs. One whose connection was cut is lost.
-func (c heldClaim) tookRuns() bool {
+// answersIn is how long the server may take to answer claims that were forwarded.
+const answersIn = 3 * time.Second
+
+// tookRuns reports whether a claim that was forwarded took runs, as far as is known when ctx ends. One whose connection
+// was cut is lost.
+func (c heldClaim) tookRuns(ctx context.Context) bool {
 	select {
 	case <-c.Done():
-	case <-time.After(3 * time.Second):
+	case <-ctx.Done():
 	}
 	return c.Found() && c.Committed()
 }
@@ -145,7 +151,9 @@ func (c heldClaim) inTime(t Times) bool {
 		c.Discard()
 	}
 	c.forward()
-	return c.tookRuns()
+	answer, cancel := context.WithTimeout(context.Background(), answersIn)
+	defer cancel()
+	return c.tookRuns(answer)
 }
 
 // lateClaims counts the claims that took runs after their workers had given them up.

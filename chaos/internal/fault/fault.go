@@ -8,6 +8,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +37,13 @@ type World struct {
 
 	// Bulk changes some runs by a verb for many, and returns how many it changed for sure. Nil changes none.
 	Bulk func(ctx context.Context, r *rand.Rand) int
+
+	// Routes say where namespaces are that move; nil: none does. LeftBehind returns what a database has of a namespace
+	// that has moved, for people; empty if it has nothing.
+	Routes     *fleet.Routes
+	LeftBehind func(ctx context.Context, namespace string, database int) (string, error)
+
+	launched atomic.Int64 // movers
 
 	mu       sync.Mutex         // guards the fields below
 	settings map[string]*wishes // set by faults, by scope and name
@@ -75,6 +83,9 @@ type Fault struct {
 	// Away says that the server is away, which would hide most other faults. Only those may be under way that are
 	// Local.
 	Away bool
+
+	// Joins says that each clash has one of the faults that do, if it may.
+	Joins bool
 
 	// Local says that the fault is one of worker processes, whose effect is seen without the server.
 	Local bool

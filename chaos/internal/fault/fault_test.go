@@ -38,6 +38,9 @@ func TestServerKinds(t *testing.T) {
 		t.Run(g.Name, func(t *testing.T) {
 			t.Parallel()
 			w, site := newWorld(t, g)
+			if site.Both {
+				w.route(site.Admin)
+			}
 			played := 0
 			for _, f := range site.Faults {
 				common := slices.ContainsFunc(fault.All(), func(g fault.Fault) bool { return g.Name == f.Name })

@@ -30,6 +30,9 @@ type Site struct {
 	Admin  string           // for World.Admin; after a failover it leads to the new server
 	Faults []Fault          // all that this kind of server allows
 
+	// Both says that there are two databases, between which namespaces move.
+	Both bool
+
 	// Losing says that some of the faults lose what the server had acknowledged. World.Losses says when: see [Loss].
 	Losing bool
 
@@ -62,6 +65,7 @@ func ServerKinds() (all []ServerKind, missing map[string]error) {
 		{ServerKind{"clock that jumps", openClock}, lacksCompiler},
 		{ServerKind{"small disk", openSmallDisk}, lacksMount},
 		{ServerKind{"bad disk", openBadDisk}, lacksStrace},
+		{ServerKind{"databases", openBoth}, nil},
 	} {
 		if g.lacks != nil {
 			if err := g.lacks(); err != nil {

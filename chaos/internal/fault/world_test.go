@@ -24,6 +24,7 @@ import (
 	"github.com/kagzi/kagzi/chaos/internal/evidence"
 	"github.com/kagzi/kagzi/chaos/internal/fault"
 	"github.com/kagzi/kagzi/chaos/internal/fleet"
+	"github.com/kagzi/kagzi/chaos/internal/worker"
 	"github.com/kagzi/kagzi/internal/testhook"
 )
 
@@ -69,6 +70,9 @@ func work(text string) error {
 	var spec fleet.Spec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
+	}
+	if spec.Move != nil {
+		os.Exit(worker.Main(text))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -222,6 +226,45 @@ func populate(t *testing.T, fw *fault.World, owner, dsn string) *world {
 	t.Cleanup(func() { end(); all.Wait() }) // before pools and places are closed
 	w.wantProgress()
 	return w
+}
+
+// route makes a second database, and namespaces in both that movers can move.
+func (w *world) route(dsn string) {
+	t, ctx := w.t, w.t.Context()
+	t.Helper()
+	var err error
+	if _, err = w.Admin.Exec(ctx, "CREATE DATABASE "+fleet.Databases[1]); err != nil {
+		t.Fatal(err)
+	}
+	var pools []*pgxpool.Pool
+	for _, dsn := range fleet.DSNs(dsn) {
+		pool, err := pgxpool.New(ctx, dsn)
+		if err == nil {
+			t.Cleanup(pool.Close)
+			err = kagzi.Migrate(ctx, pool)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pools = append(pools, pool)
+	}
+	if w.Routes, err = fleet.NewRoutes(w.Dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range fleet.Namespaces[1:] {
+		c, err := kagzi.NewClient(pools[w.Routes.Of(namespace)], kagzi.ClientConfig{Namespace: namespace})
+		if err == nil {
+			_, err = kagzi.Start(ctx, c, job, 1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.LeftBehind = func(ctx context.Context, namespace string, database int) (left string, err error) {
+		err = pools[database].QueryRow(ctx, `SELECT coalesce(string_agg(run_id::text, ' '), '')
+			FROM kagzi.workflow_runs WHERE namespace_id = $1`, namespace).Scan(&left)
+		return left, err
+	}
 }
 
 // supervise starts another process when one has ended.

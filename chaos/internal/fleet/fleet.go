@@ -32,12 +32,22 @@ type Spec struct {
 	Version    int   // of the code
 	Conns      int32 // of the pool
 	Coordinate bool  // the process hosts a coordinator and no worker
+	Routed     bool  // the process serves the namespaces of both databases, by the routes
+	Move       *Move // the process moves a namespace, and ends
 
 	// The process does something to itself when its code comes to Point for the Nth time: Signal is sent, or Exit is
 	// called.
 	Point  string
 	Nth    int
 	Signal syscall.Signal
+}
+
+// A Move is what a process does instead of work: it moves a namespace.
+type Move struct {
+	Namespace string
+	From, To  int // as indexes of Databases
+	Wait      time.Duration
+	Cancel    bool // the process cancels such a move
 }
 
 // A Place is where one worker process runs at a time.
@@ -89,11 +99,10 @@ func (p *Place) Start(change func(*Spec)) (*Process, error) {
 	p.started++
 	spec := p.base
 	spec.Name = fmt.Sprintf("%d.%d", p.Number, p.started)
-	spec.Ledger = filepath.Join(p.dir, "worker-"+spec.Name+".ledger")
 	if change != nil {
 		change(&spec)
 	}
-	process, err := start(spec, filepath.Join(p.dir, "worker-"+spec.Name+".log"))
+	process, err := Launch(p.dir, spec)
 	if err == nil {
 		p.process = process
 	}
@@ -134,6 +143,12 @@ type Process struct {
 	log   *os.File
 	done  chan struct{}
 	err   error // once done is closed
+}
+
+// Launch starts a process with files in dir.
+func Launch(dir string, spec Spec) (*Process, error) {
+	spec.Ledger = filepath.Join(dir, "worker-"+spec.Name+".ledger")
+	return start(spec, filepath.Join(dir, "worker-"+spec.Name+".log"))
 }
 
 func start(spec Spec, log string) (*Process, error) {

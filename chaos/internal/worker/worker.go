@@ -88,7 +88,10 @@ func (p *process) write(event, detail string) {
 }
 
 func (p *process) serve(ctx context.Context) error {
-	pool, err := p.pool(ctx)
+	if p.spec.Routed || p.spec.Move != nil {
+		return p.serveBoth(ctx)
+	}
+	pool, err := p.pool(ctx, p.spec.DSN)
 	if err != nil {
 		return err
 	}
@@ -109,15 +112,39 @@ func (p *process) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.register(w)
+	return p.watched(ctx, w.Run)
+}
+
+// register gives a worker its handlers.
+func (p *process) register(w *kagzi.Worker) {
 	h := &load.Handler{Ledger: p.ledger, Dir: filepath.Dir(p.spec.Ledger), Reach: p.reach}
 	h.Register(w, max(p.spec.Version, 1))
+}
+
+// watched calls run, and meanwhile writes down what its sessions do.
+func (p *process) watched(ctx context.Context, run func(context.Context) error) error {
 	var telling sync.WaitGroup
 	ctx2, told := context.WithCancel(context.Background())
-	err = w.Run(testhook.With(ctx, &testhook.Hooks{
+	var mu sync.Mutex
+	var sessions []testhook.Session
+	leases := func() (all []uuid.UUID) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, s := range sessions {
+			all = append(all, s.Leases()...)
+		}
+		return all
+	}
+	err := run(testhook.With(ctx, &testhook.Hooks{
 		Point: func(point string, _ uuid.UUID) { p.reach(point) },
 		Begun: func(s testhook.Session) {
 			p.write(evidence.Online, s.Worker().String())
-			telling.Go(func() { p.tellState(ctx2, s) })
+			mu.Lock()
+			defer mu.Unlock()
+			if sessions = append(sessions, s); len(sessions) == 1 {
+				telling.Go(func() { p.tellState(ctx2, leases) })
+			}
 		},
 	}))
 	told()
@@ -125,13 +152,16 @@ func (p *process) serve(ctx context.Context) error {
 	return err
 }
 
-func (p *process) pool(ctx context.Context) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(p.spec.DSN)
+func (p *process) pool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
 	cfg.MaxConns = p.spec.Conns
 	cfg.ConnConfig.Tracer = kit.Refusals(func(write string) { p.write(evidence.Refused, write) })
+	if p.spec.Move != nil {
+		cfg.ConnConfig.Tracer = statements{p.reach}
+	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = p.spec.Name // so the audit knows who made a change
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
@@ -151,25 +181,25 @@ func (p *process) reach(point string) {
 
 // tellState writes the leases of the runs that the worker executes, and the process's gauges, into files, every tenth
 // of a second.
-func (p *process) tellState(ctx context.Context, s testhook.Session) {
+func (p *process) tellState(ctx context.Context, held func() []uuid.UUID) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	held, gauges := fleet.HeldFile(p.spec.Ledger), fleet.GaugesFile(p.spec.Ledger)
+	file, gauges := fleet.HeldFile(p.spec.Ledger), fleet.GaugesFile(p.spec.Ledger)
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	for {
 		select {
 		case <-ctx.Done():
-			_ = os.Remove(held)
+			_ = os.Remove(file)
 			_ = os.Remove(gauges)
 			return
 		case <-tick.C:
 		}
 		var leases strings.Builder
-		for _, lease := range s.Leases() {
+		for _, lease := range held() {
 			leases.WriteString(lease.String() + "\n")
 		}
 		metrics.Read(heap)
-		replace(held, leases.String())
+		replace(file, leases.String())
 		replace(gauges, fmt.Sprintln(runtime.NumGoroutine(), heap[0].Value.Uint64()))
 	}
 }
