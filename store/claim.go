@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,6 +92,9 @@ type ClaimedRun struct {
 	Fresh           bool      // this is its first claim, so that it has no history
 	Input           []byte    // nil if the claim left it out: Load reads it
 	Term            Term
+
+	pair    *int64 // from 1, as claimRuns returns it; nil once the claim knows how far it got
+	setBack bool   // claimRuns has left it as it was: it has to wait
 }
 
 // CrashLoopSuspect reports whether the run may kill its workers.
@@ -119,25 +123,57 @@ type Claim struct {
 const LateCommit = 250 * time.Millisecond
 
 // The statement locks due rows, at most $7 over all pairs of type and priority in the order given, makes them RUNNING,
-// and returns them with their inputs. If there are $7, it also returns the pair and time of the last one. It takes
-// nothing from a queue that has limits: see claimLimited. doc_claim.go explains recoveries, deadlines and dead entries
-// of the index.
+// and returns them with their inputs. With fewer than $7, each row says when the next run is due; with none, nextDue
+// does. It takes nothing from a queue that has limits: see claimLimited. A run that has to wait (set_back) is returned
+// as it was: see setBackRuns. doc_claim.go explains recoveries, deadlines and dead entries of the index.
 //
 // The pairs come from one unnest: the planner would choose the order of a join of two. The select that locks the rows
-// computes the times, because a distributed Postgres refuses that in the UPDATE.
+// computes the times, and no CTE changes rows, because of Citus.
 const claimRuns = `
 WITH ` + pairsOfClaim + `, limits AS MATERIALIZED (
-	SELECT l.queues > 0 AS limited, CASE WHEN l.queues = 0 THEN $7::int ELSE 0 END AS room, NULL::smallint AS slot
-	FROM (SELECT count(*) AS queues FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1
-		AND (c.max_running > 0 OR c.rate_interval > 0)) l
+	SELECT CASE WHEN l.limited THEN 0 ELSE $7::int END AS room, NULL::smallint AS slot
+	FROM (SELECT ` + isLimited + ` AS limited) l
 ), due AS MATERIALIZED (
 	` + dueOfPairs + `
-), ` + claimUpdate + `
-SELECT t.now, (SELECT k.limited FROM limits k), 0,` + claimedOfPairs
+), next AS MATERIALIZED (
+	SELECT CASE WHEN (SELECT count(*) FROM due) < $7 THEN ` + nextOfPairs + ` END AS available_at
+)
+UPDATE kagzi.workflow_runs r
+SET status = 'RUNNING', locked_by = CASE WHEN due.set_back THEN r.locked_by ELSE $8::uuid END,
+	lease = CASE WHEN due.set_back THEN r.lease ELSE ` + leaseOfDue + ` END,
+	available_at = CASE WHEN due.set_back THEN r.available_at ELSE due.available_at END,
+	` + startOfDue + `,
+	recoveries = r.recoveries + CASE WHEN ` + countsRecovery + ` AND NOT due.set_back THEN 1 ELSE 0 END,
+	waiting_on = CASE WHEN due.set_back THEN r.waiting_on END,
+	slot = CASE WHEN r.slot = 2 OR due.status = 'RUNNING' THEN r.slot END
+FROM due CROSS JOIN next
+WHERE r.namespace_id = $1 AND r.run_id = due.run_id
+RETURNING due.now, false, 0, next.available_at, NULL::bigint, NULL::timestamptz,
+	r.run_id, r.workflow_type, r.version, r.external_id, r.attempts, r.recoveries, r.recoveries_since, r.load_failures,
+	r.wakeups, r.cancel_requested_at IS NOT NULL, r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at,
+	r.created_at, coalesce(r.continued_at, r.started_at), due.since, r.available_at, r.lease, r.epoch, r.run_key,
+	coalesce(r.key_scope = '', false), r.publishes, coalesce(r.first_metadata, r.metadata), r.headers,
+	CASE WHEN r.load_failures = 0 AND r.recoveries < 3 AND octet_length(r.input) <= $12::bigint THEN r.input END,
+	due.pair, due.set_back`
+
+// Whether the queue $2 has limits.
+const isLimited = `(SELECT count(*) FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1
+		AND (c.max_running > 0 OR c.rate_interval > 0)) > 0`
+
+// What a claim that began at $6 and has found nothing reads: whether the queue has limits, and when the next run is
+// due. That may be before now.
+const nextDue = `
+WITH ` + clause.PausesOfRuns + `, pairs AS MATERIALIZED (
+	SELECT w.workflow_type, w.priority, timestamptz 'epoch' + $6::bigint * interval '1 microsecond' AS from_time,
+		now() + $5::bigint * interval '1 microsecond' AS until
+	FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
+	WHERE ` + unpausedPair + `
+)
+SELECT ` + isLimited + `, ` + nextOfPairs
 
 // The pairs that the claim searches. The runs of a pair that is paused are not even read.
 const pairsOfClaim = clause.PausesOfRuns + `, pairs AS MATERIALIZED (
-	SELECT w.*
+	SELECT w.*, now() AS from_time, now() + $14::bigint * interval '1 microsecond' AS until
 	FROM unnest($3::text[], $4::smallint[], $5::text[], $6::int[], $13::bigint[]) WITH ORDINALITY AS w (workflow_type,
 		priority, versions, initial, since, pair)
 	WHERE ` + unpausedPair + `
@@ -178,19 +214,23 @@ const dueOfPairs = `(SELECT r.run_id, r.status, r.version, r.started_at, r.deadl
 	) r
 	LIMIT (SELECT k.room FROM limits k))`
 
+// What a claim writes to a run r of the CTE due.
+const (
+	leaseOfDue = `($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int]`
+	startOfDue = `version = coalesce(r.version, due.initial), started_at = coalesce(r.started_at, due.now),
+		deadline_at = due.deadline_at, recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0
+			THEN due.now ELSE r.recoveries_since END`
+	countsRecovery = `due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease)`
+)
+
 // Makes the runs of the CTE due RUNNING.
 const claimUpdate = `claimed AS (
 	UPDATE kagzi.workflow_runs r
 	SET status = CASE WHEN due.set_back THEN 'PENDING' ELSE 'RUNNING' END,
 		locked_by = CASE WHEN due.set_back THEN NULL ELSE $8::uuid END,
-		lease = CASE WHEN NOT due.set_back
-			THEN ($9::uuid[])[1 + (due.started_at IS NULL)::int + 2 * (due.version IS NULL)::int] END,
-		available_at = due.available_at, version = coalesce(r.version, due.initial),
-		started_at = coalesce(r.started_at, due.now), deadline_at = due.deadline_at,
-		recoveries = r.recoveries + CASE WHEN due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease)
-			THEN 1 ELSE 0 END,
-		recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0 THEN due.now
-			ELSE r.recoveries_since END,
+		lease = CASE WHEN NOT due.set_back THEN ` + leaseOfDue + ` END, available_at = due.available_at,
+		` + startOfDue + `,
+		recoveries = r.recoveries + CASE WHEN ` + countsRecovery + ` THEN 1 ELSE 0 END,
 		waiting_on = CASE WHEN due.set_back THEN '` + clause.Recovery + `'::jsonb END,
 		slot = CASE WHEN r.slot = 2 THEN 2::smallint WHEN due.set_back THEN NULL WHEN due.slot IS NULL
 			AND due.status = 'RUNNING' THEN r.slot ELSE due.slot END
@@ -203,11 +243,8 @@ const claimUpdate = `claimed AS (
 ), ` + insertChanges + ` claimed k WHERE k.set_back AND k.run_key IS NOT NULL
 )`
 
-// Returns when the next run is due, and the claimed runs. The next one may be of a paused key: then the claim at that
-// time takes nothing.
-const claimedOfPairs = `
-	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
-		ELSE LEAST((
+// When the next run of the pairs is due. It may be of a paused key: then the claim at that time takes nothing.
+const nextOfPairs = `(
 		SELECT min(n.available_at)
 		FROM pairs w
 		CROSS JOIN LATERAL (
@@ -215,12 +252,16 @@ const claimedOfPairs = `
 			FROM kagzi.workflow_runs q
 			WHERE q.namespace_id = $1 AND q.task_queue = $2 AND q.workflow_type = w.workflow_type
 				AND q.priority = w.priority
-				AND ` + clause.Claimable + ` AND q.available_at > now()
-				AND q.available_at <= now() + $14::bigint * interval '1 microsecond'
+				AND ` + clause.Claimable + ` AND q.available_at > w.from_time AND q.available_at <= w.until
 			ORDER BY q.available_at
 			LIMIT 1
 		) n
-	), (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
+	)`
+
+// Returns when the next run is due, and the claimed runs.
+const claimedOfPairs = `
+	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
+		ELSE LEAST(` + nextOfPairs + `, (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
 	l.pair, l.since,
 	` + claimedColumns + `
 FROM (SELECT now() AS now) t
@@ -235,7 +276,8 @@ const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.a
 	c.recoveries_since, c.load_failures, c.wakeups, c.cancelling, c.retry_policy, c.deadline_at, c.parent_run_id,
 	c.fire_at, c.created_at, c.started_at, c.since, c.available_at, c.lease, coalesce(c.epoch, 0), c.run_key,
 	coalesce(c.key_scope = '', false), coalesce(c.publishes, false), c.metadata, c.headers,
-	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END`
+	CASE WHEN c.load_failures = 0 AND c.recoveries < 3 AND octet_length(c.input) <= $12::bigint THEN c.input END,
+	NULL::bigint, false`
 
 // Claim takes up to req.Limit due runs. After an error it returns none, and may have taken some: see Resolve.
 func (s Claims) Claim(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
@@ -255,16 +297,94 @@ func (s Claims) claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 	}
 	b := &pgx.Batch{}
 	b.Queue(claimRuns, s.claimArgs(req)...)
-	reads := []func(pgx.Rows) error{req.reads(&claim, time.Now())}
+	var began time.Time
+	asked := time.Now()
+	var wait []uuid.UUID
+	reads := []func(pgx.Rows) error{func(rows pgx.Rows) (err error) {
+		claim, _, err = readClaim(rows, &req, asked)
+		wait = req.settle(&claim)
+		return err
+	}}
 	if req.Probe {
 		b.Queue(nextKeys, s.nextKeysArgs(req)...)
 		reads = append(reads, func(rows pgx.Rows) error { return claim.Keys.readNext(rows) })
 	}
-	err = pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b, reads...)
+	mode := req.mode(pg.Relaxed)
+	mode.Began = &began
+	if err = pg.Exchange(ctx, s.pool, mode, b, reads...); err != nil {
+		return claim, err
+	}
+	if claim.Now.IsZero() {
+		claim.Now = began
+		return claim, s.readNext(ctx, req, &claim)
+	}
+	if len(wait) > 0 {
+		err = s.setBack(ctx, req, &claim, wait)
+	}
 	return claim, err
 }
 
-// reads returns a function that reads the answer of claimRuns or claimLimited into claim.
+// readNext completes a claim that has taken nothing.
+func (s Claims) readNext(ctx context.Context, req ClaimRequest, claim *Claim) error {
+	types, priorities, _, _ := req.pairs()
+	b := &pgx.Batch{}
+	b.Queue(nextDue, s.namespace, req.Queue, types, priorities, pg.Micros(req.Ahead), pg.Epoch(claim.Now))
+	err := pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&claim.Limited, pg.UTC(&claim.Next)}, func() error { return nil })
+		return err
+	})
+	claim.Reached = req.reached(*claim, lastClaimed{})
+	return err
+}
+
+// setBack lets runs wait that the claim has found, and that may kill their workers. Until then they are due for all
+// workers, so a failure does no harm. It is an error only if the claim has taken nothing else: that must not be lost.
+func (s Claims) setBack(ctx context.Context, req ClaimRequest, claim *Claim, runs []uuid.UUID) error {
+	var next time.Time
+	b := &pgx.Batch{}
+	b.Queue(setBackRuns, s.tryArgs(req, runs)...)
+	err := pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{pg.UTC(&next)}, func() error { return nil })
+		return err
+	})
+	if err != nil && len(claim.Runs) > 0 {
+		claim.Next, err = claim.Now, nil // the next claim finds them again
+	}
+	if !next.IsZero() && (claim.Next.IsZero() || next.Before(claim.Next)) {
+		claim.Next = next
+	}
+	return err
+}
+
+// settle puts the runs in the order of the search, sets how far the claim got, and removes the runs that have to wait
+// from it. It returns these.
+func (r *ClaimRequest) settle(claim *Claim) (wait []uuid.UUID) {
+	// Citus returns them in any order
+	slices.SortStableFunc(claim.Runs, func(a, b *ClaimedRun) int {
+		return cmp.Or(cmp.Compare(*a.pair, *b.pair), a.DueAt.Compare(b.DueAt))
+	})
+	var last lastClaimed
+	full := len(claim.Runs) == r.Limit
+	if n := len(claim.Runs); full && n > 0 {
+		last = lastClaimed{claim.Runs[n-1].pair, claim.Runs[n-1].DueAt}
+	}
+	var taken []*ClaimedRun
+	for _, run := range claim.Runs {
+		run.pair = nil
+		if run.setBack {
+			wait = append(wait, run.RunID)
+		} else {
+			taken = append(taken, run)
+		}
+	}
+	claim.Runs, claim.Reached = taken, r.reached(*claim, last)
+	if full && len(wait) > 0 {
+		claim.Next = claim.Now
+	}
+	return wait
+}
+
+// reads returns a function that reads the answer of claimLimited into claim.
 func (r *ClaimRequest) reads(claim *Claim, asked time.Time) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		var last lastClaimed
@@ -396,7 +516,7 @@ func readClaimed(rows pgx.Rows, req *ClaimRequest, asked time.Time, now *time.Ti
 			&attempts, &recoveries, pg.UTC(&r.RecoveriesSince), &loadFailures, &wakeups, &cancelling,
 			&r.RetryPolicy, pg.UTC(&r.DeadlineAt), pg.UUIDTo(&r.ParentRunID), pg.UTC(&r.FireAt), pg.UTC(&r.CreatedAt),
 			pg.UTC(&r.StartedAt), pg.UTC(&r.DueAt), &until, pg.UUIDTo(&r.Lease), &r.Epoch, &key, &r.Key.Group,
-			&r.Publishes, &r.Metadata, &r.Headers, &r.Input)...); err != nil {
+			&r.Publishes, &r.Metadata, &r.Headers, &r.Input, &r.pair, &r.setBack)...); err != nil {
 			return nil, err
 		}
 		if r.RunID == uuid.Nil {
@@ -420,7 +540,7 @@ SELECT now(), false, 0, NULL::timestamptz, NULL::bigint, NULL::timestamptz, r.ru
 	r.cancel_requested_at IS NOT NULL, r.retry_policy, r.deadline_at, r.parent_run_id, r.fire_at, r.created_at,
 		coalesce(r.continued_at, r.started_at), NULL::timestamptz, r.available_at, r.lease, r.epoch, r.run_key,
 		coalesce(r.key_scope = '', false), r.publishes,
-		coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea
+		coalesce(r.first_metadata, r.metadata), r.headers, NULL::bytea, NULL::bigint, false
 FROM unnest($3::text[], $4::smallint[]) AS w (workflow_type, priority)
 CROSS JOIN LATERAL (
 	SELECT q.run_id, q.workflow_type, q.version, q.external_id, q.attempts, q.recoveries, q.recoveries_since,

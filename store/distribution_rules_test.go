@@ -166,6 +166,7 @@ const (
 
 // The server's numbers for the kinds of statements.
 const (
+	cmdSelect = "1"
 	cmdUpdate = "2"
 	cmdInsert = "3"
 	cmdDelete = "4"
@@ -363,7 +364,8 @@ func (r *rules) filter(filtered map[string]bool, s *scope, column, argument *tre
 	}
 }
 
-// inserts reports whether the INSERT sets namespace_id to an argument.
+// inserts reports whether the INSERT sets namespace_id to an argument, or to that of a table of ours, which is filtered
+// by an argument: else namespaces finds it.
 func (r *rules) inserts(s *scope, rel relation) bool {
 	for _, e := range s.query.list("targetList") {
 		if e.text("resno") != rel.namespace {
@@ -371,11 +373,29 @@ func (r *rules) inserts(s *scope, rel relation) bool {
 		}
 		value := e.node("expr")
 		for in := s; value != nil && value.kind == "VAR"; {
-			value, in = r.behind(value, in)
+			sub, inside := r.behind(value, in)
+			if sub == nil {
+				return r.isNamespace(value, in)
+			}
+			value, in = sub, inside
 		}
 		return value != nil && value.kind == "PARAM"
 	}
 	return false
+}
+
+// isNamespace reports whether a column is the namespace_id of a table of ours.
+func (r *rules) isNamespace(v *treeNode, s *scope) bool {
+	up, _ := strconv.Atoi(v.text("varlevelsup"))
+	if s = s.up(up); s == nil {
+		return false
+	}
+	table := s.table(v.text("varno"))
+	if table == nil {
+		return false
+	}
+	column := r.relations[table.text("relid")].namespace
+	return column != "" && column == v.text("varattno")
 }
 
 // serverState holds the functions and views whose results differ from server to server.

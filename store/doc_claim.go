@@ -1,8 +1,9 @@
 // # What a claim writes
 //
 // A claim is one transaction. It locks due rows with SKIP LOCKED, sets them RUNNING under the worker's lease, and moves
-// available_at to the end of that lease. It returns the runs and the time of the next due one. Package internal/claims
-// decides what to ask for; internal/worker/doc_claims.go tells what a worker does with the answer.
+// available_at to the end of that lease. It returns the runs and the time of the next due one. A claim that finds no
+// run reads that time in a second transaction, for runs that become due after the first one began. Package
+// internal/claims decides what to ask for; internal/worker/doc_claims.go tells what a worker does with the answer.
 //
 //   - The lease is a random UUID and not a counter: after a failover to an asynchronous standby, two workers could hold
 //     the same number. The worker makes it before it sends the statement, so it can search for a claim whose answer was
@@ -16,6 +17,8 @@
 //     taken after the deadline has the usual length.
 //   - A due row that is still RUNNING belongs to a dead worker: the claim counts a recovery. From the third one on, the
 //     run waits first (set_back), and only those recoveries count under whose lease it had begun: see BeginSuspect.
+//     A second transaction sets it back. If that does not take place, the run is still due, and the next claim finds
+//     it.
 //     Runs that are set back together come back together, because a worker executes them in groups. One with a key
 //     leaves a change: it may have given up a slot.
 //   - A run that may kill its workers, or whose history could not be read, comes without its input.
@@ -55,5 +58,6 @@
 //     of deadlines, up to a thousand of the nearest, and count once searches have found them for 25 s.
 //
 // Tests: TestClaimAfterALostAnswer, TestClaimThatCommitsAfterItWasResolved, TestPauseDuringAClaim,
-// TestClaimBesideAForeignBacklog, TestRefusedConsumerHoldsUpNoOther.
+// TestClaimBesideAForeignBacklog, TestRefusedConsumerHoldsUpNoOther, TestRunThatBecomesDueDuringAClaim,
+// TestRunThatCannotBeSetBack.
 package store

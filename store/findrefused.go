@@ -55,7 +55,21 @@ const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_ke
 // is none that a group could have only once.
 const tryRuns = `
 WITH due AS MATERIALIZED (
-	SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, r.initial, r.since, r.now, r.set_back,
+	` + dueByID + `
+), ` + claimUpdate + `
+SELECT count(*) FROM claimed`
+
+// setBackRuns lets those of the runs $4 wait that are to be recovered and may kill their workers. It returns when the
+// first one is due again.
+const setBackRuns = `
+WITH due AS MATERIALIZED (
+	SELECT d.* FROM ` + dueByID + ` d WHERE d.set_back
+), ` + claimUpdate + `
+SELECT min(claimed.available_at) FROM claimed`
+
+// Selects and locks the runs $4 that are due.
+const dueByID = `(SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, r.initial, r.since, r.now,
+	r.set_back,
 		CASE WHEN $5::bool THEN 1 END::smallint AS slot,
 		` + untilAvailable + ` AS available_at
 	FROM (
@@ -67,9 +81,7 @@ WITH due AS MATERIALIZED (
 			AND q.available_at <= now() AND q.outcome IS NULL AND q.paused_at IS NULL
 		LIMIT $7
 		FOR UPDATE SKIP LOCKED
-	) r
-), ` + claimUpdate + `
-SELECT count(*) FROM claimed`
+	) r)`
 
 // FindRefused returns what made the database refuse the claim with err, and the error of each; nothing if err is not
 // about single rows. It tries parts of the claim's rows, smaller and smaller ones, and changes nothing: each

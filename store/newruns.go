@@ -65,7 +65,7 @@ type StartedRun struct {
 // If the queue of a run with a lease has limits, or kagzi.pauses has rows, the run is inserted without the lease,
 // and without the version that the claim would give.
 const insertRuns = `
-WITH ` + selectStarts + mayBeClaimed + fromStarts + insertKeyed + selectNewRuns
+WITH ` + selectStarts + mayBeClaimed + fromStarts + `, ` + insertKeyed + selectNewRuns
 
 // The starts, as far as whether they are claimed, and the rest.
 const (
@@ -86,7 +86,7 @@ const (
 			AS u (` + newRunNames + `, claimed_by, claimed_with, lease_timeout, may_get, place)
 		OFFSET 0 -- claims is computed once, not for each use
 	) s
-), `
+)`
 )
 
 // The arrays of NewRuns, their names, and the columns that they become.
@@ -115,12 +115,15 @@ const mayBeClaimed = `coalesce(u.claimed_with, ($24::uuid[])[1]) <> '00000000-00
 				SELECT count(*) FROM kagzi.pauses p WHERE p.task_queue >= '' AND p.namespace_id = $1
 			) = 0`
 
-// Most runs need not all of insertRuns, and what a statement prepares to do costs time even if it does not do it.
+// Most runs need not all of insertRuns, and what a statement prepares to do costs time even if it does not do it. The
+// INSERT is no CTE, because Citus executes each CTE that changes rows as a statement of its own, and copies its rows.
 const (
 	insertRunsWithoutKeys = `
-WITH ` + selectStarts + mayBeClaimed + fromStarts + insertStarts + selectNewRuns
+WITH ` + selectStarts + mayBeClaimed + fromStarts + `
+INSERT INTO kagzi.workflow_runs ` + rowsOfStarts
 	insertPendingWithoutKeys = `
-WITH ` + selectStarts + `false` + fromStarts + insertStarts + selectNewRuns
+WITH ` + selectStarts + `false` + fromStarts + `
+INSERT INTO kagzi.workflow_runs ` + rowsOfStarts
 )
 
 // insertsOf returns the statement that inserts the runs.

@@ -85,8 +85,12 @@ func (s *Spec) read() []any {
 // statement inserts a run. It is due at available_at, and its Timeout counts from then, at the earliest from now. A run
 // that has a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
 const insertStarts = `inserted AS (
-	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, external_id, input_hash, input, version, status,
-		available_at, waiting_on, deadline_at, start_by, wakeups, parent_run_id, parent_step_id, detached,
+	INSERT INTO kagzi.workflow_runs ` + rowsOfStarts + `, task_queue, workflow_type, coalesce(version, 0) AS version,
+		publishes, run_key, key_scope`
+
+// rowsOfStarts is what follows the table's name in the INSERT. It returns what a start reads of each run.
+const rowsOfStarts = `(run_id, namespace_id, external_id, input_hash, input, version, status, available_at,
+		waiting_on, deadline_at, start_by, wakeups, parent_run_id, parent_step_id, detached,
 		origin_run_id, schedule_id, schedule_name, fire_at, created_at, locked_by, lease, started_at,
 		` + specColumns + `)
 	SELECT starts.run_id, $1, starts.external_id, starts.input_hash, starts.input,
@@ -103,8 +107,7 @@ const insertStarts = `inserted AS (
 		CASE WHEN starts.lease IS NOT NULL THEN starts.now END, ` + specColumns + `
 	FROM starts ORDER BY starts.external_id COLLATE "C"
 	ON CONFLICT DO NOTHING
-	RETURNING run_id, task_queue, workflow_type, coalesce(version, 0) AS version, publishes, run_key, key_scope,
-		started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until`
+	RETURNING run_id, started_at, deadline_at, CASE WHEN lease IS NOT NULL THEN available_at END AS until`
 
 // insertKeyed is insertStarts for runs of which some have keys.
 const insertKeyed = insertStarts + `

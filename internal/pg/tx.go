@@ -20,6 +20,8 @@ type Mode struct {
 	customPlans bool   // the server plans statements at each call, by its own costs
 	Trial       bool   // everything is rolled back at the end, even if it could be committed
 	Backend     *int32 // set to the process ID of the backend that runs the transaction; nil: not asked
+
+	Began *time.Time // set to when the transaction began, by the database's clock; nil: not asked
 }
 
 var (
@@ -60,7 +62,7 @@ SELECT ` + formats + `, set_config('lock_timeout', $1, true), set_config('statem
 	set_config('jit', 'off', true), CASE WHEN $4::bool THEN set_config('plan_cache_mode', 'force_custom_plan', true)
 		ELSE set_config('enable_seqscan', 'off', true) || set_config('cpu_index_tuple_cost', '10', true) ||
 			set_config('plan_cache_mode', ` + planMode + `, true) END,
-	pg_backend_pid()`
+	now(), pg_backend_pid()`
 	commitTx = `COMMIT`
 
 	// These end a trial: constraints that would be checked at the commit are checked before.
@@ -179,10 +181,15 @@ func (m Mode) PrologueArgs(ctx context.Context) []any {
 	return []any{millis(max(locks, 1)), millis(max(timeout, 1)), m.asyncCommit, m.customPlans}
 }
 
-// readBackend reads the last column of prologue.
-func (m Mode) readBackend(rows pgx.Rows) error {
+// readPrologue reads the last columns of Prologue.
+func (m Mode) readPrologue(rows pgx.Rows) error {
 	columns := make([]any, len(rows.FieldDescriptions())) // nil skips a column
-	columns[len(columns)-1] = m.Backend
+	if m.Began != nil {
+		columns[len(columns)-2] = UTC(m.Began)
+	}
+	if m.Backend != nil {
+		columns[len(columns)-1] = m.Backend
+	}
 	_, err := pgx.ForEachRow(rows, columns, func() error { return nil })
 	return err
 }
@@ -244,8 +251,8 @@ func Exchange(ctx context.Context, db DB, m Mode, b *pgx.Batch, reads ...func(pg
 		whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
 		reads = PadReads(reads, 1+n, m.end(whole))
 		reserve(conn, whole)
-		if m.Backend != nil {
-			reads[1] = m.readBackend
+		if m.Backend != nil || m.Began != nil {
+			reads[1] = m.readPrologue
 		}
 		if err = SendAll(ctx, conn, whole, reads); err != nil {
 			abort(conn)

@@ -1,0 +1,63 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A claim that finds nothing says when the next run is due, also if that was after the claim began.
+func TestRunThatBecomesDueDuringAClaim(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	c := claim(t, s, request(5))
+	if len(c.Runs) != 0 || c.Now.IsZero() || !c.Next.IsZero() {
+		t.Fatalf("INVALID: claimed %d runs at %v, next at %v", len(c.Runs), c.Now, c.Next)
+	}
+	id := start(t, s, newRun())[0]
+	due := one[time.Time](t, s.pool, `SELECT available_at FROM kagzi.workflow_runs WHERE run_id = $1`, id)
+	for _, tt := range []struct {
+		began time.Duration // after the run was due
+		next  time.Time
+	}{{-time.Microsecond, due}, {0, time.Time{}}} {
+		c := Claim{Now: due.Add(tt.began)}
+		if err := s.Claims.readNext(t.Context(), request(5), &c); err != nil || !c.Next.Equal(tt.next) {
+			t.Errorf("began %v after the run was due: next at %v, %v; want %v", tt.began, c.Next, err, tt.next)
+		}
+		for pair, reached := range c.Reached {
+			if !reached.Equal(c.Now.Add(-LateCommit)) {
+				t.Errorf("reached %v in %v, want %v before %v", reached, pair, LateCommit, c.Now)
+			}
+		}
+	}
+}
+
+// A run that has to wait, and cannot be set back, keeps no other run from being claimed. It stays as it is.
+func TestRunThatCannotBeSetBack(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	held := running(t, s, 1)[0]
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(),
+		available_at = now() - interval '1 hour'`)
+	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
+	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+		WHEN (OLD.status = 'RUNNING' AND NEW.status = 'PENDING') EXECUTE FUNCTION refuse()`)
+	other := start(t, s, newRun())[0]
+	row := func() string {
+		return one[string](t, s.pool, `SELECT (status, lease, locked_by, available_at, recoveries)::text
+			FROM kagzi.workflow_runs WHERE run_id = $1`, held.RunID)
+	}
+	before := row()
+	if c := claim(t, s, request(5)); !slices.Equal(runIDs(c.Runs), []uuid.UUID{other}) || !c.Next.Equal(c.Now) {
+		t.Errorf("claimed %v, next at %v; want %v, and the next claim at once, at %v", runIDs(c.Runs), c.Next, other,
+			c.Now)
+	}
+	if c, err := s.Claims.Claim(t.Context(), request(5)); err == nil {
+		t.Errorf("claimed %v without an error", runIDs(c.Runs))
+	}
+	if after := row(); after != before {
+		t.Errorf("the run was %s, and is %s", before, after)
+	}
+}
