@@ -17,9 +17,9 @@ type statement struct {
 
 // statements are the kinds that faults choose from. Each part is in no other statement of Kagzi.
 var statements = []statement{
-	{"a claim", "l.queues > 0 AS limited", "kagzi.workflow_runs"},
+	{"a claim", "SELECT CASE WHEN l.limited THEN 0", "kagzi.workflow_runs"},
 	{
-		"a record of a step", "SELECT u.run_id, u.step_id, u.attempt_number, $1, u.status, u.step_kind",
+		"a record of a step", "SELECT u.run_id, u.step_id, u.attempt_number, l.namespace_id, u.status, u.step_kind",
 		"kagzi.step_runs",
 	},
 	{"a run's success", "SET status = 'COMPLETED', finished_at = statement_timestamp()", "kagzi.workflow_runs"},
