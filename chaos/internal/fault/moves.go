@@ -159,17 +159,25 @@ func (m *moves) try(cancel bool) bool {
 	return p.Err() == nil
 }
 
-// arrived notes that the namespace has arrived, and that it has left nothing behind.
+// arrived notes that the namespace has arrived, and checks that it has left nothing behind, as soon as both servers
+// answer: another fault may be under way.
 func (m *moves) arrived(ctx context.Context) error {
-	left, err := m.LeftBehind(ctx, m.Namespace, m.From)
-	switch {
-	case err != nil:
+	if err := m.Routes.Set(m.Namespace, m.To); err != nil {
 		return err
-	case left != "":
-		return &Violation{fmt.Sprintf("%s has moved to %s and left rows behind: %s", m.Namespace,
-			fleet.Databases[m.To], left)}
 	}
-	return m.Routes.Set(m.Namespace, m.To)
+	for {
+		left, err := m.LeftBehind(ctx, m.Namespace, m.From)
+		switch {
+		case left != "":
+			return &Violation{fmt.Sprintf("%s has moved to %s and left rows behind: %s", m.Namespace,
+				fleet.Databases[m.To], left)}
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return err
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
 }
 
 // end ends all movers. It returns a Violation if one has found rows that it had not copied.
