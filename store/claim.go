@@ -139,13 +139,7 @@ WITH ` + pairsOfClaim + `, limits AS MATERIALIZED (
 	SELECT CASE WHEN (SELECT count(*) FROM due) < $7 THEN ` + nextOfPairs + ` END AS available_at
 )
 UPDATE kagzi.workflow_runs r
-SET status = 'RUNNING', locked_by = CASE WHEN due.set_back THEN r.locked_by ELSE $8::uuid END,
-	lease = CASE WHEN due.set_back THEN r.lease ELSE ` + leaseOfDue + ` END,
-	available_at = CASE WHEN due.set_back THEN r.available_at ELSE due.available_at END,
-	` + startOfDue + `,
-	recoveries = r.recoveries + CASE WHEN ` + countsRecovery + ` AND NOT due.set_back THEN 1 ELSE 0 END,
-	waiting_on = CASE WHEN due.set_back THEN r.waiting_on END,
-	slot = CASE WHEN r.slot = 2 OR due.status = 'RUNNING' THEN r.slot END
+SET ` + claimSet + `
 FROM due CROSS JOIN next
 WHERE r.namespace_id = $1 AND r.run_id = due.run_id
 RETURNING due.now, false, 0, next.available_at, NULL::bigint, NULL::timestamptz,
@@ -221,6 +215,15 @@ const (
 		deadline_at = due.deadline_at, recoveries_since = CASE WHEN due.status = 'RUNNING' AND r.recoveries = 0
 			THEN due.now ELSE r.recoveries_since END`
 	countsRecovery = `due.status = 'RUNNING' AND (r.recoveries < 3 OR r.suspect_lease = r.lease)`
+
+	// A run that has to wait stays as it was: see setBackRuns.
+	claimSet = `status = 'RUNNING', locked_by = CASE WHEN due.set_back THEN r.locked_by ELSE $8::uuid END,
+	lease = CASE WHEN due.set_back THEN r.lease ELSE ` + leaseOfDue + ` END,
+	available_at = CASE WHEN due.set_back THEN r.available_at ELSE due.available_at END,
+	` + startOfDue + `,
+	recoveries = r.recoveries + CASE WHEN ` + countsRecovery + ` AND NOT due.set_back THEN 1 ELSE 0 END,
+	waiting_on = CASE WHEN due.set_back THEN r.waiting_on END,
+	slot = CASE WHEN r.slot = 2 OR due.status = 'RUNNING' THEN r.slot END`
 )
 
 // Makes the runs of the CTE due RUNNING.
@@ -316,7 +319,8 @@ func (s Claims) claim(ctx context.Context, req ClaimRequest) (claim Claim, err e
 	}
 	if claim.Now.IsZero() {
 		claim.Now = began
-		return claim, s.readNext(ctx, req, &claim)
+		err = s.readNext(ctx, req, &claim)
+		return claim, err
 	}
 	if len(wait) > 0 {
 		err = s.setBack(ctx, req, &claim, wait)
@@ -339,16 +343,21 @@ func (s Claims) readNext(ctx context.Context, req ClaimRequest, claim *Claim) er
 
 // setBack lets runs wait that the claim has found, and that may kill their workers. Until then they are due for all
 // workers, so a failure does no harm. It is an error only if the claim has taken nothing else: that must not be lost.
+// The next claim searches again for those that are not set back.
 func (s Claims) setBack(ctx context.Context, req ClaimRequest, claim *Claim, runs []uuid.UUID) error {
 	var next time.Time
+	var n int
 	b := &pgx.Batch{}
 	b.Queue(setBackRuns, s.tryArgs(req, runs)...)
 	err := pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{pg.UTC(&next)}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{pg.UTC(&next), &n}, func() error { return nil })
 		return err
 	})
+	if err != nil || n < len(runs) {
+		claim.Reached = map[Pair]time.Time{}
+	}
 	if err != nil && len(claim.Runs) > 0 {
-		claim.Next, err = claim.Now, nil // the next claim finds them again
+		claim.Next, err = claim.Now, nil
 	}
 	if !next.IsZero() && (claim.Next.IsZero() || next.Before(claim.Next)) {
 		claim.Next = next

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -50,7 +51,8 @@ func TestRunThatCannotBeSetBack(t *testing.T) {
 			FROM kagzi.workflow_runs WHERE run_id = $1`, held.RunID)
 	}
 	before := row()
-	if c := claim(t, s, request(5)); !slices.Equal(runIDs(c.Runs), []uuid.UUID{other}) || !c.Next.Equal(c.Now) {
+	c := claim(t, s, request(5))
+	if !slices.Equal(runIDs(c.Runs), []uuid.UUID{other}) || !c.Next.Equal(c.Now) {
 		t.Errorf("claimed %v, next at %v; want %v, and the next claim at once, at %v", runIDs(c.Runs), c.Next, other,
 			c.Now)
 	}
@@ -59,5 +61,41 @@ func TestRunThatCannotBeSetBack(t *testing.T) {
 	}
 	if after := row(); after != before {
 		t.Errorf("the run was %s, and is %s", before, after)
+	}
+	exec(t, s.pool, `ALTER TABLE kagzi.workflow_runs DISABLE TRIGGER refuse`)
+	claim(t, s, request(5, func(r *ClaimRequest) { r.Since = c.Reached }))
+	if got := readRow(t, s.pool, held.RunID).Status; got != "PENDING" {
+		t.Errorf("the run is %s, want it to be set back by the next claim", got)
+	}
+}
+
+// The database refuses what the claim writes to such a run, which is found and left out.
+func TestRefusedSuspectIsFound(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"RUNNING", "PENDING"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			held := running(t, s, 1)[0]
+			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(),
+				available_at = now() - interval '1 hour'`)
+			exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
+			exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+				WHEN (NEW.run_id = '%s' AND NEW.status = '%s') EXECUTE FUNCTION refuse()`, held.RunID, status))
+			req := request(5)
+			_, err := s.Claims.Claim(t.Context(), req)
+			if err == nil {
+				t.Fatal("the claim is not refused")
+			}
+			found := s.Claims.FindRefused(t.Context(), req, err)
+			if len(found) != 1 || found[Claimable{RunID: held.RunID}] == nil {
+				t.Errorf("found %v, want the run", found)
+			}
+			other := start(t, s, newRun())[0]
+			req.Without.Runs = []uuid.UUID{held.RunID}
+			if c := claim(t, s, req); !slices.Equal(runIDs(c.Runs), []uuid.UUID{other}) {
+				t.Errorf("claimed %v, want %v", runIDs(c.Runs), other)
+			}
+		})
 	}
 }

@@ -59,5 +59,5 @@
 //
 // Tests: TestClaimAfterALostAnswer, TestClaimThatCommitsAfterItWasResolved, TestPauseDuringAClaim,
 // TestClaimBesideAForeignBacklog, TestRefusedConsumerHoldsUpNoOther, TestRunThatBecomesDueDuringAClaim,
-// TestRunThatCannotBeSetBack.
+// TestRunThatCannotBeSetBack, TestRefusedSuspectIsFound, TestRefusedSuspectHoldsUpNoOther.
 package store

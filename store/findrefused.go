@@ -51,21 +51,29 @@ CROSS JOIN LATERAL (
 const consumersOfKeys = `SELECT x.consumer FROM kagzi.consumers x WHERE x.run_key = ANY ($2::text[])
 	AND x.namespace_id = $1 ORDER BY x.consumer`
 
-// What a claim writes to the runs $4, if they are due, without its searches: these would read all that is due. The slot
-// is none that a group could have only once.
+// What claimRuns writes to the runs $4, if they are due, without its searches: these would read all that is due.
 const tryRuns = `
+WITH due AS MATERIALIZED (
+	` + dueByID + `
+)
+UPDATE kagzi.workflow_runs r
+SET ` + claimSet + `
+FROM due WHERE r.namespace_id = $1 AND r.run_id = due.run_id`
+
+// The same for claims from a queue that has keys or limits. The slot is none that a group could have only once.
+const tryKeyedRuns = `
 WITH due AS MATERIALIZED (
 	` + dueByID + `
 ), ` + claimUpdate + `
 SELECT count(*) FROM claimed`
 
 // setBackRuns lets those of the runs $4 wait that are to be recovered and may kill their workers. It returns when the
-// first one is due again.
+// first one is due again, and how many there are.
 const setBackRuns = `
 WITH due AS MATERIALIZED (
 	SELECT d.* FROM ` + dueByID + ` d WHERE d.set_back
 ), ` + claimUpdate + `
-SELECT min(claimed.available_at) FROM claimed`
+SELECT min(claimed.available_at), count(*) FROM claimed`
 
 // Selects and locks the runs $4 that are due.
 const dueByID = `(SELECT r.run_id, r.status, r.version, r.started_at, r.deadline_at, r.initial, r.since, r.now,
@@ -163,7 +171,13 @@ func (s Claims) tryRuns(ctx context.Context, req ClaimRequest, runs []uuid.UUID)
 	}
 	req.trial = &trial{}
 	b := &pgx.Batch{}
-	b.Queue(tryRuns, s.tryArgs(req, runs)...)
+	args := s.tryArgs(req, runs)
+	if req.Keys == nil {
+		b.Queue(tryRuns, args...)
+		b.Queue(setBackRuns, args...)
+	} else {
+		b.Queue(tryKeyedRuns, args...)
+	}
 	return pg.Do(ctx, func(ctx context.Context) error {
 		return pg.Exchange(ctx, s.pool, req.mode(pg.Relaxed), b)
 	})

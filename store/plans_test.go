@@ -188,6 +188,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of("claimLimited", claimLimited, s.Claims.claimArgs(req), plans.Both(limited, pauses)),
 		plans.Of("claimKeys", claimKeys, s.Claims.keyedArgs(req, queues, names), plans.Both(keyed, pauses)),
 		plans.Of("tryRuns", tryRuns, s.Claims.tryArgs(req, ids), byKey),
+		plans.Of("tryKeyedRuns", tryKeyedRuns, s.Claims.tryArgs(req, ids), byKey),
 		plans.Of("setBackRuns", setBackRuns, s.Claims.tryArgs(req, ids), byKey),
 		plans.Of(
 			"nextDue", nextDue, []any{s.namespace, "queue", typeNames, priorities, int64(1e6), int64(0)},

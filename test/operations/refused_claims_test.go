@@ -1,6 +1,7 @@
 package operations_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -198,5 +199,35 @@ func TestRefusedConsumerHoldsUpNoOther(t *testing.T) {
 				await.Receive(t, seen["bad"])
 			})
 		}
+	}
+}
+
+// A run has killed its workers three times, and the database refuses what a claim writes to it. The others go on.
+func TestRefusedSuspectHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		refuse func(t *testing.T, k *kit.Kit, table, event, condition string)
+		status string
+	}{
+		"Plain": {refuse, "RUNNING"}, "AtCommit": {refuseAtCommit, "RUNNING"}, "SetBack": {refuse, "PENDING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, _ := loggedKit(t)
+			wf := kagzi.Define[int, int]("wf", kit.NoRetry)
+			kit.Begin(k, wf, 0, kagzi.Metadata{"m": "poison"})
+			k.Exec(`UPDATE kagzi.workflow_runs SET status = 'RUNNING', lease = gen_random_uuid(), version = 1,
+				locked_by = gen_random_uuid(), started_at = now(), recoveries = 2, recoveries_since = now(),
+				available_at = now() - interval '1 hour'`)
+			tt.refuse(t, k, "workflow_runs", "UPDATE",
+				fmt.Sprintf(`NEW.status = '%s' AND NEW.metadata::text LIKE '%%poison%%'`, tt.status))
+			run := kit.Begin(k, wf, 1)
+			w := kit.NewWorker(t, k.Client, kagzi.WorkerConfig{PollInterval: 200 * time.Millisecond})
+			kagzi.Handle(w, wf, func(_ kagzi.Context, n int) (int, error) { return n, nil })
+			kit.StartWorker(t, w)
+			kit.ResultOf(k, run)
+			kit.ResultOf(k, kit.Begin(k, wf, 2))
+			k.Exec(`DROP TRIGGER refuse ON kagzi.workflow_runs`)
+		})
 	}
 }
