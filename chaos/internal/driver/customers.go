@@ -48,8 +48,6 @@ type office struct {
 
 func (o *office) client() *kagzi.Client { return o.clients[o.routes.Of(o.namespace)] }
 
-func (o *office) pool() *pgxpool.Pool { return o.pools[o.routes.Of(o.namespace)] }
-
 // The patience of a customer with one call.
 const callTimeout = 5 * time.Second
 
