@@ -117,8 +117,8 @@ func Input(v any) StepOption { return stepInput{v} }
 // repeatable steps and the workflow function have used the first result: all effects outside of the run wait for the
 // record.
 //
-// On a branch of a [Race] without a winner, and with a [Limit], Repeatable has no effect. With [StepTx], [DoTx] or
-// [UndoneBy] the call is wrong, and the run fails with [kind.BadRequest]. See docs/steps.md.
+// On a branch of a [Race] without a winner, and with a [Limit], Repeatable has no effect. With [StepTx], [DoTx],
+// [UndoneBy] or [AtMostOnce] the call is wrong, and the run fails with [kind.BadRequest]. See docs/steps.md.
 func Repeatable() StepOption { return repeatable{} }
 
 // AtMostOnce is for a step whose effect must not happen twice, and whose service does not recognize a repeated request.
