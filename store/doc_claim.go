@@ -3,7 +3,7 @@
 // A claim is one transaction. It locks due rows with SKIP LOCKED, sets them RUNNING under the worker's lease, and moves
 // available_at to the end of that lease. It returns the runs and the time of the next due one. A claim that finds no
 // run reads that time in a second transaction, for runs that become due after the first one began. Package
-// internal/claims decides what to ask for; internal/worker/doc_claims.go tells what a worker does with the answer.
+// internal/claims decides what to ask for; internal/worker/doc_claims.go says what a worker does with the answer.
 //
 //   - The lease is a random UUID and not a counter: after a failover to an asynchronous standby, two workers could hold
 //     the same number. The worker makes it before it sends the statement, so it can search for a claim whose answer was

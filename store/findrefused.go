@@ -60,7 +60,7 @@ UPDATE kagzi.workflow_runs r
 SET ` + claimSet + `
 FROM due WHERE r.namespace_id = $1 AND r.run_id = due.run_id`
 
-// The same for claims from a queue that has keys or limits. The slot is none that a group could have only once.
+// The same for claims from a queue that has keys or limits. The slot is 1: a group could have slot 2 only once.
 const tryKeyedRuns = `
 WITH due AS MATERIALIZED (
 	` + dueByID + `
