@@ -53,9 +53,11 @@
 //
 // Beyond the free slots, a claim takes as many runs as slots were freed in the last 25 ms. These runs wait in memory,
 // held like any other, and each begins as soon as a slot is free. So short runs share claims and wait for none. A run
-// that has waited for 100 ms, or waits at a drain, is given back. A claim brings their inputs only up to 64 kB each.
-// Larger ones are read with the histories, whose memory is bounded. The next claim comes when half of these runs have
-// begun. From a queue with a limit nothing is taken ahead: a run that waits would hold a slot of the queue.
+// that has waited for 100 ms, or waits at a drain, is given back. If claims take longer than half of 25 ms, because
+// many workers share the server, both times grow with them, up to four times: fewer and larger claims leave it more
+// time. A claim brings the inputs of these runs only up to 64 kB each. Larger ones are read with the histories, whose
+// memory is bounded. The next claim comes when half of these runs have begun. From a queue with a limit nothing is
+// taken ahead: a run that waits would hold a slot of the queue.
 //
 // # Shares of queues
 //

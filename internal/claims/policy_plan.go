@@ -149,6 +149,7 @@ func (p *Policy) Answered(plan *Plan, claim *store.Claim, took time.Duration, at
 	if lost {
 		return nil
 	}
+	p.slots.claimed(took)
 	q.cursor.advance(claim.Reached)
 	a := answer{Plan: plan, claim: claim, at: at, wait: req.Ahead, spread: p.random(time.Millisecond)}
 	if !claim.Next.IsZero() {

@@ -64,6 +64,10 @@ func (p *Policy) Busy() int { return p.slots.busy }
 // Waiting returns how many claimed runs wait for slots.
 func (p *Policy) Waiting() int { return p.slots.waiting }
 
+// Window returns how long runs that are claimed ahead of free slots should have to wait: twice what a claim takes, but
+// at least Ahead. So where many workers share a slow server, each of their claims takes more runs.
+func (p *Policy) Window() time.Duration { return max(p.slots.window, Ahead) }
+
 // WantsRuns reports whether a claim may take runs now.
 func (p *Policy) WantsRuns() bool {
 	return p.slots.wanted() > 0 || p.slots.loan != nil && p.slots.unused() > 0

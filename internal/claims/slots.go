@@ -3,30 +3,41 @@ package claims
 import "time"
 
 // slots bound the executions under way. Beyond the free slots, a claim takes as many runs as slots were freed in the
-// last Ahead. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and
+// last window. These runs wait in memory, and each begins as soon as a slot is free. So short runs share claims, and
 // wait for none. See the package's comment.
 type slots struct {
 	free    int
-	busy    int       // those that runs hold
-	waiting int       // claimed runs without a slot
-	ahead   int       // how many may wait: as many as slots were freed within Ahead. Set by measure.
-	freed   int       // how often a slot was freed since counted
-	counted time.Time // when ahead was set
-	loan    *loan     // from which slots are borrowed; nil: they are the policy's own
+	busy    int           // those that runs hold
+	waiting int           // claimed runs without a slot
+	ahead   int           // how many may wait: as many as slots were freed within the window. Set by measure.
+	freed   int           // how often a slot was freed since counted
+	counted time.Time     // when ahead was set
+	took    time.Duration // what the last claim took
+	window  time.Duration // see Window; zero: no claim was answered. Set by claimed.
+	loan    *loan         // from which slots are borrowed; nil: they are the policy's own
 }
 
 const (
-	// Ahead is how long runs that are claimed ahead of free slots should have to wait.
-	Ahead = 25 * time.Millisecond
+	// Ahead and mostAhead bound the window: see Policy.Window.
+	Ahead     = 25 * time.Millisecond
+	mostAhead = 100 * time.Millisecond
 
 	// MostClaimed bounds the runs of one claim.
 	MostClaimed = 1000
 )
 
-// measure counts how many slots are freed in Ahead.
+// claimed sets the window after a claim that took so long. A single answer may be late, so the shorter of the last two
+// counts.
+func (s *slots) claimed(took time.Duration) {
+	s.window = min(max(2*min(s.took, took), Ahead), mostAhead)
+	s.took = took
+}
+
+// measure counts how many slots are freed in the window.
 func (s *slots) measure(now time.Time) {
-	if d := now.Sub(s.counted); d >= Ahead {
-		s.ahead = min(MostClaimed, int(time.Duration(s.freed)*Ahead/d))
+	window := max(s.window, Ahead)
+	if d := now.Sub(s.counted); d >= window {
+		s.ahead = min(MostClaimed, int(time.Duration(s.freed)*window/d))
 		s.freed, s.counted = 0, now
 	}
 }

@@ -3,6 +3,8 @@ package claims
 import (
 	"testing"
 	"time"
+
+	"github.com/kagzi/kagzi/store"
 )
 
 func TestWanted(t *testing.T) {
@@ -28,6 +30,33 @@ func TestWanted(t *testing.T) {
 		s.measure(start)
 		if got := s.wanted(); got != tt.want {
 			t.Errorf("%s: claims %d runs, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A slow server gets fewer and larger claims. One late answer changes nothing.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	p := newPolicy("q")
+	for i, tt := range []struct {
+		took, window time.Duration // what a claim takes, and the window after it
+		ahead        int           // of 4,000 slots that are freed in a second
+	}{
+		{time.Millisecond, Ahead, 100},
+		{time.Minute, Ahead, 100},
+		{20 * time.Millisecond, 40 * time.Millisecond, 160},
+		{time.Minute, 40 * time.Millisecond, 160},
+		{time.Minute, mostAhead, 400},
+		{time.Millisecond, Ahead, 100},
+	} {
+		plan := p.PlanFrom("q", 1, at(0))
+		p.Answered(&plan, &store.Claim{Now: start, Reached: map[store.Pair]time.Time{}}, tt.took, at(0))
+		p.Ended(&plan, 0, start)
+		p.slots.freed, p.slots.counted = 400, start
+		p.slots.measure(start.Add(100 * time.Millisecond))
+		if p.Window() != tt.window || p.slots.ahead != tt.ahead {
+			t.Errorf("claim %d: a window of %s, and %d runs may wait; want %s and %d",
+				i, p.Window(), p.slots.ahead, tt.window, tt.ahead)
 		}
 	}
 }

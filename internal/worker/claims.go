@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -272,11 +273,11 @@ func (c *claimer) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 	c.mu.Unlock()
 	c.startWaiting()
 	c.mu.Lock()
-	waiting := len(c.waiting)
+	waiting, longest := len(c.waiting), cmp.Or(c.longest, longestAhead*c.claims.Window())
 	c.mu.Unlock()
 	if waiting > 0 && len(hs) > 0 {
 		c.endLingering()
-		time.AfterFunc(c.longest, func() { c.giveBack(hs[len(hs)-1].Term.Asked) })
+		time.AfterFunc(longest, func() { c.giveBack(hs[len(hs)-1].Term.Asked) })
 	}
 }
 

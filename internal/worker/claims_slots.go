@@ -14,20 +14,20 @@ import (
 type slots struct {
 	freed   chan struct{} // a slot is free, or an execution was removed
 	waiting []*held       // claimed, in the order in which they begin
-	longest time.Duration // longestAhead, but for tests
+	longest time.Duration // how long they may wait, for tests; zero: longestAhead windows of the policy
 	lingering
 }
 
 func newSlots(mu *sync.Mutex, policy *claims.Policy, freed chan struct{}) slots {
 	return slots{
-		freed: freed, longest: longestAhead,
+		freed:     freed,
 		lingering: lingering{claims: policy, mu: mu, runs: map[*held]bool{}},
 	}
 }
 
-// longestAhead is how long runs that are claimed ahead may wait. Then they are given back to other workers: the runs
-// before them have become long.
-const longestAhead = 4 * claims.Ahead
+// longestAhead is how long runs that are claimed ahead may wait, in windows of the policy. Then they are given back to
+// other workers: the runs before them have become long.
+const longestAhead = 4
 
 // startWaiting starts executions while slots are free.
 func (c *claimer) startWaiting() {

@@ -185,7 +185,7 @@ func startAtRate(b *testing.B, limits admin.QueueLimits, call func(i int) kagzi.
 	startCalls(b, c, b.N, call)
 	settle(b, pool)
 	b.ResetTimer()
-	runFleet(b, pool, b.N, 3, 100)
+	runFleet(b, pool, b.N, 0, 3, 100)
 	b.StopTimer()
 	printStatements(b, pool)
 	took := queryAll[time.Time](b, pool, `SELECT started_at FROM kagzi.workflow_runs WHERE started_at IS NOT NULL

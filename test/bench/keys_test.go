@@ -98,6 +98,21 @@ func BenchmarkKeysWorkers(b *testing.B) {
 	}
 }
 
+// BenchmarkFleet executes b.N runs by 512 slots: of one worker, of 8, and of 32, each with a pool of its own, as in as
+// many processes: go test -run '^$' -bench Fleet -benchtime 20000x ./test/bench
+func BenchmarkFleet(b *testing.B) {
+	for _, steps := range []int{0, 5} {
+		for _, workers := range []int{1, 8, 32} {
+			b.Run(fmt.Sprintf("steps=%d/workers=%d", steps, workers), func(b *testing.B) {
+				c, pool := benchClient(b, 8)
+				keyed{}.start(b, c, b.N)
+				settle(b, pool)
+				measureDrain(b, pool, steps, workers, 512/workers)
+			})
+		}
+	}
+}
+
 var drainedWorkflow = kagzi.Define[int, int]("drained")
 
 // drainKeyed starts b.N runs, and then measures their execution by so many workers.
@@ -105,16 +120,16 @@ func drainKeyed(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, k keyed, work
 	b.Helper()
 	k.start(b, c, b.N)
 	settle(b, pool)
-	measureDrain(b, pool, workers, concurrency)
+	measureDrain(b, pool, 0, workers, concurrency)
 }
 
 // measureDrain reports what the execution of b.N runs costs for each of them: the processor time, and the time that the
 // server took for claims.
-func measureDrain(b *testing.B, pool *pgxpool.Pool, workers, concurrency int) {
+func measureDrain(b *testing.B, pool *pgxpool.Pool, steps, workers, concurrency int) {
 	b.Helper()
 	cpu := kit.NewCPUMeter(b, pool)
 	b.ResetTimer()
-	runFleet(b, pool, b.N, workers, concurrency)
+	runFleet(b, pool, b.N, steps, workers, concurrency)
 	b.StopTimer()
 	cpu.Report(b, b.N)
 	ms := dbtest.QueryOne[float64](b, pool, `
@@ -126,11 +141,11 @@ func measureDrain(b *testing.B, pool *pgxpool.Pool, workers, concurrency int) {
 }
 
 // runFleet lets workers with pools of their own execute n runs.
-func runFleet(b *testing.B, pool *pgxpool.Pool, n, workers, concurrency int) {
+func runFleet(b *testing.B, pool *pgxpool.Pool, n, steps, workers, concurrency int) {
 	b.Helper()
 	ctx, end := context.WithCancel(b.Context())
 	defer end()
-	stop := fleet(b, pool, workers, concurrency, drained(n, 0, end))
+	stop := fleet(b, pool, workers, concurrency, drained(n, steps, end))
 	<-ctx.Done()
 	stop()
 }
@@ -256,7 +271,7 @@ func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 	ended := 0
 	for began := time.Now(); time.Since(began) < hold; ended += each {
 		k.start(b, c, each)
-		runFleet(b, pool, each, 1, 1000)
+		runFleet(b, pool, each, 0, 1, 1000)
 	}
 	b.Run("held", func(b *testing.B) {
 		drainKeyed(b, c, pool, k, 1, 1000)
@@ -284,7 +299,7 @@ func BenchmarkKeysStatistics(b *testing.B) {
 				dbtest.Exec(b, pool, "VACUUM ANALYZE")
 			}
 			quiet(b, pool)
-			measureDrain(b, pool, 1, 1000)
+			measureDrain(b, pool, 0, 1, 1000)
 		})
 	}
 }
