@@ -168,10 +168,10 @@ func TestDeathOfAWorkerOfNamespaces(t *testing.T) {
 	}
 	t.Cleanup(behind.Close)
 	stuck := kagzi.DefineDo[int]("stuck")
-	begun := make(chan string, 100)
+	begun := make(chan string, 10)
 	cfg := func(name string) Config {
 		return Config{
-			Worker: kagzi.WorkerConfig{StaleAfter: time.Second, DrainTimeout: time.Millisecond},
+			Worker: kagzi.WorkerConfig{StaleAfter: 5 * time.Second, DrainTimeout: time.Millisecond},
 			Handle: func(w *kagzi.Worker, c *kagzi.Client) error {
 				kagzi.HandleDo(w, stuck, func(ctx kagzi.Context, _ int) error {
 					return kagzi.Do(ctx, "stuck", func(ctx context.Context) error {
@@ -192,16 +192,20 @@ func TestDeathOfAWorkerOfNamespaces(t *testing.T) {
 		if _, err := kagzi.Start(t.Context(), elsewhere(t, db.Pool, fmt.Sprint("tenant ", i)), stuck, 1); err != nil {
 			t.Fatal(err)
 		}
-	}
-	has := map[string]bool{} // a worker that gets no time for a second begins its runs again
-	for !has["first in tenant 0"] || !has["first in tenant 1"] || !has["first in tenant 2"] {
-		has[await.Receive(t, begun)] = true
+		if got, want := await.Receive(t, begun), fmt.Sprint("first in tenant ", i); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 	proxy.Freeze()
 	t.Cleanup(proxy.Unfreeze)
 	run(t, db.Pool, cfg("second"))
-	for !has["second in tenant 0"] || !has["second in tenant 1"] || !has["second in tenant 2"] {
-		has[await.Receive(t, begun)] = true
+	var taken []string
+	for range 3 {
+		taken = append(taken, await.Receive(t, begun))
+	}
+	slices.Sort(taken)
+	if got := fmt.Sprint(taken); got != "[second in tenant 0 second in tenant 1 second in tenant 2]" {
+		t.Error(got)
 	}
 	proxy.Unfreeze()
 }

@@ -35,16 +35,23 @@ func TestRunThatBecomesDueDuringAClaim(t *testing.T) {
 	}
 }
 
-// A run that has to wait, and cannot be set back, keeps no other run from being claimed. It stays as it is.
-func TestRunThatCannotBeSetBack(t *testing.T) {
-	t.Parallel()
-	s := open(t)
+// refusedSuspect returns a run that may kill its workers. The database refuses to give it the status.
+func refusedSuspect(t *testing.T, s *Store, status string) *ClaimedRun {
+	t.Helper()
 	held := running(t, s, 1)[0]
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(),
 		available_at = now() - interval '1 hour'`)
 	exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
-	exec(t, s.pool, `CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
-		WHEN (OLD.status = 'RUNNING' AND NEW.status = 'PENDING') EXECUTE FUNCTION refuse()`)
+	exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
+		WHEN (NEW.run_id = '%s' AND NEW.status = '%s') EXECUTE FUNCTION refuse()`, held.RunID, status))
+	return held
+}
+
+// A run that has to wait, and cannot be set back, keeps no other run from being claimed. It stays as it is.
+func TestRunThatCannotBeSetBack(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	held := refusedSuspect(t, s, "PENDING")
 	other := start(t, s, newRun())[0]
 	row := func() string {
 		return one[string](t, s.pool, `SELECT (status, lease, locked_by, available_at, recoveries)::text
@@ -76,12 +83,7 @@ func TestRefusedSuspectIsFound(t *testing.T) {
 		t.Run(status, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)
-			held := running(t, s, 1)[0]
-			exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = 2, recoveries_since = now(),
-				available_at = now() - interval '1 hour'`)
-			exec(t, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
-			exec(t, s.pool, fmt.Sprintf(`CREATE TRIGGER refuse BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW
-				WHEN (NEW.run_id = '%s' AND NEW.status = '%s') EXECUTE FUNCTION refuse()`, held.RunID, status))
+			held := refusedSuspect(t, s, status)
 			req := request(5)
 			_, err := s.Claims.Claim(t.Context(), req)
 			if err == nil {

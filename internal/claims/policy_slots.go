@@ -64,9 +64,9 @@ func (p *Policy) Busy() int { return p.slots.busy }
 // Waiting returns how many claimed runs wait for slots.
 func (p *Policy) Waiting() int { return p.slots.waiting }
 
-// Window returns how long runs that are claimed ahead of free slots should have to wait: twice what a claim takes, but
-// at least Ahead. So where many workers share a slow server, each of their claims takes more runs.
-func (p *Policy) Window() time.Duration { return max(p.slots.window, Ahead) }
+// LongestWait returns how long runs that are claimed ahead of free slots may wait. Then they are given back to other
+// workers: the runs before them have become long.
+func (p *Policy) LongestWait() time.Duration { return 4 * p.slots.window() }
 
 // WantsRuns reports whether a claim may take runs now.
 func (p *Policy) WantsRuns() bool {

@@ -12,13 +12,13 @@ type slots struct {
 	ahead   int           // how many may wait: as many as slots were freed within the window. Set by measure.
 	freed   int           // how often a slot was freed since counted
 	counted time.Time     // when ahead was set
-	took    time.Duration // what the last claim took
-	window  time.Duration // see Window; zero: no claim was answered. Set by claimed.
+	took    time.Duration // what the shorter of the last two claims took: a single answer may have been late
+	last    time.Duration // what the last claim took
 	loan    *loan         // from which slots are borrowed; nil: they are the policy's own
 }
 
 const (
-	// Ahead and mostAhead bound the window: see Policy.Window.
+	// Ahead and mostAhead bound the window.
 	Ahead     = 25 * time.Millisecond
 	mostAhead = 100 * time.Millisecond
 
@@ -26,16 +26,16 @@ const (
 	MostClaimed = 1000
 )
 
-// claimed sets the window after a claim that took so long. A single answer may be late, so the shorter of the last two
-// counts.
-func (s *slots) claimed(took time.Duration) {
-	s.window = min(max(2*min(s.took, took), Ahead), mostAhead)
-	s.took = took
-}
+// claimed notes that a claim took so long.
+func (s *slots) claimed(took time.Duration) { s.took, s.last = min(s.last, took), took }
+
+// window is how long runs that are claimed ahead of free slots should have to wait: twice what a claim takes. So where
+// many workers share a slow server, each of their claims takes more runs.
+func (s *slots) window() time.Duration { return min(max(2*s.took, Ahead), mostAhead) }
 
 // measure counts how many slots are freed in the window.
 func (s *slots) measure(now time.Time) {
-	window := max(s.window, Ahead)
+	window := s.window()
 	if d := now.Sub(s.counted); d >= window {
 		s.ahead = min(MostClaimed, int(time.Duration(s.freed)*window/d))
 		s.freed, s.counted = 0, now

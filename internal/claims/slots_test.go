@@ -54,9 +54,9 @@ func TestWindow(t *testing.T) {
 		p.Ended(&plan, 0, start)
 		p.slots.freed, p.slots.counted = 400, start
 		p.slots.measure(start.Add(100 * time.Millisecond))
-		if p.Window() != tt.window || p.slots.ahead != tt.ahead {
-			t.Errorf("claim %d: a window of %s, and %d runs may wait; want %s and %d",
-				i, p.Window(), p.slots.ahead, tt.window, tt.ahead)
+		if got := p.LongestWait(); got != 4*tt.window || p.slots.ahead != tt.ahead {
+			t.Errorf("claim %d: %d runs may wait, for %s; want %d, and %s", i, p.slots.ahead, got, tt.ahead,
+				4*tt.window)
 		}
 	}
 }

@@ -40,8 +40,8 @@ func decodesItself(t reflect.Type, around []reflect.Type) bool {
 		return decodesItself(t.Elem(), around)
 	case reflect.Map:
 		k := t.Key()
-		return isScalar(k.Kind()) && k.Kind() != reflect.Bool && !isFloat(k.Kind()) && !hasMethods(k) &&
-			decodesItself(t.Elem(), around)
+		named := k.Kind() == reflect.String || k.Kind() >= reflect.Int && k.Kind() <= reflect.Uintptr
+		return named && !hasMethods(k) && decodesItself(t.Elem(), around)
 	case reflect.Struct:
 		for i := range t.NumField() {
 			if f := t.Field(i); !fieldDecodesItself(&f, around) {
@@ -50,7 +50,7 @@ func decodesItself(t reflect.Type, around []reflect.Type) bool {
 		}
 		return true
 	}
-	return isScalar(t.Kind())
+	return t.Kind() == reflect.String || t.Kind() >= reflect.Bool && t.Kind() <= reflect.Float64
 }
 
 // fieldDecodesItself is decodesItself for a field of a struct.
@@ -66,12 +66,6 @@ func fieldDecodesItself(f *reflect.StructField, around []reflect.Type) bool {
 	}
 	return decodesItself(f.Type, around)
 }
-
-func isScalar(k reflect.Kind) bool {
-	return k == reflect.String || k >= reflect.Bool && k <= reflect.Uintptr || isFloat(k)
-}
-
-func isFloat(k reflect.Kind) bool { return k == reflect.Float32 || k == reflect.Float64 }
 
 // hasMethods reports whether t has methods that say how its values are encoded or decoded.
 func hasMethods(t reflect.Type) bool {

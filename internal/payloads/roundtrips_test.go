@@ -54,9 +54,14 @@ type (
 	embedsTime struct{ time.Time }
 )
 
-type newer struct{ N int }
+type (
+	newer   struct{ N int }
+	younger struct{ N int }
+	flags   map[bool]int
+)
 
 func (*newer) UnmarshalJSONFrom() error { return nil }
+func (younger) MarshalJSONTo() error    { return nil }
 
 func (*marshals) UnmarshalJSON([]byte) error { return errors.New("never") }
 func (*texts) UnmarshalText([]byte) error    { return errors.New("never") }
@@ -178,7 +183,7 @@ func TestDoesNotRoundTrip(t *testing.T) {
 	}
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[any](), reflect.TypeFor[error](), reflect.TypeFor[ping](), reflect.TypeFor[[]pong](),
-		reflect.TypeFor[itself](), reflect.TypeFor[newer](),
+		reflect.TypeFor[itself](), reflect.TypeFor[newer](), reflect.TypeFor[younger](), reflect.TypeFor[flags](),
 		reflect.TypeFor[quoted](), reflect.TypeFor[numbers](), reflect.TypeFor[embedsTime](),
 		reflect.TypeFor[chan int](),
 		reflect.TypeFor[json.RawMessage](), reflect.TypeFor[complex64](), reflect.TypeFor[func()](),

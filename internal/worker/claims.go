@@ -273,7 +273,7 @@ func (c *claimer) begin(req *store.ClaimRequest, runs []*store.ClaimedRun) {
 	c.mu.Unlock()
 	c.startWaiting()
 	c.mu.Lock()
-	waiting, longest := len(c.waiting), cmp.Or(c.longest, longestAhead*c.claims.Window())
+	waiting, longest := len(c.waiting), cmp.Or(c.longest, c.claims.LongestWait())
 	c.mu.Unlock()
 	if waiting > 0 && len(hs) > 0 {
 		c.endLingering()

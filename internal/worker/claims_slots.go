@@ -14,7 +14,7 @@ import (
 type slots struct {
 	freed   chan struct{} // a slot is free, or an execution was removed
 	waiting []*held       // claimed, in the order in which they begin
-	longest time.Duration // how long they may wait, for tests; zero: longestAhead windows of the policy
+	longest time.Duration // how long they may wait, for tests; zero: as the policy says
 	lingering
 }
 
@@ -24,10 +24,6 @@ func newSlots(mu *sync.Mutex, policy *claims.Policy, freed chan struct{}) slots 
 		lingering: lingering{claims: policy, mu: mu, runs: map[*held]bool{}},
 	}
 }
-
-// longestAhead is how long runs that are claimed ahead may wait, in windows of the policy. Then they are given back to
-// other workers: the runs before them have become long.
-const longestAhead = 4
 
 // startWaiting starts executions while slots are free.
 func (c *claimer) startWaiting() {

@@ -223,13 +223,22 @@ type Search struct {
 var ErrDistributed = errors.New("the tables are distributed by Citus, where no statement reads all namespaces: " +
 	"run a worker for each namespace")
 
+// refuseCitus returns ErrDistributed on Citus. Another error says nothing of it.
+func refuseCitus(ctx context.Context, pool *pgxpool.Pool) error {
+	distributed, err := pg.IsOnCitus(ctx, pool)
+	if distributed {
+		return ErrDistributed
+	}
+	return err
+}
+
 // DueNamespaces returns the namespaces, in their order, in which a worker or a coordinator has something to do: those
 // with due runs of the queues and workflows, and those with a duty for a coordinator. Old snapshots make the search
 // slow.
 func DueNamespaces(ctx context.Context, pool *pgxpool.Pool, search Search) (due []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		if distributed, err := pg.IsOnCitus(ctx, pool); err != nil || distributed {
-			return errors.Join(err, ErrDistributed)
+		if err := refuseCitus(ctx, pool); err != nil {
+			return err
 		}
 		due = nil
 		var reads []func(pgx.Rows) error

@@ -1,10 +1,14 @@
 package inspect
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi/internal/campaign"
 	"github.com/kagzi/kagzi/internal/dbtest"
@@ -99,6 +103,32 @@ var searched = []struct {
 	{"work beside what is paused", `WITH p AS (
 			INSERT INTO kagzi.pauses (namespace_id, workflow_type, paused_at) VALUES ($1, 'other', now())
 		) ` + dueRunRow + `'PENDING', now())`, true},
+}
+
+// A database that does not answer is not one with Citus. The search is repeated later.
+func TestOutageIsNoCitus(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	cfg := db.Pool.Config()
+	cfg.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := DueNamespaces(ctx, pool, Search{}); err == nil || errors.Is(err, ErrDistributed) {
+		t.Errorf("no connection is free: %v", err)
+	}
+	if _, err := Namespaces(ctx, pool); err == nil || errors.Is(err, ErrDistributed) {
+		t.Errorf("no connection is free: %v", err)
+	}
 }
 
 // TestDueNamespaces checks that each kind of work makes a namespace due, beside namespaces without any.

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -81,8 +80,8 @@ SELECT w.namespace_id FROM kagzi.workers w WHERE w.status <> 'OFFLINE'`
 // Namespaces returns the namespaces that have runs, schedules that are not paused, or live workers, in their order.
 func Namespaces(ctx context.Context, pool *pgxpool.Pool) (all []string, err error) {
 	err = pg.Do(ctx, func(ctx context.Context) error {
-		if distributed, err := pg.IsOnCitus(ctx, pool); err != nil || distributed {
-			return errors.Join(err, ErrDistributed)
+		if err := refuseCitus(ctx, pool); err != nil {
+			return err
 		}
 		all = nil
 		var reads []func(pgx.Rows) error

@@ -48,7 +48,7 @@ func BenchmarkHandover(b *testing.B) {
 			defer end()
 			last := drained(n, 0, end)
 			b.ResetTimer()
-			stop := fleet(b, pool, d.workers, 100, func(ctx kagzi.Context, i int) (int, error) {
+			stop := fleet(b, pool, workers{d.workers, 100, 0}, func(ctx kagzi.Context, i int) (int, error) {
 				began[i] = time.Now()
 				time.Sleep(d.work)
 				returned[i] = time.Now()
@@ -81,7 +81,7 @@ func BenchmarkFairness(b *testing.B) {
 	settle(b, pool)
 	var executed atomic.Int64
 	var began [keys * starts]atomic.Pointer[time.Time]
-	stop := fleet(b, pool, 1, 100, func(_ kagzi.Context, i int) (int, error) {
+	stop := fleet(b, pool, workers{1, 100, 0}, func(_ kagzi.Context, i int) (int, error) {
 		if now := time.Now(); i >= 0 {
 			began[i].Store(&now)
 		} else {
@@ -143,7 +143,7 @@ func BenchmarkShares(b *testing.B) {
 	var ran [3]atomic.Int64
 	done := make(chan struct{})
 	b.ResetTimer()
-	fleet(b, pool, 1, 100, func(_ kagzi.Context, key int) (int, error) {
+	fleet(b, pool, workers{1, 100, 0}, func(_ kagzi.Context, key int) (int, error) {
 		switch n := executed.Add(1); {
 		case n <= int64(b.N):
 			ran[key].Add(1)
@@ -185,7 +185,7 @@ func startAtRate(b *testing.B, limits admin.QueueLimits, call func(i int) kagzi.
 	startCalls(b, c, b.N, call)
 	settle(b, pool)
 	b.ResetTimer()
-	runFleet(b, pool, b.N, 0, 3, 100)
+	runFleet(b, pool, b.N, workers{3, 100, 0})
 	b.StopTimer()
 	printStatements(b, pool)
 	took := queryAll[time.Time](b, pool, `SELECT started_at FROM kagzi.workflow_runs WHERE started_at IS NOT NULL

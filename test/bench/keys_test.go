@@ -79,7 +79,7 @@ func BenchmarkKeys(b *testing.B) {
 		for _, concurrency := range []int{100, 1000} {
 			b.Run(fmt.Sprintf("%s/concurrency=%d", k, concurrency), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
-				drainKeyed(b, c, pool, k, 1, concurrency)
+				drainKeyed(b, c, pool, k, workers{1, concurrency, 0})
 			})
 		}
 	}
@@ -89,95 +89,21 @@ func BenchmarkKeys(b *testing.B) {
 // own: go test -run '^$' -bench KeysWorkers -benchtime 20000x ./test/bench
 func BenchmarkKeysWorkers(b *testing.B) {
 	for _, k := range []keyed{{}, {1000, 1}} {
-		for _, workers := range []int{1, 8} {
-			b.Run(fmt.Sprintf("%s/workers=%d", k, workers), func(b *testing.B) {
+		for _, n := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/workers=%d", k, n), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
-				drainKeyed(b, c, pool, k, workers, 1000/workers)
+				drainKeyed(b, c, pool, k, workers{n, 1000 / n, 0})
 			})
 		}
 	}
 }
 
-// BenchmarkFleet executes b.N runs by 512 slots: of one worker, of 8, and of 32, each with a pool of its own, as in as
-// many processes: go test -run '^$' -bench Fleet -benchtime 20000x ./test/bench
-func BenchmarkFleet(b *testing.B) {
-	for _, steps := range []int{0, 5} {
-		for _, workers := range []int{1, 8, 32} {
-			b.Run(fmt.Sprintf("steps=%d/workers=%d", steps, workers), func(b *testing.B) {
-				c, pool := benchClient(b, 8)
-				keyed{}.start(b, c, b.N)
-				settle(b, pool)
-				measureDrain(b, pool, steps, workers, 512/workers)
-			})
-		}
-	}
-}
-
-var drainedWorkflow = kagzi.Define[int, int]("drained")
-
-// drainKeyed starts b.N runs, and then measures their execution by so many workers.
-func drainKeyed(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, k keyed, workers, concurrency int) {
+// drainKeyed starts b.N runs, and then measures their execution by a fleet.
+func drainKeyed(b *testing.B, c *kagzi.Client, pool *pgxpool.Pool, k keyed, by workers) {
 	b.Helper()
 	k.start(b, c, b.N)
 	settle(b, pool)
-	measureDrain(b, pool, 0, workers, concurrency)
-}
-
-// measureDrain reports what the execution of b.N runs costs for each of them: the processor time, and the time that the
-// server took for claims.
-func measureDrain(b *testing.B, pool *pgxpool.Pool, steps, workers, concurrency int) {
-	b.Helper()
-	cpu := kit.NewCPUMeter(b, pool)
-	b.ResetTimer()
-	runFleet(b, pool, b.N, steps, workers, concurrency)
-	b.StopTimer()
-	cpu.Report(b, b.N)
-	ms := dbtest.QueryOne[float64](b, pool, `
-		SELECT sum(total_exec_time) FROM pg_stat_statements
-		WHERE query ~ 'kagzi\.run_keys|kagzi\.pauses' AND query !~ '^\s*(INSERT|VACUUM|ANALYZE)'`)
-	b.ReportMetric(ms*1000/float64(b.N), "claim-us/run")
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
-	printStatements(b, pool)
-}
-
-// runFleet lets workers with pools of their own execute n runs.
-func runFleet(b *testing.B, pool *pgxpool.Pool, n, steps, workers, concurrency int) {
-	b.Helper()
-	ctx, end := context.WithCancel(b.Context())
-	defer end()
-	stop := fleet(b, pool, workers, concurrency, drained(n, steps, end))
-	<-ctx.Done()
-	stop()
-}
-
-// fleet runs workers with pools of their own until the benchmark ends, or stop is called.
-func fleet(b *testing.B, pool *pgxpool.Pool, workers, concurrency int,
-	fn func(kagzi.Context, int) (int, error),
-) (stop func()) {
-	b.Helper()
-	var stops []func()
-	for range workers {
-		own := ownPool(b, pool)
-		w := benchWorker(b, kit.NewClient(b, own), concurrency)
-		kagzi.Handle(w, drainedWorkflow, fn)
-		stops = append(stops, kit.StartLocal(b, w), own.Close)
-	}
-	return func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
-}
-
-// ownPool returns another pool of pool's server.
-func ownPool(b *testing.B, pool *pgxpool.Pool) *pgxpool.Pool {
-	b.Helper()
-	own, err := pgxpool.NewWithConfig(b.Context(), pool.Config())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(own.Close)
-	return own
+	measureDrain(b, pool, by)
 }
 
 // fillKeys makes n keys that hold all of their slots and have two more runs each, or n keys without runs.
@@ -209,7 +135,7 @@ func BenchmarkKeysBeside(b *testing.B) {
 	drain := func(name string) {
 		for _, concurrency := range []int{100, 1000} {
 			b.Run(fmt.Sprintf("%s/concurrency=%d", name, concurrency), func(b *testing.B) {
-				drainKeyed(b, c, pool, keyed{keys: 1000}, 1, concurrency)
+				drainKeyed(b, c, pool, keyed{keys: 1000}, workers{1, concurrency, 0})
 			})
 		}
 	}
@@ -258,7 +184,7 @@ func BenchmarkKeysSnapshot(b *testing.B) {
 
 func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 	c, pool := benchClient(b, 8)
-	b.Run("before", func(b *testing.B) { drainKeyed(b, c, pool, k, 1, 1000) })
+	b.Run("before", func(b *testing.B) { drainKeyed(b, c, pool, k, workers{1, 1000, 0}) })
 	tx, err := pool.BeginTx(b.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		b.Fatal(err)
@@ -271,10 +197,10 @@ func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 	ended := 0
 	for began := time.Now(); time.Since(began) < hold; ended += each {
 		k.start(b, c, each)
-		runFleet(b, pool, each, 0, 1, 1000)
+		runFleet(b, pool, each, workers{1, 1000, 0})
 	}
 	b.Run("held", func(b *testing.B) {
-		drainKeyed(b, c, pool, k, 1, 1000)
+		drainKeyed(b, c, pool, k, workers{1, 1000, 0})
 		b.ReportMetric(float64(ended/k.keys), "dead-runs/key")
 	})
 }
@@ -299,7 +225,7 @@ func BenchmarkKeysStatistics(b *testing.B) {
 				dbtest.Exec(b, pool, "VACUUM ANALYZE")
 			}
 			quiet(b, pool)
-			measureDrain(b, pool, 0, 1, 1000)
+			measureDrain(b, pool, workers{1, 1000, 0})
 		})
 	}
 }

@@ -1,0 +1,87 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/kit"
+)
+
+// workers are so many workers, each with slots and a pool of its own, as in as many processes. Their function has so
+// many steps.
+type workers struct{ n, slots, steps int }
+
+var drainedWorkflow = kagzi.Define[int, int]("drained")
+
+// BenchmarkFleet executes b.N runs by 512 slots: of one worker, of 8, and of 32. Of few runs it measures how these
+// begin: go test -run '^$' -bench Fleet -benchtime 100000x ./test/bench
+func BenchmarkFleet(b *testing.B) {
+	for _, steps := range []int{0, 5} {
+		for _, n := range []int{1, 8, 32} {
+			b.Run(fmt.Sprintf("steps=%d/workers=%d", steps, n), func(b *testing.B) {
+				c, pool := benchClient(b, 8)
+				drainKeyed(b, c, pool, keyed{}, workers{n, 512 / n, steps})
+			})
+		}
+	}
+}
+
+// measureDrain reports what the execution of b.N runs costs for each of them: the processor time, and the time that the
+// server took for claims.
+func measureDrain(b *testing.B, pool *pgxpool.Pool, by workers) {
+	b.Helper()
+	cpu := kit.NewCPUMeter(b, pool)
+	b.ResetTimer()
+	runFleet(b, pool, b.N, by)
+	b.StopTimer()
+	cpu.Report(b, b.N)
+	ms := dbtest.QueryOne[float64](b, pool, `
+		SELECT sum(total_exec_time) FROM pg_stat_statements
+		WHERE query ~ 'kagzi\.run_keys|kagzi\.pauses' AND query !~ '^\s*(INSERT|VACUUM|ANALYZE)'`)
+	b.ReportMetric(ms*1000/float64(b.N), "claim-us/run")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+	printStatements(b, pool)
+}
+
+// runFleet lets workers execute n runs.
+func runFleet(b *testing.B, pool *pgxpool.Pool, n int, by workers) {
+	b.Helper()
+	ctx, end := context.WithCancel(b.Context())
+	defer end()
+	stop := fleet(b, pool, by, drained(n, by.steps, end))
+	<-ctx.Done()
+	stop()
+}
+
+// fleet runs workers until the benchmark ends, or stop is called.
+func fleet(b *testing.B, pool *pgxpool.Pool, by workers, fn func(kagzi.Context, int) (int, error)) (stop func()) {
+	b.Helper()
+	var stops []func()
+	for range by.n {
+		own := ownPool(b, pool)
+		w := benchWorker(b, kit.NewClient(b, own), by.slots)
+		kagzi.Handle(w, drainedWorkflow, fn)
+		stops = append(stops, kit.StartLocal(b, w), own.Close)
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// ownPool returns another pool of pool's server.
+func ownPool(b *testing.B, pool *pgxpool.Pool) *pgxpool.Pool {
+	b.Helper()
+	own, err := pgxpool.NewWithConfig(b.Context(), pool.Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(own.Close)
+	return own
+}
