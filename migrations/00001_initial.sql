@@ -110,7 +110,7 @@ CREATE INDEX workflow_runs_keyed
 
 -- Runs that hold a slot. The limits of queues and keys are counted here.
 CREATE INDEX workflow_runs_slots
-    ON kagzi.workflow_runs (task_queue, namespace_id, run_key)
+    ON kagzi.workflow_runs (task_queue, namespace_id, run_key, run_id)
     WHERE slot IS NOT NULL AND (status = 'RUNNING' OR slot = 2 AND status IN ('PENDING', 'SLEEPING'));
 
 -- A group has at most one run with a slot.
@@ -633,6 +633,8 @@ CREATE TABLE kagzi.run_keys (
     rate_interval bigint   CHECK (rate_interval > 0), -- NULL: the queue's key_interval
     rate_burst    integer  CHECK (rate_burst > 0),
     rate_at       timestamptz,                   -- see kagzi.queues
+    waits_from    timestamptz NOT NULL DEFAULT '-infinity', -- no run of the key that waits for a slot is due earlier, unless a change says so
+    slots_from    uuid     NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- no run of the key with a lower ID holds a slot
     consumers_at  timestamptz,                   -- when to look whether one of its consumers has something to do; infinity: after the next event; NULL: it has none
     paused_at     timestamptz,                   -- since when the key is paused: no claim takes a run of it; NULL: it is not
     pause_parks   boolean  NOT NULL DEFAULT false, -- executions under way stop at their next step
@@ -661,6 +663,7 @@ CREATE TABLE kagzi.key_changes (
     change_id    bigint  GENERATED ALWAYS AS IDENTITY,
     namespace_id text    COLLATE "C" NOT NULL,
     run_key      text    COLLATE "C" NOT NULL,
+    due_at       timestamptz NOT NULL DEFAULT '-infinity', -- the runs that it is about are due no earlier: see run_keys.waits_from
     PRIMARY KEY (key_scope, change_id, namespace_id)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.02,

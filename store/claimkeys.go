@@ -11,7 +11,7 @@ import (
 // many runs as its weight, and further turns while there is room for those of all (shares). A key whose limit is one
 // run until its end is a sequence: only its first due run may be taken (strict).
 //
-// It locks the pauses (steady): see doc_pauses.go.
+// It locks the pauses (steady): see doc_pauses.go. It searches from the key's cursor on: see doc_keys.go.
 const claimKeys = `
 WITH ` + clause.PausesOfRuns + `, steady AS MATERIALIZED (
 	SELECT p.paused_at FROM kagzi.pauses p WHERE p.task_queue >= '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
@@ -19,13 +19,13 @@ WITH ` + clause.PausesOfRuns + `, steady AS MATERIALIZED (
 	spendTokens + `, ` + restOfKeys + `, ` + keyPlaces + `, ` + moveKeys + `
 SELECT t.now, ` + keyResult
 
-// Counts the runs that hold slots of the keys, and their tokens.
+// Counts the runs that hold slots of the keys, of which held is the first, and their tokens.
 const statesOfKeys = `states AS MATERIALIZED (
-	SELECT c.*, n.running, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
+	SELECT c.*, n.running, n.held, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
-		SELECT u.place, x.key_scope, x.run_key, x.available_at, x.consumers_at, x.rate_at, x.credit,
-			coalesce(x.weight, 1) AS weight,
+		SELECT u.place, x.key_scope, x.run_key, x.available_at, x.waits_from, x.slots_from, x.consumers_at,
+			x.rate_at, x.credit, coalesce(x.weight, 1) AS weight,
 			CASE WHEN x.key_scope = '' THEN 1 ELSE coalesce(x.max_running, t.key_max_running) END AS max_running,
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
 			CASE WHEN x.rate_interval > 0 THEN coalesce(x.rate_burst, 1) ELSE t.key_burst END AS rate_burst,
@@ -40,15 +40,25 @@ const statesOfKeys = `states AS MATERIALIZED (
 			OFFSET 0
 		) x
 	) c
-	CROSS JOIN LATERAL (SELECT ` + clause.SlotsOfKey + ` AS running OFFSET 0) n
+	CROSS JOIN LATERAL (
+		SELECT count(*) AS running, (pg_catalog.array_agg(h.run_id ORDER BY h.run_id))[1] AS held
+		FROM (
+			(SELECT x.run_id FROM kagzi.workflow_runs x WHERE c.key_scope = '' AND x.run_key = c.run_key
+				AND x.namespace_id = $1 AND ` + clause.HoldsGroup + `)
+			UNION ALL (SELECT x.run_id FROM kagzi.workflow_runs x WHERE x.task_queue = c.key_scope
+				AND x.namespace_id = $1 AND x.run_key = c.run_key AND x.run_id >= c.slots_from
+				AND ` + clause.Holds + ` AND x.key_scope <> '' LIMIT coalesce(c.max_running, 0))
+		) h
+	) n
 )`
 
-// How many runs of each key may be taken.
+// How many runs of each key may be taken, and whether the claim raises the key's cursor if it takes some.
 const keyShares = `shares AS MATERIALIZED (
 	SELECT m.*, GREATEST(0, LEAST(m.turn, m.room - m.before, m.max_running - m.running, m.tokens))::int AS allowed,
-		m.slot = 2 AND coalesce(m.max_running = 1, false) AS strict
+		NOT m.strict AND (SELECT count(*) FROM pauses) = 0 AND random() < 0.125 AS raises
 	FROM (
-		SELECT r.*, sum(r.turn) OVER (ORDER BY r.place) - r.turn AS before
+		SELECT r.*, sum(r.turn) OVER (ORDER BY r.place) - r.turn AS before,
+			r.slot = 2 AND coalesce(r.max_running = 1, false) AS strict
 		FROM (
 			SELECT f.*, f.rest + CASE WHEN f.rest > 0
 				THEN f.weight * GREATEST(0, (f.room - sum(f.rest) OVER ()) / sum(CASE WHEN f.rest > 0 THEN f.weight
@@ -71,15 +81,14 @@ const dueOfKeys = `due AS MATERIALIZED (
 	FROM shares
 	CROSS JOIN LATERAL (
 		(
-			SELECT r.run_id, r.status, r.version, r.started_at, r.workflow_type, r.deadline_at, r.since
-			FROM unnest($4::smallint[]) AS p (priority)
+			SELECT r.* FROM unnest($4::smallint[]) AS p (priority)
 			CROSS JOIN LATERAL (
 				SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.available_at AS since,
 					` + claimedDeadline + `
 				FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority AND ` + clause.Waits + ` AND x.available_at <= now()
-					AND x.outcome IS NULL AND x.task_queue = $2
+					AND x.available_at >= shares.waits_from AND x.outcome IS NULL AND x.task_queue = $2
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
 					AND x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[]) AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id LIMIT shares.allowed
@@ -89,18 +98,15 @@ const dueOfKeys = `due AS MATERIALIZED (
 			LIMIT shares.allowed
 		)
 		UNION ALL
-		SELECT r.run_id, r.status, r.version, r.started_at, r.workflow_type, r.deadline_at, r.since
-		FROM (
+		SELECT r.* FROM (
 			SELECT r.run_id
 			FROM generate_series(1, 4) AS p (priority)
 			CROSS JOIN LATERAL (
-				SELECT x.run_id
-				FROM kagzi.workflow_runs x
+				SELECT x.run_id FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
 					AND x.priority = p.priority AND ` + clause.Waits + ` AND x.available_at <= now()
 					AND x.outcome IS NULL AND ` + clause.Unstopped + `
-				ORDER BY x.available_at, x.run_id
-				LIMIT 1
+				ORDER BY x.available_at, x.run_id LIMIT 1
 			) r
 			WHERE shares.strict AND shares.allowed > 0
 			LIMIT 1
@@ -122,30 +128,30 @@ const dueOfKeys = `due AS MATERIALIZED (
 // Finds what of each key is left.
 const restOfKeys = `rest AS MATERIALIZED (
 	SELECT shares.key_scope, shares.run_key, shares.available_at AS before, shares.now, shares.credit, shares.weight,
-		coalesce(t.taken, 0) AS taken,
+		coalesce(t.taken, 0) AS taken, t.runs, t.taken > 0 AND shares.raises AS raises, shares.waits_from,
+		shares.slots_from, shares.held, shares.max_running,
 		shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0) AS full,
 		CASE WHEN t.taken > 0 AND shares.rate_interval > 0
-			THEN GREATEST(shares.rate_at,
-				shares.now - (shares.rate_burst - 1) * shares.rate_interval * interval '1 microsecond') + t.taken
-				* shares.rate_interval * interval '1 microsecond'
+			THEN GREATEST(shares.rate_at, shares.now - (shares.rate_burst - 1) * shares.rate_interval
+				* interval '1 microsecond') + t.taken * shares.rate_interval * interval '1 microsecond'
 			ELSE shares.rate_at END AS rate_at, shares.rate_at AS old_rate_at,
-		CASE WHEN shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0) THEN NULL ELSE LEAST((
+		CASE WHEN (shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0))
+			AND (t.taken > 0 AND shares.raises) IS NOT TRUE THEN NULL ELSE LEAST((
 			SELECT min(n.available_at)
 			FROM generate_series(1, 4) AS p (priority)
 			CROSS JOIN LATERAL (
-				SELECT x.available_at
-				FROM kagzi.workflow_runs x
+				SELECT x.available_at FROM kagzi.workflow_runs x
 				WHERE x.key_scope = shares.key_scope AND x.namespace_id = $1 AND x.run_key = shares.run_key
-					AND x.priority = p.priority
-					AND ` + clause.Waits + ` AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}'))
-					AND ` + clause.Unstopped + `
-				ORDER BY x.available_at
-				LIMIT 1
+					AND x.priority = p.priority AND x.available_at >= shares.waits_from AND ` + clause.Waits + `
+					AND x.outcome IS NULL AND x.run_id <> ALL (coalesce(t.runs, '{}')) AND ` + clause.Unstopped + `
+				ORDER BY x.available_at LIMIT 1
 			) n
 		), NULLIF(shares.consumers_at, 'infinity')) END AS next
 	FROM shares
-	LEFT JOIN (SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id) AS runs FROM due GROUP BY 1) t
-		ON t.place = shares.place
+	LEFT JOIN (
+		SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id ORDER BY due.run_id) AS runs
+		FROM due GROUP BY 1
+	) t ON t.place = shares.place
 )`
 
 // Gives each key its next place: none while all its slots are taken or no run waits; the time of the next token, or of
@@ -153,12 +159,15 @@ const restOfKeys = `rest AS MATERIALIZED (
 // could execute no run stays.
 const keyPlaces = `places AS MATERIALIZED (
 	SELECT rest.key_scope, rest.run_key, rest.rate_at, rest.before, rest.credit AS old_credit, rest.old_rate_at,
+		rest.waits_from AS old_waits, rest.slots_from AS old_slots, CASE WHEN rest.raises
+			THEN LEAST(rest.now, rest.next) ELSE rest.waits_from END AS waits_from,
+		CASE WHEN rest.raises AND rest.max_running > 0 THEN LEAST(rest.held, rest.runs[1])
+			ELSE LEAST(rest.slots_from, rest.runs[1]) END AS slots_from,
 		rest.taken = 0 AND rest.before > rest.now AND NOT coalesce(rest.full OR rest.rate_at > rest.now, false)
 			AND rest.next <= rest.now AS entered,
 		CASE WHEN rest.full OR rest.next > rest.now OR rest.next IS NULL OR rest.rate_at > rest.now THEN 0
-			WHEN rest.taken = 0 THEN rest.credit
-			ELSE GREATEST(0, CASE WHEN rest.credit > 0 THEN rest.credit ELSE rest.weight END - rest.taken) END
-				AS credit,
+			WHEN rest.taken = 0 THEN rest.credit ELSE GREATEST(0, CASE WHEN rest.credit > 0 THEN rest.credit
+				ELSE rest.weight END - rest.taken) END AS credit,
 		LEAST(CASE WHEN rest.full THEN timestamptz 'infinity'
 			WHEN rest.next > rest.now OR rest.next IS NULL THEN coalesce(GREATEST(rest.next, rest.rate_at), 'infinity')
 			WHEN rest.rate_at > rest.now THEN rest.rate_at
@@ -172,13 +181,15 @@ const keyPlaces = `places AS MATERIALIZED (
 
 // Writes the places, by ON CONFLICT, because the planner could read all keys for a join.
 const moveKeys = `moved AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at)
-	SELECT places.key_scope, places.run_key, $1, places.available_at, places.credit, places.rate_at
-	FROM places
-	WHERE (places.before, places.old_credit, places.old_rate_at) IS DISTINCT FROM (places.available_at, places.credit,
-		places.rate_at)
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at, waits_from,
+		slots_from)
+	SELECT p.key_scope, p.run_key, $1, p.available_at, p.credit, p.rate_at, p.waits_from, p.slots_from
+	FROM places p
+	WHERE (p.before, p.old_credit, p.old_rate_at, p.old_waits, p.old_slots)
+		IS DISTINCT FROM (p.available_at, p.credit, p.rate_at, p.waits_from, p.slots_from)
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at,
-		credit = excluded.credit, rate_at = excluded.rate_at
+		credit = excluded.credit, rate_at = excluded.rate_at, waits_from = excluded.waits_from,
+		slots_from = excluded.slots_from
 )`
 
 // The room that is left, the queues whose lines have new keys, and the claimed runs.
@@ -188,13 +199,11 @@ const keyResult = `(SELECT k.room FROM limits k) - (SELECT count(*) FROM due)::i
 			SELECT r.task_queue
 			FROM generate_series(1, 4) AS n (priority)
 			CROSS JOIN LATERAL (
-				SELECT x.task_queue
-				FROM kagzi.workflow_runs x
+				SELECT x.task_queue FROM kagzi.workflow_runs x
 				WHERE x.key_scope = places.key_scope AND x.namespace_id = $1 AND x.run_key = places.run_key
 					AND x.priority = n.priority AND ` + clause.Waits + ` AND x.outcome IS NULL
 					AND ` + clause.Unstopped + `
-				ORDER BY x.available_at, x.run_id
-				LIMIT 1
+				ORDER BY x.available_at, x.run_id LIMIT 1
 			) r
 			LIMIT 1
 		) END

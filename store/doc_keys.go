@@ -51,6 +51,21 @@
 //   - The worker dies: the coordinator that releases its runs inserts changes for all keys of its queues whose runs
 //     wait. It does so at once, and again when late writes of the worker can commit no more.
 //
+// # The cursor of a key
+//
+// Entries of ended runs stay in an index while an old snapshot may see them, and each search would read all of them. So
+// the row of a key has a cursor: no waiting run of the key is due before waits_from, and no run with a lower ID than
+// slots_from holds a slot of it. A claim that takes runs may raise both, under the lock of the key: one in eight does
+// so, by chance, because each version of the row is read, too.
+//
+// Each transaction that makes a run wait leaves a change, or its worker hands the key on. A start says in its change
+// from when on its run is due, and the worker whether the run is over; all other changes say -infinity. The claim that
+// locks the key for them lowers waits_from, whether it looks at the key or not. A claim that gives a slot to a run
+// lowers slots_from, and so does a resume that gives one back.
+//
+// Groups and sequences have no cursor. In a sequence no claim may take a run while the change of an earlier one is
+// unread. The unique index of groups reads all entries of a group anyway. While there are pauses, no cursor is raised.
+//
 // # Order and cost
 //
 // A claim takes the runs of a key by priority, due time and ID, those that the worker can execute. A key with one slot

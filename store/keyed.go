@@ -20,19 +20,19 @@ type KeysRequest struct {
 	// there are probably consumers among the keys: read with the first statements what only they need
 	Consumers bool
 	// keys of which the worker has given up slots since its last claim; the zero key stands for the queue
-	Handed []Key
+	Handed []FreedKey
 }
 
 // Keys is the part of a Claim about keys.
 type Keys struct {
-	Only       bool      // the answer to such a request: Next and Reached of the claim are not set
-	Taken      int       // how many of the runs have taken a slot of their key
-	Looked     int       // keys in the line that the claim looked at
-	Last       time.Time // the place of the last of these
-	Read       int       // changes that were read
-	LastChange int64     // the highest ID of these
-	Busy       []Key     // of the keys handed, those that others had locked
-	Consumers  bool      // some of the keys that the claim looked at have consumers
+	Only       bool       // the answer to such a request: Next and Reached of the claim are not set
+	Taken      int        // how many of the runs have taken a slot of their key
+	Looked     int        // keys in the line that the claim looked at
+	Last       time.Time  // the place of the last of these
+	Read       int        // changes that were read
+	LastChange int64      // the highest ID of these
+	Busy       []FreedKey // of the keys handed, those that others had locked
+	Consumers  bool       // some of the keys that the claim looked at have consumers
 	locked     *lockedKeys
 	Announce   []string // queues of keys that have become due with room, of which the claim took nothing
 
@@ -78,12 +78,11 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, 
 	plain, keyed := req, req
 	plain.Limit = min(req.Keys.Plain, req.Limit)
 	asked := time.Now()
-	scopes, keys := keyArrays(req.Keys.Handed, req.Queue)
+	scopes, keys, ended := keyArrays(req.Keys.Handed, req.Queue)
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
 	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, pg.Epoch(req.Keys.Line),
-		req.Keys.Change,
-		req.Keys.Most)
+		req.Keys.Change, req.Keys.Most, ended)
 	firstReads := []func(pgx.Rows) error{func(rows pgx.Rows) error {
 		claim = Claim{Asked: asked, Limited: rows.Next()}
 		rows.Close()

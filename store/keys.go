@@ -15,6 +15,12 @@ func (k Key) scope(queue string) string {
 	return queue
 }
 
+// A FreedKey is a key of which a worker has given up slots.
+type FreedKey struct {
+	Key
+	Ended bool // the runs that had them are over; else some may wait for a slot again
+}
+
 // groupScope is the key_scope of groups. No queue has this name.
 const groupScope = ""
 
@@ -24,10 +30,17 @@ const insertChanges = `changes AS (
 	INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key)
 	SELECT DISTINCT k.key_scope, $1, k.run_key FROM`
 
-// leaveChanges leaves a change for each of the keys $3 in the scopes $2.
+// insertDueChanges is insertChanges for runs that wait from now on, with when they are due: k has it as due_at.
+const insertDueChanges = `changes AS (
+	INSERT INTO kagzi.key_changes (key_scope, namespace_id, run_key, due_at)
+	SELECT k.key_scope, $1, k.run_key, min(k.due_at) FROM`
+
+// leaveChanges leaves a change for each of the keys $3 in the scopes $2. $4 says that the runs which had their slots
+// are over: else some may wait again.
 const leaveChanges = `
 WITH keys AS MATERIALIZED (
-	SELECT u.key_scope, u.run_key FROM unnest($2::text[], $3::text[]) AS u (key_scope, run_key)
-), ` + insertChanges + ` keys k WHERE k.run_key IS NOT NULL
+	SELECT u.key_scope, u.run_key, CASE WHEN u.ended THEN timestamptz 'infinity' ELSE '-infinity' END AS due_at
+	FROM unnest($2::text[], $3::text[], $4::bool[]) AS u (key_scope, run_key, ended)
+), ` + insertDueChanges + ` keys k WHERE k.run_key IS NOT NULL GROUP BY 1, 2, 3
 )
 SELECT count(*) FROM keys`

@@ -12,15 +12,15 @@ import (
 // ---- housekeeping ----
 
 // Deletes keys after ($2, $3) that say nothing: no time makes a run of them startable, they have no limits of their
-// own and are not paused, and all tokens of a burst are there, as a new row has them. Whatever makes a run startable
-// later leaves a change, and a claim then inserts the key again: it cannot do so before the delete has committed,
-// because it takes the changes of a key only under the key's lock. Keys of runs that wait or hold a slot are left, so
-// that they are not deleted and inserted all the time.
+// own and are not paused, their cursor was not raised in the last minute, and all tokens of a burst are there, as a new
+// row has them. Whatever makes a run startable later leaves a change, and a claim then inserts the key again: it cannot
+// do so before the delete has committed, because it takes the changes of a key only under the key's lock. Keys
+// of runs that wait or hold a slot are left, so that they are not deleted and inserted all the time.
 const pruneKeys = `
 WITH batch AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL
 		AND x.max_running IS NULL AND x.rate_interval IS NULL AND x.paused_at IS NULL
-		AND (x.rate_at IS NULL OR x.rate_at < now()) AS idle
+		AND x.waits_from < now() - interval '1 minute' AND (x.rate_at IS NULL OR x.rate_at < now()) AS idle
 	FROM kagzi.run_keys x
 	WHERE (x.key_scope, x.run_key) > ($2::text, $3::text) AND x.namespace_id = $1
 	ORDER BY x.key_scope, x.run_key
@@ -34,6 +34,7 @@ WITH batch AS MATERIALIZED (
 		WHERE x.key_scope = batch.key_scope AND x.run_key = batch.run_key AND x.namespace_id = $1
 			AND x.available_at = 'infinity' AND x.consumers_at IS NULL AND x.weight IS NULL AND x.max_running IS NULL
 				AND x.rate_interval IS NULL AND x.paused_at IS NULL
+			AND x.waits_from < now() - interval '1 minute'
 			AND (x.rate_at IS NULL OR x.rate_at < now() - coalesce((
 				SELECT (q.key_burst - 1) * q.key_interval FROM kagzi.queues q WHERE q.task_queue = batch.key_scope
 					AND q.namespace_id = $1

@@ -17,19 +17,19 @@ WHERE c.task_queue = $2 AND c.namespace_id = $1 AND (c.max_running > 0 OR c.rate
 FOR UPDATE`
 
 // The statement locks and returns the keys that claimKeys is to look at, in order:
-//   - the first keys in the line, of the queue and of groups together: the next claim goes on behind the last of
-//     them;
+//   - the first keys in the line, of queue and groups together;
 //   - the keys of the oldest changes, and those that the worker hands on (entering): see doc_keys.go. If the line has
-//     enough keys for the claim, the keys that the worker hands on are put at its end without a look.
+//     enough keys for the claim, those that the worker hands on are put at its end without a look.
 //
-// It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for another claim
-// that inserts the same key, in order of the keys.
+// It lowers cursors once it has read the line (>= 0), because it cannot lock a row that it has changed. It waits for no
+// lock on a key: another claim looks at the key, and the changes stay. It waits only for a claim that inserts the same
+// key.
 const lockKeys = `
 WITH changes AS MATERIALIZED (
-	SELECT x.key_scope, x.run_key, x.change_id
+	SELECT x.key_scope, x.run_key, x.change_id, x.due_at
 	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (
-		SELECT x.key_scope, x.run_key, x.change_id
+		SELECT x.key_scope, x.run_key, x.change_id, x.due_at
 		FROM kagzi.key_changes x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.change_id >= $7
 		ORDER BY x.change_id
@@ -52,34 +52,38 @@ WITH changes AS MATERIALIZED (
 	LIMIT $3
 ), entering AS MATERIALIZED (
 	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM line) >= $3 THEN now()
-		ELSE 'infinity' END AS place
+		ELSE 'infinity' END AS place, min(u.due_at) AS due_at
 	FROM (
-		SELECT changes.key_scope, changes.run_key, 0 AS handed FROM changes
+		SELECT changes.key_scope, changes.run_key, 0 AS handed, changes.due_at FROM changes
 		UNION ALL
-		SELECT h.key_scope, h.run_key, 1 FROM unnest($4::text[], $5::text[]) AS h (key_scope, run_key)
+		SELECT h.key_scope, h.run_key, 1, CASE WHEN h.ended THEN timestamptz 'infinity' ELSE '-infinity' END
+		FROM unnest($4::text[], $5::text[], $9::bool[]) AS h (key_scope, run_key, ended)
 	) u
 	GROUP BY 1, 2
 ), locked AS MATERIALIZED (
-	SELECT entering.key_scope, entering.run_key, f.waits, entering.place, f.consumes
+	SELECT entering.key_scope, entering.run_key, f.waits, entering.place, f.consumes, entering.due_at,
+		f.waits_from > entering.due_at AS behind
 	FROM entering
 	CROSS JOIN LATERAL (
-		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes
+		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes, x.waits_from
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
 	) f
 ), inserted AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
-	SELECT entering.key_scope, entering.run_key, $1, entering.place
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, waits_from)
+	SELECT entering.key_scope, entering.run_key, $1, entering.place, coalesce(locked.due_at, '-infinity')
 	FROM entering
-	WHERE (SELECT count(*) FROM (
+	LEFT JOIN locked ON locked.key_scope = entering.key_scope AND locked.run_key = entering.run_key
+	WHERE (SELECT count(*) FROM line) >= 0 AND (locked.run_key IS NULL AND (SELECT count(*) FROM (
 		SELECT FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key
 			AND x.namespace_id = $1 LIMIT 1
-	) k) = 0 OR entering.place < 'infinity' AND EXISTS (SELECT FROM locked WHERE locked.waits
-		AND locked.key_scope = entering.key_scope AND locked.run_key = entering.run_key)
+	) k) = 0 OR locked.waits AND entering.place < 'infinity' OR locked.behind)
 	ORDER BY 1, 2
-	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at
-		WHERE excluded.available_at < x.available_at
+	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET
+		available_at = LEAST(x.available_at, excluded.available_at),
+		waits_from = LEAST(x.waits_from, excluded.waits_from)
+		WHERE excluded.available_at < x.available_at OR excluded.waits_from < x.waits_from
 	RETURNING key_scope, run_key, available_at = 'infinity' AS looks, consumers_at IS NOT NULL AS consumes
 ), entered AS MATERIALIZED (
 	SELECT locked.key_scope, locked.run_key, locked.waits AND locked.place = 'infinity' AS looks, locked.consumes
@@ -137,32 +141,32 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 }
 
 // missing returns those of the keys that were not locked.
-func (l *lockedKeys) missing(keys []Key, queue string) (missing []Key) {
+func (l *lockedKeys) missing(keys []FreedKey, queue string) (missing []FreedKey) {
 	for _, k := range keys {
-		if _, ok := l.all[[2]string{k.scope(queue), k.Name}]; !ok && k != (Key{}) {
+		if _, ok := l.all[[2]string{k.scope(queue), k.Name}]; !ok && k.Key != (Key{}) {
 			missing = append(missing, k)
 		}
 	}
 	return missing
 }
 
-// keyArrays returns the keys as two arrays, without the zero key.
-func keyArrays(keys []Key, queue string) (scopes, names []string) {
+// keyArrays returns the keys as arrays, without the zero key.
+func keyArrays(keys []FreedKey, queue string) (scopes, names []string, ended []bool) {
 	for _, k := range keys {
-		if k != (Key{}) {
-			scopes, names = append(scopes, k.scope(queue)), append(names, k.Name)
+		if k.Key != (Key{}) {
+			scopes, names, ended = append(scopes, k.scope(queue)), append(names, k.Name), append(ended, k.Ended)
 		}
 	}
-	return scopes, names
+	return scopes, names, ended
 }
 
 // LeaveChanges lets other workers look at keys of which this one has given up slots.
-func (s Claims) LeaveChanges(ctx context.Context, queue string, handed []Key) error {
-	scopes, keys := keyArrays(handed, queue)
+func (s Claims) LeaveChanges(ctx context.Context, queue string, handed []FreedKey) error {
+	scopes, keys, ended := keyArrays(handed, queue)
 	if keys == nil {
 		return nil
 	}
 	return pg.Wrap("hand on slots", pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+		return pg.Ask(ctx, s.pool, leaveChanges, []any{s.namespace, scopes, keys, ended}, nil)
 	}))
 }

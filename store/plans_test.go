@@ -200,7 +200,9 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			[]any{s.namespace, queues, names, runs, make([]int32, len(ids)), mostCancelled},
 			keyed,
 		),
-		plans.Of("lockKeys", lockKeys, []any{s.namespace, "queue", 100, queues, names, int64(0), int64(0), 500}, line),
+		plans.Of("lockKeys", lockKeys, []any{
+			s.namespace, "queue", 100, queues, names, int64(0), int64(0), 500, make([]bool, len(names)),
+		}, line),
 		plans.Of("lockQueue", lockQueue, []any{s.namespace, "queue"}, keyed),
 		plans.Of("nextKeys", nextKeys, []any{s.namespace, "queue", int64(0), int64(0)}, line),
 		plans.Of("pauseOfKey", pauseOfKey, []any{s.namespace, "queue", "key"}, plans.Both(map[string][]string{
@@ -570,6 +572,11 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		plans.Of(
 			"lockKey", lockKey,
 			[]any{s.namespace, "queue", "key-1"},
+			map[string][]string{"run_keys_pkey": {"key_scope", "run_key", "namespace_id"}},
+		),
+		plans.Of(
+			"lowerSlots", lowerSlots,
+			[]any{s.namespace, "queue", "key-1", ids[0]},
 			map[string][]string{"run_keys_pkey": {"key_scope", "run_key", "namespace_id"}},
 		),
 		plans.Of(

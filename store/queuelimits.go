@@ -396,7 +396,9 @@ func (s Limits) recheckKeys(ctx context.Context, db pg.DB, scope string) error {
 			return 0, "", err
 		}
 		scopes := slices.Repeat([]string{scope}, len(keys))
-		return len(keys), keys[len(keys)-1], pg.Ask(ctx, db, leaveChanges, []any{s.namespace, scopes, keys}, nil)
+		return len(keys), keys[len(keys)-1], pg.Ask(ctx, db, leaveChanges, []any{
+			s.namespace, scopes, keys, make([]bool, len(keys)),
+		}, nil)
 	})
 }
 

@@ -143,8 +143,8 @@ func TestPrunedKeysHaveTheirBurst(t *testing.T) {
 	}
 	pass := func(interval string) {
 		t.Helper()
-		exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval, available_at = 'infinity'`,
-			interval)
+		exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = rate_at - $1::interval,
+			waits_from = waits_from - $1::interval, available_at = 'infinity'`, interval)
 		if _, _, err := s.Limits.PruneKeys(t.Context(), KeyCursor{}, 10); err != nil {
 			t.Fatal(err)
 		}
@@ -182,22 +182,25 @@ func TestPruneKeys(t *testing.T) {
 	mustSetKey(t, s, "unset", KeyLimits{})
 	start(t, s, newRun(ofKey("runs")), newRun(ofKey("waits")), newRun(ofKey("waits")),
 		newRun(ofKey("later"), withDelay(time.Hour)), newRun(ofKey("ended")), newRun(inGroup("g")),
-		newRun(inGroup("h")), newRun(ofKey("rate")))
+		newRun(inGroup("h")), newRun(ofKey("rate")), newRun(ofKey("recent")))
 	var ends []*Finish
 	for _, r := range claim(t, s, keyedRequest(20)).Runs {
-		if slices.Contains([]string{"ended", "h", "rate"}, r.Key.Name) {
+		if slices.Contains([]string{"ended", "h", "rate", "recent"}, r.Key.Name) {
 			ends = append(ends, finish(r))
 		}
 	}
 	flush(t, s, &Flush{Finishes: ends})
 	claim(t, s, keyedRequest(20))
 	exec(t, s.pool, `UPDATE kagzi.run_keys SET rate_at = now() + interval '1 hour' WHERE run_key = 'rate'`)
+	exec(t, s.pool, `UPDATE kagzi.run_keys SET waits_from = now() - CASE run_key WHEN 'recent' THEN interval '30 s'
+		ELSE '2 minutes' END`)
 	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
 		VALUES ('queue', 'other', 'other', 'infinity')`)
 	if n := prune(2); n != 3 {
 		t.Errorf("deleted %d keys, left %v", n, left())
 	}
-	if want := []string{"g", "later", "limits", "other", "rate", "runs", "waits"}; !slices.Equal(left(), want) {
+	want := []string{"g", "later", "limits", "other", "rate", "recent", "runs", "waits"}
+	if !slices.Equal(left(), want) {
 		t.Errorf("left %v", left())
 	}
 	if n := prune(100); n != 0 {

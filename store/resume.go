@@ -75,6 +75,12 @@ LEFT JOIN LATERAL (
 ) c ON true
 WHERE q.run_id = $2 AND q.namespace_id = $1`
 
+	// Locks the key, and lets claims find the run $4 among those that hold its slots.
+	lowerSlots = `
+UPDATE kagzi.run_keys x
+SET slots_from = LEAST(x.slots_from, $4::uuid)
+WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1`
+
 	lockKey = `
 SELECT x.run_key FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 FOR UPDATE`
 
@@ -116,7 +122,7 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 	if group {
 		err = s.takeGroup(ctx, tx, key)
 	} else if key != "" {
-		err = s.takeKey(ctx, tx, queue, key)
+		err = s.takeKey(ctx, tx, queue, key, id)
 	}
 	if err == nil {
 		err = s.takePlace(ctx, tx, queue, callers)
@@ -125,8 +131,11 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 }
 
 // takeKey is takeSlots for a key of a queue.
-func (s Runs) takeKey(ctx context.Context, tx pgx.Tx, queue, key string) error {
-	if err := pg.Ask(ctx, tx, lockKey, []any{s.namespace, queue, key}, nil); err != nil {
+func (s Runs) takeKey(ctx context.Context, tx pgx.Tx, queue, key string, id uuid.UUID) error {
+	b := &pgx.Batch{}
+	b.Queue(insertKey, s.namespace, queue, key)
+	b.Queue(lowerSlots, s.namespace, queue, key, id)
+	if err := pg.Exchange(ctx, tx, pg.Untimed, b); err != nil {
 		return err
 	}
 	var most, taken int // of a further statement: it sees what the last claim has committed

@@ -86,7 +86,7 @@ func (s *Spec) read() []any {
 // that has a lease is inserted as if it had been claimed in the same moment: see claimRuns for the end of its lease.
 const insertStarts = `inserted AS (
 	INSERT INTO kagzi.workflow_runs ` + rowsOfStarts + `, task_queue, workflow_type, coalesce(version, 0) AS version,
-		publishes, run_key, key_scope`
+		publishes, run_key, key_scope, available_at AS due_at`
 
 // rowsOfStarts is what follows the table's name in the INSERT. It returns what a start reads of each run.
 const rowsOfStarts = `(run_id, namespace_id, external_id, input_hash, input, version, status, available_at,
@@ -111,7 +111,7 @@ const rowsOfStarts = `(run_id, namespace_id, external_id, input_hash, input, ver
 
 // insertKeyed is insertStarts for runs of which some have keys.
 const insertKeyed = insertStarts + `
-), ` + insertChanges + ` inserted k WHERE k.run_key IS NOT NULL`
+), ` + insertDueChanges + ` inserted k WHERE k.run_key IS NOT NULL GROUP BY 1, 2, 3`
 
 // selectInserted returns what DueRun has of each run, and whether it publishes its events.
 const selectInserted = `

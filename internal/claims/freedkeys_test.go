@@ -14,25 +14,25 @@ import (
 // had locked, the one after it does.
 func TestFreedKeys(t *testing.T) {
 	t.Parallel()
-	group := store.Key{Name: "a", Group: true}
+	group := store.FreedKey{Key: store.Key{Name: "a", Group: true}}
 	for name, tt := range map[string]struct {
 		answer *store.Claim
-		want   []store.Key // by the claim after it
+		want   []store.FreedKey // by the claim after it
 	}{
 		"answered":   {&store.Claim{Now: start, Reached: reached(start)}, nil},
-		"unanswered": {nil, []store.Key{a, group}},
-		"failed":     {&store.Claim{}, []store.Key{a, group}},
-		"lost":       {&store.Claim{Now: start}, []store.Key{a, group}},
+		"unanswered": {nil, []store.FreedKey{a, group}},
+		"failed":     {&store.Claim{}, []store.FreedKey{a, group}},
+		"lost":       {&store.Claim{Now: start}, []store.FreedKey{a, group}},
 		"locked": {
-			&store.Claim{Now: start, Reached: reached(start), Keys: store.Keys{Busy: []store.Key{group}}},
-			[]store.Key{group},
+			&store.Claim{Now: start, Reached: reached(start), Keys: store.Keys{Busy: []store.FreedKey{group}}},
+			[]store.FreedKey{group},
 		},
 		"only": {&store.Claim{Now: start, Keys: store.Keys{Only: true}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := settled(t)
-			for _, key := range []store.Key{a, group, a} {
+			for _, key := range []store.FreedKey{a, group, a} {
 				p.KeyFreed("q", key, true, start)
 			}
 			p.KeyFreed("other", a, true, start)
@@ -47,7 +47,7 @@ func TestFreedKeys(t *testing.T) {
 				end(p, claim, *tt.answer, 0, 0)
 			}
 			left := p.TakeFreed()
-			slices.SortFunc(left["q"], func(x, y store.Key) int {
+			slices.SortFunc(left["q"], func(x, y store.FreedKey) int {
 				return strings.Compare(fmt.Sprint(x), fmt.Sprint(y))
 			})
 			if !slices.Equal(left["q"], tt.want) || len(left["other"]) != 1 || p.AnyFreed() {
@@ -84,7 +84,7 @@ func TestKeysAreLeft(t *testing.T) {
 		t.Error("keys are overdue, although they were taken since")
 	}
 	p.queues[0].keys.limited = true
-	if next, _ := p.KeyFreed("q", store.Key{}, true, late); !next {
+	if next, _ := p.KeyFreed("q", store.FreedKey{}, true, late); !next {
 		t.Error("a limited queue's slot was freed, and no claim looks")
 	}
 }

@@ -34,12 +34,12 @@ const (
 
 // An ask is what a request for keys depends on, apart from the keys that the policy knows.
 type ask struct {
-	freed  []store.Key // by runs of this worker
-	full   bool        // the claim, or a rewind beside it, searches all due runs
-	hinted bool        // a hint has caused the claim
-	only   bool        // freed keys alone have caused it: nothing else is due, as far as is known
-	free   int         // slots
-	odd    int         // 0 or 1 at random: who gets the odd one of runs with and without keys
+	freed  []store.FreedKey // by runs of this worker
+	full   bool             // the claim, or a rewind beside it, searches all due runs
+	hinted bool             // a hint has caused the claim
+	only   bool             // freed keys alone have caused it: nothing else is due, as far as is known
+	free   int              // slots
+	odd    int              // 0 or 1 at random: who gets the odd one of runs with and without keys
 }
 
 // counts reports whether the next claim takes runs with keys, or counts for limits.

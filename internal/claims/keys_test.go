@@ -23,7 +23,7 @@ func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
 		"limits":              {keys{limited: true}, ask{}, true, false},
 		"a key is due":        {keys{due: start}, ask{}, true, false},
 		"one will be":         {keys{due: start.Add(1)}, ask{full: true}, false, true},
-		"a slot":              {keys{}, ask{freed: []store.Key{a}}, true, false},
+		"a slot":              {keys{}, ask{freed: []store.FreedKey{a}}, true, false},
 		"a hint":              {keys{}, ask{hinted: true, full: true}, false, true},
 		"a hint for keys":     {keys{hinted: true}, ask{hinted: true}, true, false},
 		"hints were for keys": {keys{hinted: true}, ask{}, false, false},
@@ -95,7 +95,7 @@ func TestPauseAfterAClaimOfKeys(t *testing.T) {
 			keyed, store.Claim{Keys: store.Keys{Change: 7}}, blocked, firstBackoff + spread,
 		},
 		"others have locked a freed key": {
-			keyed, store.Claim{Keys: store.Keys{Busy: []store.Key{a}}}, blocked, firstBackoff + spread,
+			keyed, store.Claim{Keys: store.Keys{Busy: []store.FreedKey{a}}}, blocked, firstBackoff + spread,
 		},
 		"the queue is full": {keyed, store.Claim{Limited: true, Keys: store.Keys{Next: past}}, blocked, poll},
 		"the queue is full, with tokens": {

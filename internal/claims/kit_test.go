@@ -18,7 +18,7 @@ var (
 	start = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	types = []store.WorkflowVersions{{Type: "wf", Versions: []int{1}, Default: 1}}
 	pairs = (&store.ClaimRequest{Types: types}).Pairs()
-	a, b  = store.Key{Name: "a"}, store.Key{Name: "b"}
+	a, b  = store.FreedKey{Key: store.Key{Name: "a"}}, store.FreedKey{Key: store.Key{Name: "b"}}
 )
 
 // at is so long after start, by both clocks.

@@ -58,7 +58,7 @@ func TestStatesOfAQueue(t *testing.T) {
 	other := func(p *Policy) { p.Hint("other") }
 	free := func(p *Policy) { p.KeyFreed("q", a, true, start) }
 	drains := func(p *Policy) { p.KeyFreed("q", a, false, start) }
-	unkeyed := func(p *Policy) { p.KeyFreed("q", store.Key{}, true, start) }
+	unkeyed := func(p *Policy) { p.KeyFreed("q", store.FreedKey{}, true, start) }
 	soon := func(p *Policy) { p.Suspended("q", start.Add(time.Second)) }
 	later := func(p *Policy) { p.Suspended("q", start.Add(time.Hour)) }
 	for name, tt := range map[string]struct {

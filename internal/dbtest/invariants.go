@@ -111,6 +111,24 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs
 		WHERE status = 'RUNNING' AND run_key IS NOT NULL AND slot IS NULL`},
 
+	{"a claim that counts a key's slots finds all of them", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'with key', r.run_key, 'of', r.key_scope, 'is before', k.slots_from)
+		FROM kagzi.workflow_runs r JOIN kagzi.run_keys k USING (key_scope, run_key, namespace_id)
+		WHERE r.slot IS NOT NULL AND (r.status = 'RUNNING' OR r.slot = 2 AND r.status IN ('PENDING', 'SLEEPING'))
+			AND r.run_id < k.slots_from`},
+
+	// A worker that has not stopped may hand the key to its next claim.
+	{"a claim that looks at a key finds its waiting runs", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'with key', r.run_key, 'of', r.key_scope, 'is due at', r.available_at,
+			'before', k.waits_from)
+		FROM kagzi.workflow_runs r JOIN kagzi.run_keys k USING (key_scope, run_key, namespace_id)
+		WHERE r.status IN ('PENDING', 'SLEEPING') AND r.slot IS DISTINCT FROM 2 AND r.paused_at IS NULL
+			AND r.outcome IS NULL AND r.available_at < k.waits_from
+			AND NOT EXISTS (SELECT FROM kagzi.key_changes c WHERE c.key_scope = r.key_scope AND c.run_key = r.run_key
+				AND c.namespace_id = r.namespace_id AND c.due_at <= r.available_at)
+			AND NOT EXISTS (SELECT FROM kagzi.workers w WHERE w.namespace_id = r.namespace_id
+				AND (w.status <> 'OFFLINE' OR w.recheck_keys))`},
+
 	{"a group has at most one run with its slot", `
 		SELECT concat_ws(' ', 'namespace', namespace_id, 'group', run_key, 'runs', string_agg(run_id::text, ', '
 			ORDER BY run_id))

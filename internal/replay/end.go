@@ -84,8 +84,8 @@ type Host interface {
 	// may be called again.
 	Released()
 	// Ended is called once, when the last write is written, or is given up. A run that writes nothing ends when its
-	// execution has settled.
-	Ended()
+	// execution has settled. over says that the run is over, by this write.
+	Ended(over bool)
 	// Abandoned is called when the run has stopped, and was not waited for any longer: some of its code has not
 	// returned.
 	Abandoned()

@@ -26,7 +26,7 @@ func (e *Run) conclude() {
 	e.abandoned = behind
 	e.Unlock()
 	if !e.writesRecords() {
-		e.host.Ended()
+		e.host.Ended(false)
 		return
 	}
 	if behind {

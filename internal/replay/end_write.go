@@ -94,7 +94,13 @@ func (e *Run) continuation() *write {
 func (e *Run) finish(f *store.Finish) {
 	if !e.forgetChildren() || f.Quarantined {
 		e.host.Released()
-		if !e.enqueue(&write{finish: f, settled: e.written}) {
+		if !e.enqueue(&write{finish: f, settled: func(o store.Outcome) {
+			if o == store.Done {
+				e.host.Ended(true)
+			} else {
+				e.written(o)
+			}
+		}}) {
 			e.makeEnd()
 		}
 		return
@@ -122,7 +128,7 @@ func (e *Run) written(o store.Outcome) {
 		e.giveBackUnfounded()
 	default:
 		e.host.Released()
-		e.host.Ended()
+		e.host.Ended(false)
 	}
 }
 

@@ -26,7 +26,7 @@ func (d desk) Enqueued()                  { d.enqueued <- true }
 func (desk) Released()                    {}
 func (d desk) Valued(uuid.UUID)           {}
 func (d desk) Left([]store.Answer)        {}
-func (d desk) Ended()                     { d.ended <- true }
+func (d desk) Ended(bool)                 { d.ended <- true }
 func (desk) Abandoned()                   {}
 func (desk) MayLinger(time.Duration) bool { return false }
 func (desk) HasNews()                     {}

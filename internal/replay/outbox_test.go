@@ -144,7 +144,7 @@ type quietHost struct{}
 
 func (quietHost) Enqueued()                    {}
 func (quietHost) Released()                    {}
-func (quietHost) Ended()                       {}
+func (quietHost) Ended(bool)                   {}
 func (quietHost) Abandoned()                   {}
 func (quietHost) MayLinger(time.Duration) bool { return false }
 func (quietHost) HasNews()                     {}

@@ -72,7 +72,7 @@ type verification struct {
 // A verification is no worker: nothing is written, and no run lingers.
 func (v *verification) Enqueued()                    {}
 func (v *verification) Released()                    {}
-func (v *verification) Ended()                       { close(v.over) }
+func (v *verification) Ended(bool)                   { close(v.over) }
 func (v *verification) Abandoned()                   {}
 func (v *verification) MayLinger(time.Duration) bool { return false }
 func (v *verification) HasNews()                     {}

@@ -157,13 +157,13 @@ func (c *claimer) hintAllLocked() {
 
 // keyFreed makes the next claim look at the key of a run that has given up its slot, and at the limits of its queue. If
 // the session claims nothing now, other workers are to look at them.
-func (c *claimer) keyFreed(queue string, key store.Key) {
+func (c *claimer) keyFreed(queue string, key store.FreedKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keyFreedLocked(queue, key)
 }
 
-func (c *claimer) keyFreedLocked(queue string, key store.Key) {
+func (c *claimer) keyFreedLocked(queue string, key store.FreedKey) {
 	switch next, leave := c.claims.KeyFreed(queue, key, c.openLocked(), time.Now()); {
 	case next:
 		goroutine.Signal(c.wake)
@@ -366,12 +366,12 @@ func (c *claimer) suspended(queue string, p *store.Suspension) (announce bool) {
 }
 
 // forget forgets the run, whose last write is written or given up, and wakes the loops that wait for a slot or for the
-// last run.
-func (c *claimer) forget(h *held) {
+// last run. over says that the run is over.
+func (c *claimer) forget(h *held, over bool) {
 	c.mu.Lock()
 	c.roster.removeLocked(h)
 	c.suspects.endLocked(h)
-	c.keyFreedLocked(h.Queue, h.Key)
+	c.keyFreedLocked(h.Queue, store.FreedKey{Key: h.Key, Ended: over})
 	c.mu.Unlock()
 	c.signalFreed()
 }

@@ -89,7 +89,7 @@ func (f *freedKeys) leaveAll() {
 }
 
 // take returns the keys to leave after so many failures. If again is false, leaveAll ends.
-func (f *freedKeys) take(failures int) (keys map[string][]store.Key, again bool) {
+func (f *freedKeys) take(failures int) (keys map[string][]store.FreedKey, again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.leaving = f.claims.AnyFreed() && failures < triesToLeave

@@ -28,7 +28,7 @@ type held struct {
 // others without it.
 type holder interface {
 	release(h *held)
-	ended(h *held)
+	ended(h *held, over bool)
 	abandon(h *held)
 	mayLinger(h *held, d time.Duration) bool
 	hasNews(h *held)
@@ -43,7 +43,7 @@ func hold(by holder, fl *flusher, env *replay.Env, r *store.ClaimedRun, loads bo
 }
 
 func (h *held) Released()                      { h.by.release(h) }
-func (h *held) Ended()                         { h.by.ended(h) }
+func (h *held) Ended(over bool)                { h.by.ended(h, over) }
 func (h *held) Abandoned()                     { h.by.abandon(h) }
 func (h *held) MayLinger(d time.Duration) bool { return h.by.mayLinger(h, d) }
 func (h *held) HasNews()                       { h.by.hasNews(h) }

@@ -56,7 +56,7 @@ type orphans struct {
 
 // An owner claims the runs: it is the claimer.
 type owner interface {
-	keyFreed(queue string, key store.Key)
+	keyFreed(queue string, key store.FreedKey)
 	names() (active, left []string) // of its queues
 }
 
@@ -160,7 +160,7 @@ func (o *orphans) areYielded(yielded []orphan) {
 	for _, x := range yielded {
 		runs[x.of] = append(runs[x.of], x.RunID)
 		queues[x.queue] = true
-		o.by.keyFreed(x.queue, x.key)
+		o.by.keyFreed(x.queue, store.FreedKey{Key: x.key})
 	}
 	for of, ids := range runs {
 		log := o.Logger(o.ID()).With("runs", len(ids))

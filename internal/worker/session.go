@@ -52,9 +52,9 @@ func (s *Session) Outage() *outage.Outage { return s.Away }
 func (s *Session) Failures() []outage.Failure { return s.Failing.Now() }
 
 // ended is called when the run's last write is written, or is given up. The session forgets the run.
-func (s *Session) ended(h *held) {
+func (s *Session) ended(h *held, over bool) {
 	s.loads.releaseMemory(h)
-	s.forget(h)
+	s.forget(h, over)
 }
 
 func (s *Session) lock()   { s.mu.Lock() }

@@ -61,7 +61,8 @@ func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 	}, done: func() {
 		// it may have given up its slot: the worker's next claim hands it on
 		if r := w.Runs[h.RunID]; r != nil && r.Key != (store.Key{}) && r.Status != store.Running {
-			w.handed = append(w.handed, r.Key)
+			ended := r.Status == store.Completed || r.Status == store.Failed || r.Status == store.Cancelled
+			w.handed = append(w.handed, store.FreedKey{Key: r.Key, Ended: ended})
 		}
 	}}
 }

@@ -147,7 +147,7 @@ func (w *world) claiming(t *rapid.T) act {
 			w.leases = append(w.leases, held{store.HeldRun{RunID: c.RunID, Lease: c.Lease}, c.ParentRunID, c.Wakeups})
 		}
 		if req.Keys != nil && !lost {
-			w.handed = slices.DeleteFunc(w.handed, func(k store.Key) bool { return slices.Contains(handed, k) })
+			w.handed = slices.DeleteFunc(w.handed, func(k store.FreedKey) bool { return slices.Contains(handed, k) })
 			w.handed = append(w.handed, claim.Keys.Busy...)
 		}
 		w.met["claimed"] += len(claim.Runs)

@@ -55,8 +55,8 @@ type world struct {
 	starts    []store.NewRun  // to be started again
 	signals   []store.Message // to be sent again
 	claims    []store.ClaimRequest
-	focus     []uuid.UUID // the only runs that are drawn; nil: all are
-	handed    []store.Key // keys of which runs may have given up slots since the last claim
+	focus     []uuid.UUID      // the only runs that are drawn; nil: all are
+	handed    []store.FreedKey // keys of which runs may have given up slots since the last claim
 	sights    []sight
 	schedules bool
 	pauses    bool     // work is paused
