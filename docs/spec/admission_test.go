@@ -8,9 +8,11 @@ import "fmt"
 //	start          insertRuns, insertChanges: one commit shows the run and its change
 //	lock           lockKeys: locks the row of a key that has a place or a change, or that the worker hands on,
 //	               unless another worker has it
-//	take           claimKeys: counts and takes, in a later snapshot, and gives the key its next place
+//	take           claimKeys: counts and takes, in a later snapshot, and gives the key its next place. It may raise the
+//	               key's cursor: later claims find no run that was not waiting, unless their lock lowers it
 //	commit         deletes the changes that lock has read, and unlocks
 //	end            completeRuns: it leaves no change; the worker hands the key to its next claim
+//	suspend        suspendRuns: the run waits for a slot again; the worker hands on the key, and says so
 //	die, release   DeclareDead, Release of Workers with recheckKeys: now, and once more when no late write can come
 //	take over      claimRuns: a run that holds a slot is taken from a dead worker without a count
 //
@@ -25,9 +27,20 @@ const (
 	changesDeletedUnlocked               // a claim deletes the changes of a key that another claim has locked
 	endWithoutHandover                   // the worker forgets the key whose slot it has given up
 	oneRecheck                           // the changes for a dead worker come only at once
+	cursorRight                          // right, with a cursor and suspensions, but only two runs
+	changeWithoutDue                     // the change of a start does not say when its run is due
+	suspensionAsEnd                      // the worker hands on the key of a run that waits again as if it were over
 )
 
 const admissionRuns = 3
+
+// runs returns how many runs there are.
+func (t admissionTwin) runs() int {
+	if t >= cursorRight {
+		return 2
+	}
+	return admissionRuns
+}
 
 // The states of a run. Those of an execution are the number of the worker that holds the run, with holdsSlot.
 const (
@@ -53,6 +66,8 @@ type admissionWorker struct {
 	take    uint8 // the runs that it takes, as bits
 	place   bool  // the key's next place
 	handed  bool  // it has given up a slot of the key
+	back    bool  // a run that had one waits again
+	hidden  uint8 // the key's next cursor: the runs that claims do not find, as bits
 }
 
 type admissionState struct {
@@ -60,6 +75,8 @@ type admissionState struct {
 	worker   [2]admissionWorker
 	locked   uint8 // the number of the worker that has locked the key
 	place    bool  // the key is in the line
+	hidden   uint8 // the key's cursor: the runs that claims do not find, as bits
+	again    bool  // a run has been suspended
 	changes  uint8 // bits: of the start of each run, then of the two rechecks
 	rechecks uint8 // that are to come
 	faults   uint8
@@ -70,7 +87,7 @@ const mostAdmissionFaults = 1
 func admissionSpec(twin admissionTwin, slots int) specification[admissionState] {
 	return specification[admissionState]{
 		steps: func(s admissionState) (next []step[admissionState]) {
-			next = append(starts(s), deathSteps(s, twin)...)
+			next = append(starts(s, twin), deathSteps(s, twin)...)
 			for w := range s.worker {
 				next = append(next, claimSteps(s, w, twin, slots)...)
 				next = append(next, endSteps(s, w, twin)...)
@@ -84,7 +101,7 @@ func admissionSpec(twin admissionTwin, slots int) specification[admissionState] 
 			return ""
 		},
 		done: func(s admissionState) bool {
-			for _, r := range s.runs {
+			for _, r := range s.runs[:twin.runs()] {
 				if r != finished {
 					return false
 				}
@@ -96,10 +113,11 @@ func admissionSpec(twin admissionTwin, slots int) specification[admissionState] 
 			for _, r := range s.runs {
 				text += " " + []string{"absent", "waiting", "held by 1", "held by 2", "orphan", "over"}[r]
 			}
-			text += fmt.Sprintf("; in line %v, changes %05b, locked by %d", s.place, s.changes, s.locked)
+			text += fmt.Sprintf("; in line %v, changes %05b, hidden %03b, locked by %d", s.place, s.changes, s.hidden,
+				s.locked)
 			for i, w := range s.worker {
-				text += fmt.Sprintf("; worker %d: %s, hands on %v", i+1,
-					[]string{"no claim", "has the lock", "has taken"}[w.phase], w.handed)
+				text += fmt.Sprintf("; worker %d: %s, hands on %v, back %v", i+1,
+					[]string{"no claim", "has the lock", "has taken"}[w.phase], w.handed, w.back)
 			}
 			return text
 		},
@@ -117,9 +135,9 @@ func (s *admissionState) holding() (n int) {
 }
 
 // starts are the commits of starts.
-func starts(s admissionState) (next []step[admissionState]) {
+func starts(s admissionState, twin admissionTwin) (next []step[admissionState]) {
 	for i, r := range s.runs {
-		if r == absent {
+		if r == absent && i < twin.runs() {
 			to := s
 			to.runs[i] = waiting
 			to.changes |= 1 << i
@@ -142,6 +160,7 @@ func claimSteps(s admissionState, w int, twin admissionTwin, slots int) (next []
 		case s.locked == 0 || twin == countBeforeLock && s.locked != uint8(w+1):
 			what = "lock the key"
 			me.phase, me.read, me.holding = keyLocked, s.changes, uint8(s.holding())
+			me.hidden = lowered(s, w, twin)
 			if s.locked == 0 {
 				to.locked = uint8(w + 1)
 			}
@@ -160,6 +179,16 @@ func claimSteps(s admissionState, w int, twin admissionTwin, slots int) (next []
 		}
 		what = "count and take"
 		take(&to, w, twin, slots)
+		if me.take != 0 && twin >= cursorRight {
+			raised := to
+			for i, r := range raised.runs {
+				if r != waiting || me.take&(1<<i) != 0 {
+					raised.worker[w].hidden |= 1 << i
+				}
+			}
+			what := fmt.Sprintf("worker %d: take, and raise the cursor", w+1)
+			next = append(next, step[admissionState]{what: what, to: raised})
+		}
 	case keyTaken:
 		what = "commit"
 		for i := range to.runs {
@@ -167,10 +196,22 @@ func claimSteps(s admissionState, w int, twin admissionTwin, slots int) (next []
 				to.runs[i] = held1 + uint8(w)
 			}
 		}
-		to.place, to.locked, to.changes = me.place, 0, to.changes&^me.read
-		*me = admissionWorker{handed: me.handed && s.worker[w].read&handedLate != 0}
+		to.place, to.locked, to.changes, to.hidden = me.place, 0, to.changes&^me.read, me.hidden
+		late := s.worker[w].read&handedLate != 0
+		*me = admissionWorker{handed: me.handed && late, back: me.back && late}
 	}
-	return []step[admissionState]{{what: fmt.Sprintf("worker %d: %s", w+1, what), to: to}}
+	return append(next, step[admissionState]{what: fmt.Sprintf("worker %d: %s", w+1, what), to: to})
+}
+
+// lowered returns which runs the claim still does not find once its lock has read the changes.
+func lowered(s admissionState, w int, twin admissionTwin) uint8 {
+	if s.changes>>admissionRuns != 0 || s.worker[w].back {
+		return 0
+	}
+	if twin == changeWithoutDue {
+		return s.hidden
+	}
+	return s.hidden &^ s.changes
 }
 
 // handedLate is a bit of admissionWorker.read: the worker has given up a slot since its claim has begun.
@@ -186,7 +227,7 @@ func take(s *admissionState, w int, twin admissionTwin, slots int) {
 	left := false
 	for i, r := range s.runs {
 		switch {
-		case r != waiting:
+		case r != waiting || me.hidden&(1<<i) != 0:
 		case taken < slots && me.take == 0: // the worker has room for one
 			me.take |= 1 << i
 			taken++
@@ -197,7 +238,7 @@ func take(s *admissionState, w int, twin admissionTwin, slots int) {
 	me.phase, me.place = keyTaken, left && taken < slots
 }
 
-// endSteps are the ends of the runs that a worker holds.
+// endSteps are the ends and the suspensions of the runs that a worker holds.
 func endSteps(s admissionState, w int, twin admissionTwin) (next []step[admissionState]) {
 	for i, r := range s.runs {
 		if r != held1+uint8(w) {
@@ -211,6 +252,10 @@ func endSteps(s admissionState, w int, twin admissionTwin) (next []step[admissio
 			}
 		}
 		next = append(next, step[admissionState]{what: fmt.Sprintf("worker %d: end run %d", w+1, i+1), to: to})
+		if !s.again && twin >= cursorRight {
+			to.runs[i], to.again, to.worker[w].back = waiting, true, twin != suspensionAsEnd
+			next = append(next, step[admissionState]{what: fmt.Sprintf("worker %d: suspend run %d", w+1, i+1), to: to})
+		}
 	}
 	return next
 }

@@ -52,10 +52,13 @@ func TestSuspendAndWakeUp(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	holds(t, "OneSlot", admissionSpec(admissionRight, 1))
 	holds(t, "TwoSlots", admissionSpec(admissionRight, 2))
+	holds(t, "Cursor", admissionSpec(cursorRight, 1))
 	refuted(t, "CountBeforeLock", admissionSpec(countBeforeLock, 1), "2 runs hold the key's 1 slots")
 	refuted(t, "ChangesDeletedUnlocked", admissionSpec(changesDeletedUnlocked, 1), forEver)
 	refuted(t, "EndWithoutHandover", admissionSpec(endWithoutHandover, 1), forEver)
 	refuted(t, "OneRecheck", admissionSpec(oneRecheck, 1), forEver)
+	refuted(t, "ChangeWithoutDue", admissionSpec(changeWithoutDue, 1), forEver)
+	refuted(t, "SuspensionAsEnd", admissionSpec(suspensionAsEnd, 1), forEver)
 }
 
 func TestConsumer(t *testing.T) {
