@@ -8,8 +8,8 @@ import "fmt"
 //	start          insertRuns, insertChanges: one commit shows the run and its change
 //	lock           lockKeys: locks the row of a key that has a place or a change, or that the worker hands on,
 //	               unless another worker has it
-//	take           claimKeys: counts and takes, in a later snapshot, and gives the key its next place. It may raise the
-//	               key's cursor: later claims find no run that was not waiting, unless their lock lowers it
+//	take           claimKeys: counts and takes, in a later snapshot, and gives the key its next place. It may raise
+//	               the key's cursor: later claims find no run that was not waiting, unless their lock lowers it
 //	commit         deletes the changes that lock has read, and unlocks
 //	end            completeRuns: it leaves no change; the worker hands the key to its next claim
 //	suspend        suspendRuns: the run waits for a slot again; the worker hands on the key, and says so
