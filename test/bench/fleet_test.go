@@ -3,6 +3,8 @@ package bench_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -85,3 +87,41 @@ func ownPool(b *testing.B, pool *pgxpool.Pool) *pgxpool.Pool {
 	b.Cleanup(own.Close)
 	return own
 }
+
+// BenchmarkBesideEnded executes b.N runs by turns in a new database, and in one that has ended runs: a million, or
+// BENCH_ENDED. Ten million take ten minutes to insert, and 12 GB of disk: BENCH_ENDED=10000000 go test -run '^$' -bench
+// BesideEnded -benchtime 100000x -timeout 1h ./test/bench
+func BenchmarkBesideEnded(b *testing.B) {
+	ended := 1_000_000
+	if s := os.Getenv("BENCH_ENDED"); s != "" {
+		var err error
+		if ended, err = strconv.Atoi(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	_, beside := benchClient(b, 8)
+	for at := 0; at < ended; at += 100_000 {
+		dbtest.Exec(b, beside, insertEnded, at, min(100_000, ended-at))
+	}
+	settle(b, beside)
+	for i := range 3 {
+		for name, pool := range map[string]*pgxpool.Pool{"new": nil, "beside": beside} {
+			b.Run(fmt.Sprintf("%s/%d", name, i+1), func(b *testing.B) {
+				db := pool
+				if db == nil {
+					_, db = benchClient(b, 8)
+				}
+				drainKeyed(b, kit.NewClient(b, db), db, keyed{}, workers{1, 100, 0})
+			})
+		}
+	}
+}
+
+// The IDs are UUIDv7, in the order of the rows.
+const insertEnded = `
+	INSERT INTO kagzi.workflow_runs (run_id, namespace_id, task_queue, workflow_type, version, status, created_at,
+		started_at, finished_at, input, output)
+	SELECT (lpad(to_hex(1700000000000 + $1::bigint + i), 12, '0') || '70008' || lpad(to_hex(i), 15, '0'))::uuid,
+		'default', 'default', 'drained', 1, 'COMPLETED', now() - interval '1 day' + i * interval '1 ms', now(), now(),
+		'1', '1'
+	FROM generate_series(1, $2::bigint) i`
