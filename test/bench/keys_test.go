@@ -21,9 +21,13 @@ import (
 type keyed struct {
 	keys  int
 	limit int // of each key; zero: the queue's limits stay as they are
+	queue int // the limit of the queue, which has no keys; zero: there is none
 }
 
 func (k keyed) String() string {
+	if k.queue > 0 {
+		return fmt.Sprintf("queue=%d", k.queue)
+	}
 	if k.keys == 0 {
 		return "plain"
 	}
@@ -33,6 +37,9 @@ func (k keyed) String() string {
 // start sets the limit, and starts n runs whose keys alternate.
 func (k keyed) start(b *testing.B, c *kagzi.Client, n int) {
 	b.Helper()
+	if k.queue > 0 {
+		setQueue(b, c, admin.QueueLimits{MaxRunning: k.queue})
+	}
 	if k.keys == 0 {
 		startCalls(b, c, n, func(i int) kagzi.Call { return drainedWorkflow.With(i) })
 		return
@@ -75,7 +82,7 @@ func quiet(b *testing.B, pool *pgxpool.Pool) {
 // runs of one key with many slots. It reports the processor time of a run, which other programs on the machine change
 // less than the rate: go test -run '^$' -bench Keys/ -benchtime 20000x ./test/bench
 func BenchmarkKeys(b *testing.B) {
-	for _, k := range []keyed{{}, {1000, 1}, {1, 100}} {
+	for _, k := range []keyed{{}, {1000, 1, 0}, {1, 100, 0}} {
 		for _, concurrency := range []int{100, 1000} {
 			b.Run(fmt.Sprintf("%s/concurrency=%d", k, concurrency), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
@@ -88,7 +95,7 @@ func BenchmarkKeys(b *testing.B) {
 // BenchmarkKeysWorkers is BenchmarkKeys for a fleet: a thousand slots in one worker, and in eight with pools of their
 // own: go test -run '^$' -bench KeysWorkers -benchtime 20000x ./test/bench
 func BenchmarkKeysWorkers(b *testing.B) {
-	for _, k := range []keyed{{}, {1000, 1}} {
+	for _, k := range []keyed{{}, {1000, 1, 0}} {
 		for _, n := range []int{1, 8} {
 			b.Run(fmt.Sprintf("%s/workers=%d", k, n), func(b *testing.B) {
 				c, pool := benchClient(b, 8)
@@ -177,7 +184,7 @@ func BenchmarkKeysSnapshot(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	for _, k := range []keyed{{1000, 1}, {1, 100}} {
+	for _, k := range []keyed{{1000, 1, 0}, {1, 100, 0}, {0, 0, 100}} {
 		b.Run(k.String(), func(b *testing.B) { drainBesideSnapshot(b, k, hold) })
 	}
 }
@@ -202,7 +209,7 @@ func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 	}
 	b.Run("held", func(b *testing.B) {
 		drainKeyed(b, c, pool, k, workers{1, 1000, 0})
-		b.ReportMetric(float64(ended/k.keys), "dead-runs/key")
+		b.ReportMetric(float64(ended/max(k.keys, 1)), "dead-runs/key")
 	})
 }
 
@@ -221,7 +228,7 @@ func BenchmarkKeysStatistics(b *testing.B) {
 			if statistics == "stale" {
 				dbtest.Exec(b, pool, "VACUUM ANALYZE")
 			}
-			keyed{1000, 1}.start(b, c, 200_000)
+			keyed{1000, 1, 0}.start(b, c, 200_000)
 			if statistics == "fresh" {
 				dbtest.Exec(b, pool, "VACUUM ANALYZE")
 			}
