@@ -268,11 +268,11 @@ const claimedOfPairs = `
 	l.pair, l.since,
 	` + claimedColumns + `
 FROM (SELECT now() AS now) t
-LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST($7 - 1, 0) LIMIT CASE WHEN $7 > 0 THEN 1 ELSE 0 END) l
-	ON true
-LEFT JOIN LATERAL (
-	SELECT * FROM claimed k WHERE NOT k.set_back
-) c ON true`
+LEFT JOIN (
+	SELECT due.pair, due.since FROM due OFFSET GREATEST((SELECT k.room FROM limits k) - 1, 0)
+	LIMIT LEAST((SELECT k.room FROM limits k), 1)
+) l ON true
+LEFT JOIN LATERAL (SELECT * FROM claimed k WHERE NOT k.set_back) c ON true`
 
 // The columns of claimed that readClaimed reads.
 const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries,
@@ -429,7 +429,7 @@ func (r *ClaimRequest) mode(m pg.Mode) pg.Mode {
 	return m
 }
 
-// lastClaimed is the last row of a claim that took as many as were asked for. Otherwise it is zero.
+// lastClaimed is the last row of a claim that took as many as were asked for, or allowed. Otherwise it is zero.
 type lastClaimed struct {
 	pair  *int64 // from 1
 	since time.Time
@@ -439,7 +439,7 @@ type lastClaimed struct {
 // pairs after it.
 func (r *ClaimRequest) reached(claim Claim, last lastClaimed) map[Pair]time.Time {
 	out := make(map[Pair]time.Time, 4*len(r.Types))
-	if claim.Limited { // it may have searched nothing
+	if claim.Limited && claim.Room == 0 && last.pair == nil { // it had no room, and has searched nothing
 		return out
 	}
 	n := int64(0)

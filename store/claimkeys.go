@@ -16,7 +16,7 @@ const claimKeys = `
 WITH ` + clause.PausesOfRuns + `, steady AS MATERIALIZED (
 	SELECT p.paused_at FROM kagzi.pauses p WHERE p.task_queue >= '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
 ), ` + roomOfQueue + `, ` + statesOfKeys + `, ` + keyShares + `, ` + dueOfKeys + `, ` + claimUpdate + `, ` +
-	spendTokens + `, ` + restOfKeys + `, ` + keyPlaces + `, ` + moveKeys + `
+	spendTokens + `q.slots_from` + ofQueue + `, ` + restOfKeys + `, ` + keyPlaces + `, ` + moveKeys + `
 SELECT t.now, ` + keyResult
 
 // Counts the runs that hold slots of the keys, of which held is the first, and their tokens.
@@ -41,7 +41,7 @@ const statesOfKeys = `states AS MATERIALIZED (
 		) x
 	) c
 	CROSS JOIN LATERAL (
-		SELECT count(*) AS running, (pg_catalog.array_agg(h.run_id ORDER BY h.run_id))[1] AS held
+		SELECT count(*) AS running, min(h.run_id::text COLLATE "C")::uuid AS held
 		FROM (
 			(SELECT x.run_id FROM kagzi.workflow_runs x WHERE c.key_scope = '' AND x.run_key = c.run_key
 				AND x.namespace_id = $1 AND ` + clause.HoldsGroup + `)
@@ -94,8 +94,7 @@ const dueOfKeys = `due AS MATERIALIZED (
 				ORDER BY x.available_at, x.run_id LIMIT shares.allowed
 				FOR UPDATE SKIP LOCKED
 			) r
-			WHERE NOT shares.strict
-			LIMIT shares.allowed
+			WHERE NOT shares.strict LIMIT shares.allowed
 		)
 		UNION ALL
 		SELECT r.* FROM (
@@ -108,8 +107,7 @@ const dueOfKeys = `due AS MATERIALIZED (
 					AND x.outcome IS NULL AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id LIMIT 1
 			) r
-			WHERE shares.strict AND shares.allowed > 0
-			LIMIT 1
+			WHERE shares.strict AND shares.allowed > 0 LIMIT 1
 		) h
 		CROSS JOIN LATERAL (
 			SELECT x.run_id, x.status, x.version, x.started_at, x.workflow_type, x.available_at AS since,
@@ -128,7 +126,7 @@ const dueOfKeys = `due AS MATERIALIZED (
 // Finds what of each key is left.
 const restOfKeys = `rest AS MATERIALIZED (
 	SELECT shares.key_scope, shares.run_key, shares.available_at AS before, shares.now, shares.credit, shares.weight,
-		coalesce(t.taken, 0) AS taken, t.runs, t.taken > 0 AND shares.raises AS raises, shares.waits_from,
+		coalesce(t.taken, 0) AS taken, t.first, t.taken > 0 AND shares.raises AS raises, shares.waits_from,
 		shares.slots_from, shares.held, shares.max_running,
 		shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0) AS full,
 		CASE WHEN t.taken > 0 AND shares.rate_interval > 0
@@ -149,8 +147,8 @@ const restOfKeys = `rest AS MATERIALIZED (
 		), NULLIF(shares.consumers_at, 'infinity')) END AS next
 	FROM shares
 	LEFT JOIN (
-		SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id ORDER BY due.run_id) AS runs
-		FROM due GROUP BY 1
+		SELECT due.place, count(*)::int AS taken, pg_catalog.array_agg(due.run_id) AS runs,
+			min(due.run_id::text COLLATE "C")::uuid AS first FROM due GROUP BY 1
 	) t ON t.place = shares.place
 )`
 
@@ -161,8 +159,8 @@ const keyPlaces = `places AS MATERIALIZED (
 	SELECT rest.key_scope, rest.run_key, rest.rate_at, rest.before, rest.credit AS old_credit, rest.old_rate_at,
 		rest.waits_from AS old_waits, rest.slots_from AS old_slots, CASE WHEN rest.raises
 			THEN LEAST(rest.now, rest.next) ELSE rest.waits_from END AS waits_from,
-		CASE WHEN rest.raises AND rest.max_running > 0 THEN LEAST(rest.held, rest.runs[1])
-			ELSE LEAST(rest.slots_from, rest.runs[1]) END AS slots_from,
+		CASE WHEN rest.raises AND rest.max_running > 0 THEN LEAST(rest.held, rest.first)
+			ELSE LEAST(rest.slots_from, rest.first) END AS slots_from,
 		rest.taken = 0 AND rest.before > rest.now AND NOT coalesce(rest.full OR rest.rate_at > rest.now, false)
 			AND rest.next <= rest.now AS entered,
 		CASE WHEN rest.full OR rest.next > rest.now OR rest.next IS NULL OR rest.rate_at > rest.now THEN 0

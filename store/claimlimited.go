@@ -14,15 +14,15 @@ const tokens = `CASE WHEN c.rate_at > t.now THEN 0 WHEN c.rate_interval > 0 THEN
 // the $7 that the worker takes.
 const roomOfQueue = `limits AS MATERIALIZED (
 	SELECT t.now, coalesce(c.limited, false) AS limited, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot,
-		c.rate_interval, c.rate_burst, c.rate_at,
-		c.key_max_running, c.key_interval, c.key_burst,
+		c.rate_interval, c.rate_burst, c.rate_at, c.slots_from, c.max_running, c.key_max_running, c.key_interval,
+		c.key_burst,
 		GREATEST(0, LEAST($7::int,
-			CASE WHEN c.max_running > 0 THEN c.max_running - (
-				SELECT count(*) FROM (
-					SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
-						AND ` + clause.Holds + ` LIMIT c.max_running
-				) x
-			) END,
+			CASE WHEN c.max_running > 0 THEN c.max_running - (SELECT count(*) FROM (
+				(SELECT 1 FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND run_key IS NULL
+					AND run_id >= c.slots_from AND ` + clause.Holds + ` LIMIT c.max_running)
+				UNION ALL (SELECT 1 FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
+					AND run_key IS NOT NULL AND ` + clause.Holds + ` LIMIT c.max_running)
+			) x) END,
 			` + tokens + `))::int AS room
 	FROM (SELECT now() AS now) t
 	LEFT JOIN LATERAL (
@@ -33,19 +33,32 @@ const roomOfQueue = `limits AS MATERIALIZED (
 	) c ON true
 )`
 
-// Takes the tokens of the queue's rate for the runs of the CTE due.
-const spendTokens = `rate AS MATERIALIZED (
-	SELECT GREATEST(q.rate_at, q.now - (q.rate_burst - 1) * q.rate_interval * interval '1 microsecond') + n.taken *
-		q.rate_interval * interval '1 microsecond' AS rate_at
-	FROM limits q
-	CROSS JOIN (SELECT count(*) AS taken FROM due WHERE NOT due.holding) n
-	WHERE q.rate_interval > 0 AND n.taken > 0
+// Takes the tokens of the queue's rate for the runs of the CTE due, and moves its cursor, to what stands between the
+// two parts.
+const (
+	spendTokens = `rate AS MATERIALIZED (
+	SELECT CASE WHEN q.rate_interval > 0 AND n.taken > 0 THEN GREATEST(q.rate_at, q.now - (q.rate_burst - 1)
+		* q.rate_interval * interval '1 microsecond') + n.taken * q.rate_interval * interval '1 microsecond'
+		ELSE q.rate_at END AS rate_at, `
+	ofQueue = ` AS slots_from
+	FROM limits q CROSS JOIN (
+		SELECT count(*) FILTER (WHERE NOT due.holding) AS taken, min(due.run_id::text COLLATE "C")::uuid AS first
+		FROM due
+	) n WHERE q.limited AND n.first IS NOT NULL
 ), spent AS (
-	UPDATE kagzi.queues x
-	SET rate_at = rate.rate_at
-	FROM rate
+	UPDATE kagzi.queues x SET rate_at = rate.rate_at, slots_from = rate.slots_from FROM rate
 	WHERE x.task_queue = $2 AND x.namespace_id = $1
+		AND (x.rate_at, x.slots_from) IS DISTINCT FROM (rate.rate_at, rate.slots_from)
 )`
+)
+
+// The cursor of the queue after a claim of the runs due, of which the first is n.first: see doc_keys.go. It is raised
+// by chance.
+const cursorOfQueue = `CASE WHEN q.max_running > 0 AND random() < 0.25 THEN LEAST(n.first, (
+			SELECT min(x.run_id::text COLLATE "C")::uuid FROM kagzi.workflow_runs x
+			WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.run_key IS NULL AND x.run_id >= q.slots_from
+				AND ` + clause.Holds + `
+		)) ELSE LEAST(n.first, q.slots_from) END`
 
 // claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave.
 // A run that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds
@@ -57,18 +70,14 @@ WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 		` + claimedDeadline + `, q.available_at AS since, now() AS now,
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
-		AND ` + clause.Holds + `
+		AND ` + clause.Holds + ` AND ` + clause.KeyUnpaused + `
 		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11
 			AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL AND q.paused_at IS NULL
-		AND ` + clause.KeyUnpaused + `
 		AND (
-			SELECT count(*)
-			FROM pairs w
-			WHERE w.workflow_type = q.workflow_type AND w.priority = q.priority
+			SELECT count(*) FROM pairs w WHERE w.workflow_type = q.workflow_type AND w.priority = q.priority
 				AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
 		) > 0
-	LIMIT $7
-	FOR UPDATE SKIP LOCKED
+	LIMIT $7 FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
 	` + dueOfPairs + `
 	UNION ALL
@@ -77,12 +86,9 @@ WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 		` + untilAvailable + `
 	FROM holders r
 	CROSS JOIN LATERAL (
-		SELECT w.initial
-		FROM pairs w
-		WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority
-			AND (r.version IS NULL OR r.version = ANY (w.versions::int[]))
-		LIMIT 1
+		SELECT w.initial FROM pairs w WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority
+			AND (r.version IS NULL OR r.version = ANY (w.versions::int[])) LIMIT 1
 	) w
-), ` + claimUpdate + `, ` + spendTokens + `
+), ` + claimUpdate + `, ` + spendTokens + cursorOfQueue + ofQueue + `
 SELECT t.now, (SELECT k.limited FROM limits k),
 	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimedOfPairs

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -244,6 +245,9 @@ func (s Ends) startCompensation(ctx context.Context, tx pgx.Tx, run NewRun, r re
 	b := &pgx.Batch{}
 	b.Queue(insertPendingWithoutKeys, insertColumns.args(s.namespace, []*NewRun{&run})...)
 	b.Queue(holdBesideParent, s.namespace, run.RunID, run.Parent)
+	if bytes.Compare(run.RunID[:], run.Parent[:]) < 0 { // else claims look for the parent's slot, and find both
+		b.Queue(lowerQueue, s.namespace, run.Queue, run.RunID)
+	}
 	if err := pg.Exchange(ctx, tx, pg.Untimed, b); err != nil || !run.Publishes {
 		return err
 	}

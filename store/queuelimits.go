@@ -48,7 +48,7 @@ ON CONFLICT (task_queue, namespace_id) DO UPDATE
 SET max_running = excluded.max_running, rate_interval = excluded.rate_interval, rate_burst = excluded.rate_burst,
 	rate_at = CASE WHEN excluded.rate_interval > 0 THEN x.rate_at END, key_max_running = excluded.key_max_running,
 	key_interval = excluded.key_interval, key_burst = excluded.key_burst, held = excluded.held,
-		changed_at = excluded.changed_at, settled = false
+	changed_at = excluded.changed_at, settled = false, slots_from = excluded.slots_from
 WHERE (x.max_running, x.rate_interval, x.rate_burst, x.key_max_running, x.key_interval, x.key_burst, x.held)
 	IS DISTINCT FROM (excluded.max_running, excluded.rate_interval, excluded.rate_burst, excluded.key_max_running,
 		excluded.key_interval, excluded.key_burst, excluded.held)`
@@ -245,7 +245,7 @@ func (s Limits) SetKey(ctx context.Context, queue, key string, k KeyLimits, why 
 // ---- settling ----
 
 // Runs of a queue whose slots are counted from now on, which workers execute without a slot. Their leases are in a
-// known part of the claim's index: see runsOfWorker. It waits for no lock.
+// known part of the claim's index: see runsOfWorker. It waits for a claim of the queue, whose cursor it lowers.
 const giveSlots = `
 WITH locked AS MATERIALIZED (
 	SELECT r.run_id, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot
@@ -270,6 +270,11 @@ WITH locked AS MATERIALIZED (
 		FOR UPDATE SKIP LOCKED
 	) r
 	LIMIT $4
+), found AS (
+	UPDATE kagzi.queues x
+	SET slots_from = LEAST(x.slots_from, n.first)
+	FROM (SELECT min(locked.run_id::text COLLATE "C")::uuid AS first FROM locked) n
+	WHERE x.task_queue = $2 AND x.namespace_id = $1 AND n.first IS NOT NULL
 )
 UPDATE kagzi.workflow_runs r
 SET slot = locked.slot
@@ -440,7 +445,7 @@ LIMIT 100`
 
 const markSettled = `
 UPDATE kagzi.queues c
-SET settled = true
+SET settled = true, slots_from = '00000000-0000-0000-0000-000000000000'
 WHERE c.task_queue = $2 AND c.namespace_id = $1
 	AND c.changed_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 

@@ -127,6 +127,9 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 	if err == nil {
 		err = s.takePlace(ctx, tx, queue, callers)
 	}
+	if err == nil && key == "" {
+		err = pg.Ask(ctx, tx, lowerQueue, []any{s.namespace, queue, id}, nil)
+	}
 	return true, err
 }
 

@@ -75,6 +75,12 @@ const lockPlaces = `
 SELECT c.max_running FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.max_running > 0
 	FOR UPDATE`
 
+// Lets claims find the run $3 among those that hold the queue's slots.
+const lowerQueue = `
+UPDATE kagzi.queues x
+SET slots_from = LEAST(x.slots_from, $3::uuid)
+WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.max_running > 0`
+
 const takenPlaces = `
 SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
 	AND ` + clause.Holds + ` LIMIT $3) x`

@@ -118,6 +118,9 @@ func TestClaimForFreedKeysOnly(t *testing.T) {
 			if keys == nil || keys.Only != tt.only || tt.only && keys.Plain != 0 {
 				t.Errorf("keys %+v, want only %t", keys, tt.only)
 			}
+			if q := p.queues[0]; (q.keys.limited || q.keys.both) && claim.Request.Since == nil {
+				t.Error("the claim searches from the front")
+			}
 			if suspended := !p.queues[0].suspendedUntil.IsZero(); suspended != tt.only {
 				t.Errorf("the claim leaves suspended runs to the next: %t", suspended)
 			}

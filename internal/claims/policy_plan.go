@@ -96,7 +96,8 @@ func (p *Policy) plan(q *queue, n int, at Moment) Plan {
 	if q.state == hinted || q.state == freed {
 		q.keys.backoff = 0
 	}
-	only := q.state == freed && at.Now.Before(q.next) && !q.cursor.searchesMore(at.Now, pace)
+	only := q.state == freed && !q.keys.limited && !q.keys.both && at.Now.Before(q.next) &&
+		!q.cursor.searchesMore(at.Now, pace)
 	if !only {
 		plan.full, plan.Rewind = q.cursor.begin(req, at, pace)
 	}

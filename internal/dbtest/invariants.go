@@ -117,6 +117,12 @@ var tableChecks = []check{
 		WHERE r.slot IS NOT NULL AND (r.status = 'RUNNING' OR r.slot = 2 AND r.status IN ('PENDING', 'SLEEPING'))
 			AND r.run_id < k.slots_from`},
 
+	{"a claim that counts a queue's slots finds all of them", `
+		SELECT concat_ws(' ', 'run', r.run_id, 'of queue', r.task_queue, 'is before', q.slots_from)
+		FROM kagzi.workflow_runs r JOIN kagzi.queues q USING (task_queue, namespace_id)
+		WHERE r.slot IS NOT NULL AND (r.status = 'RUNNING' OR r.slot = 2 AND r.status IN ('PENDING', 'SLEEPING'))
+			AND r.run_key IS NULL AND r.run_id < q.slots_from`},
+
 	// A worker that has not stopped may hand the key to its next claim.
 	{"a claim that looks at a key finds its waiting runs", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'with key', r.run_key, 'of', r.key_scope, 'is due at', r.available_at,
