@@ -107,6 +107,13 @@ func (e *GroupHeld) Error() string {
 	return fmt.Sprintf("run %s of group %q is under way", e.RunID, e.Group)
 }
 
+// A keyWithoutRow reports that a key has no row in kagzi.run_keys, as before its first claim, and once it is pruned.
+type keyWithoutRow struct{ queue, key string }
+
+func (e *keyWithoutRow) Error() string {
+	return fmt.Sprintf("key %q of queue %q has no row", e.key, e.queue)
+}
+
 // takeSlots lets tx give the run the slots that it would hold until it ends, if it holds any: of its group, its key and
 // its queue. No other run gets them before tx ends. It returns a GroupHeld or a QueueFull if they are taken, and
 // ErrPlaceInTx as takePlace does.
@@ -133,16 +140,17 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 	return true, err
 }
 
-// takeKey is takeSlots for a key of a queue.
+// takeKey is takeSlots for a key of a queue. It returns a keyWithoutRow if there is nothing to lock.
 func (s Runs) takeKey(ctx context.Context, tx pgx.Tx, queue, key string, id uuid.UUID) error {
-	b := &pgx.Batch{}
-	b.Queue(insertKey, s.namespace, queue, key)
-	b.Queue(lowerSlots, s.namespace, queue, key, id)
-	if err := pg.Exchange(ctx, tx, pg.Untimed, b); err != nil {
+	locked, err := pg.Changed(ctx, tx, lowerSlots, s.namespace, queue, key, id)
+	if err == nil && !locked {
+		err = &keyWithoutRow{queue, key}
+	}
+	if err != nil {
 		return err
 	}
 	var most, taken int // of a further statement: it sees what the last claim has committed
-	err := pg.AskRow(ctx, tx, takenOfKey, []any{s.namespace, queue, key}, &most, &taken)
+	err = pg.AskRow(ctx, tx, takenOfKey, []any{s.namespace, queue, key}, &most, &taken)
 	if err == nil && most > 0 && taken >= most {
 		err = &QueueFull{queue, key, most}
 	}
@@ -194,6 +202,26 @@ func (s Runs) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 	forget ...string,
 ) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
+	for range 10 { // the key may be pruned again
+		out, err = s.resumeOnce(ctx, tx, event, forget)
+		missing, ok := errors.AsType[*keyWithoutRow](err)
+		if !ok {
+			break
+		}
+		// in a transaction of its own: claims would wait for a row that this one has inserted
+		if err := pg.Do(ctx, func(ctx context.Context) error {
+			return pg.Ask(ctx, s.pool, insertKey, []any{s.namespace, missing.queue, missing.key}, nil)
+		}); err != nil {
+			return Resumed{}, pg.Wrap("resume", err)
+		}
+	}
+	return out, pg.Wrap("resume", err)
+}
+
+// resumeOnce is Resume if the run's key has a row. Else it changes nothing, and returns a keyWithoutRow.
+func (s Runs) resumeOnce(ctx context.Context, tx pgx.Tx, event RunEvent, forget []string,
+) (out Resumed, err error) {
+	id := event.RunID
 	tried, callers := false, tx != nil // tried: an earlier try of our own transaction, whose answer may have been lost
 	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := s.lock(ctx, tx, id); err != nil {
@@ -240,7 +268,7 @@ func (s Runs) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 			return ErrRunActive
 		}
 	})
-	return out, pg.Wrap("resume", err)
+	return out, err
 }
 
 // resume returns pgx.ErrNoRows if the run cannot be resumed.
