@@ -80,13 +80,6 @@ SET pause_parks = excluded.pause_parks, pause_reason = coalesce(excluded.pause_r
 UPDATE kagzi.run_keys x
 SET pause_parks = false, pause_reason = NULL, pause_actor = NULL, paused_at = NULL
 WHERE x.namespace_id = $1 AND x.key_scope = $2 AND x.run_key = $3`
-
-	// A claim that meets the key for the first time would wait for a caller's transaction that has inserted its row.
-	insertKey = `
-INSERT INTO kagzi.run_keys (namespace_id, key_scope, run_key, available_at)
-SELECT $1, $2, $3, 'infinity'
-WHERE (SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1) = 0
-ON CONFLICT DO NOTHING`
 )
 
 // statements returns those of p, and the arguments that say what it is about.
@@ -100,35 +93,38 @@ func (p *Pause) statements(namespace string) (pauseStatements, []any) {
 // Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are
 // to stop. Until tx ends, claims leave a key alone that it pauses.
 func (s Pauses) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
-	id := newID()
-	statements, args := p.statements(s.namespace)
-	if tx != nil && p.Key.Name != "" {
-		err := pg.Do(ctx, func(ctx context.Context) error { return pg.Ask(ctx, s.pool, insertKey, args, nil) })
-		if err != nil {
-			return nil, pg.Wrap("pause", err)
-		}
-	}
-	err = s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
-		workers = nil
-		entry, err := s.pauseEntry(ctx, tx, p)
-		if err != nil {
-			return err
-		}
-		if err := pg.Ask(ctx, tx, statements.set, append(args, p.Parks, p.Reason, p.Actor), nil); err != nil {
-			return err
-		}
-		if entry != nil {
-			entry.ID = id
-			if err := s.audit(ctx, tx, *entry); err != nil {
+	id, callers := newID(), tx != nil
+	err = s.withKeyRow(ctx, func() error {
+		return s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
+			workers = nil
+			if callers && p.Key.Name != "" {
+				if err := s.lockKeyRow(ctx, tx, p.Key.scope(p.Queue), p.Key.Name); err != nil {
+					return err
+				}
+			}
+			if err := s.pause(ctx, tx, id, p); err != nil || !p.Parks {
 				return err
 			}
-		}
-		if !p.Parks {
-			return nil
-		}
-		return pg.Ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, pg.Collect(&workers, pgx.RowTo[uuid.UUID]))
+			return pg.Ask(ctx, tx, workersOf, []any{s.namespace, p.Queue}, pg.Collect(&workers,
+				pgx.RowTo[uuid.UUID]))
+		})
 	})
 	return workers, pg.Wrap("pause", err)
+}
+
+// pause writes p, and an entry with the ID of the audit log if it changes something.
+func (s Pauses) pause(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Pause) error {
+	statements, args := p.statements(s.namespace)
+	entry, err := s.pauseEntry(ctx, tx, p)
+	if err != nil {
+		return err
+	}
+	err = pg.Ask(ctx, tx, statements.set, append(args, p.Parks, p.Reason, p.Actor), nil)
+	if err != nil || entry == nil {
+		return err
+	}
+	entry.ID = id
+	return s.audit(ctx, tx, *entry)
 }
 
 // pauseEntry returns what a pause changes; nil if nothing.

@@ -254,3 +254,29 @@ func TestUnpauseOfAKeyWaitsForClaims(t *testing.T) {
 		t.Errorf("claimed %v of %v", got, id)
 	}
 }
+
+// A caller's transaction that pauses a key holds up no claim of others, although the key's row is deleted meanwhile.
+func TestPauseOfAKeyThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	key := Pause{Queue: "queue", Key: Key{Name: "a"}}
+	exec(t, s.pool, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
+		VALUES ('queue', 'a', $1, 'infinity')`, s.namespace)
+	pruning, tx := begin(t, s), begin(t, s)
+	exec(t, pruning, `DELETE FROM kagzi.run_keys`)
+	paused := make(chan error)
+	go func() { paused <- second(s.Pauses.Pause(t.Context(), tx, key)) }()
+	waitForWaiter(t, s)
+	commit(t, pruning)
+	if err := <-paused; err != nil {
+		t.Fatal(err)
+	}
+	ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("b")))
+	if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, ids[1:]) {
+		t.Errorf("claimed %v of %v while a key is being paused", got, ids)
+	}
+	commit(t, tx)
+	if got := runIDs(claim(t, s, keyedRequest(9)).Runs); len(got) > 0 {
+		t.Errorf("claimed %v of a paused key", got)
+	}
+}

@@ -81,9 +81,6 @@ UPDATE kagzi.run_keys x
 SET slots_from = LEAST(x.slots_from, $4::uuid)
 WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1`
 
-	lockKey = `
-SELECT x.run_key FROM kagzi.run_keys x WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1 FOR UPDATE`
-
 	takenOfKey = `
 SELECT coalesce(c.max_running, 0), ` + clause.SlotsOfKey + `
 FROM (
@@ -105,13 +102,6 @@ type GroupHeld struct {
 
 func (e *GroupHeld) Error() string {
 	return fmt.Sprintf("run %s of group %q is under way", e.RunID, e.Group)
-}
-
-// A keyWithoutRow reports that a key has no row in kagzi.run_keys, as before its first claim, and once it is pruned.
-type keyWithoutRow struct{ queue, key string }
-
-func (e *keyWithoutRow) Error() string {
-	return fmt.Sprintf("key %q of queue %q has no row", e.key, e.queue)
 }
 
 // takeSlots lets tx give the run the slots that it would hold until it ends, if it holds any: of its group, its key and
@@ -202,19 +192,10 @@ func (s Runs) Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Why,
 	forget ...string,
 ) (out Resumed, err error) {
 	event := newEvent(id, EventResumed, why)
-	for range 10 { // the key may be pruned again
+	err = s.withKeyRow(ctx, func() (err error) {
 		out, err = s.resumeOnce(ctx, tx, event, forget)
-		missing, ok := errors.AsType[*keyWithoutRow](err)
-		if !ok {
-			break
-		}
-		// in a transaction of its own: claims would wait for a row that this one has inserted
-		if err := pg.Do(ctx, func(ctx context.Context) error {
-			return pg.Ask(ctx, s.pool, insertKey, []any{s.namespace, missing.queue, missing.key}, nil)
-		}); err != nil {
-			return Resumed{}, pg.Wrap("resume", err)
-		}
-	}
+		return err
+	})
 	return out, pg.Wrap("resume", err)
 }
 
