@@ -21,9 +21,8 @@ FOR UPDATE`
 //   - the keys of the oldest changes, and those that the worker hands on (entering): see doc_keys.go. If the line has
 //     enough keys for the claim, those that the worker hands on are put at its end without a look.
 //
-// It lowers cursors once it has read the line (>= 0), because it cannot lock a row that it has changed. It waits for no
-// lock on a key: another claim looks at the key, and the changes stay. It waits only for a claim that inserts the same
-// key.
+// It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for a claim that
+// inserts the same key, in order, before it changes rows (>= 0): so two do not wait for each other.
 const lockKeys = `
 WITH changes AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.change_id, x.due_at
@@ -32,8 +31,7 @@ WITH changes AS MATERIALIZED (
 		SELECT x.key_scope, x.run_key, x.change_id, x.due_at
 		FROM kagzi.key_changes x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.change_id >= $7
-		ORDER BY x.change_id
-		LIMIT $8
+		ORDER BY x.change_id LIMIT $8
 	) x
 ), line AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.available_at, x.consumes
@@ -44,12 +42,10 @@ WITH changes AS MATERIALIZED (
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
 			AND x.available_at <= now()
 				AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
-		ORDER BY x.available_at
-		LIMIT $3
+		ORDER BY x.available_at LIMIT $3
 		FOR UPDATE SKIP LOCKED
 	) x
-	ORDER BY x.available_at
-	LIMIT $3
+	ORDER BY x.available_at LIMIT $3
 ), entering AS MATERIALIZED (
 	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM line) >= $3 THEN now()
 		ELSE 'infinity' END AS place, min(u.due_at) AS due_at
@@ -70,26 +66,32 @@ WITH changes AS MATERIALIZED (
 		WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key AND x.namespace_id = $1
 		FOR UPDATE SKIP LOCKED
 	) f
-), inserted AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, waits_from)
-	SELECT entering.key_scope, entering.run_key, $1, entering.place, coalesce(locked.due_at, '-infinity')
+), created AS (
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
+	SELECT entering.key_scope, entering.run_key, $1, entering.place
 	FROM entering
-	LEFT JOIN locked ON locked.key_scope = entering.key_scope AND locked.run_key = entering.run_key
-	WHERE (SELECT count(*) FROM line) >= 0 AND (locked.run_key IS NULL AND (SELECT count(*) FROM (
+	WHERE (SELECT count(*) FROM (
 		SELECT FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key
 			AND x.namespace_id = $1 LIMIT 1
-	) k) = 0 OR locked.waits AND entering.place < 'infinity' OR locked.behind)
+	) k) = 0
+	ORDER BY 1, 2
+	ON CONFLICT (key_scope, run_key, namespace_id) DO NOTHING
+	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
+), lowered AS (
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, waits_from)
+	SELECT locked.key_scope, locked.run_key, $1, locked.place, locked.due_at
+	FROM locked
+	WHERE (SELECT count(*) FROM line) >= 0 AND (SELECT count(*) FROM created) >= 0
+		AND (locked.waits AND locked.place < 'infinity' OR locked.behind)
 	ORDER BY 1, 2
 	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET
 		available_at = LEAST(x.available_at, excluded.available_at),
 		waits_from = LEAST(x.waits_from, excluded.waits_from)
-		WHERE excluded.available_at < x.available_at OR excluded.waits_from < x.waits_from
-	RETURNING key_scope, run_key, available_at = 'infinity' AS looks, consumers_at IS NOT NULL AS consumes
 ), entered AS MATERIALIZED (
 	SELECT locked.key_scope, locked.run_key, locked.waits AND locked.place = 'infinity' AS looks, locked.consumes
 		FROM locked
 	UNION ALL
-	SELECT inserted.key_scope, inserted.run_key, inserted.looks, inserted.consumes FROM inserted
+	SELECT created.key_scope, created.run_key, created.looks, false FROM created
 ), deleted AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
