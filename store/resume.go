@@ -124,7 +124,7 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 	if err == nil {
 		err = s.takePlace(ctx, tx, queue, callers)
 	}
-	if err == nil && key == "" {
+	if err == nil && key == "" && !callers { // a caller's has no limit, and must not lock the queue
 		err = pg.Ask(ctx, tx, lowerQueue, []any{s.namespace, queue, id}, nil)
 	}
 	return true, err
