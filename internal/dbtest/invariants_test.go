@@ -123,6 +123,25 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = 'q' WHERE status = 'RUNNING'`,
 		},
 		{
+			"BeforeTheCursorOfItsKey", "a claim that counts a key's slots finds all of them",
+			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = 'q', slot = 1 WHERE status = 'RUNNING';
+			INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at, slots_from)
+			VALUES ('q', 'k', 'ns', 'infinity', '00000000-0000-0000-0000-00000000000f')`,
+		},
+		{
+			"BeforeTheCursorOfItsQueue", "a claim that counts a queue's slots finds all of them",
+			`UPDATE kagzi.workflow_runs SET slot = 1 WHERE status = 'RUNNING';
+			INSERT INTO kagzi.queues (task_queue, namespace_id, slots_from)
+			VALUES ('q', 'ns', '00000000-0000-0000-0000-00000000000f')`,
+		},
+		{
+			"DueBeforeTheCursor", "a claim that looks at a key finds its waiting runs",
+			`UPDATE kagzi.workers SET status = 'OFFLINE';
+			UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = 'q' WHERE status = 'PENDING';
+			INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at, waits_from)
+			VALUES ('q', 'k', 'ns', 'infinity', '2026-01-02')`,
+		},
+		{
 			"TwoOfAGroup", "a group has at most one run with its slot",
 			`UPDATE kagzi.workflow_runs SET run_key = 'k', key_scope = '', slot = 2, namespace_id = 'ns',
 				external_id = NULL WHERE status IN ('PENDING', 'SLEEPING')`,
