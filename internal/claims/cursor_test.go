@@ -144,6 +144,7 @@ func TestFullClaimsThatFail(t *testing.T) {
 		want  bool
 	}{
 		"answered": {nothing(0), true}, "failed": {store.Claim{}, true}, "lost": {store.Claim{Now: start}, false},
+		"no room": {store.Claim{Now: start, Limited: true, Reached: map[store.Pair]time.Time{}}, false},
 	} {
 		p := newPolicy("q")
 		end(p, plan(t, p, 0), tt.claim, time.Hour, 0)

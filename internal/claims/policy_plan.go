@@ -136,7 +136,8 @@ func (p *Policy) Answered(plan *Plan, claim *store.Claim, took time.Duration, at
 	if lost {
 		p.Unanswered(plan, at.Now)
 	}
-	if plan.full && (!lost || failed) {
+	// a limited queue without room was not searched: what the claims have missed is left to the next one
+	if plan.full && (failed || len(claim.Reached) > 0) {
 		q.cursor.fullEnded(took, at.Now)
 	}
 	if failed {
