@@ -137,7 +137,8 @@ func (p *Policy) Answered(plan *Plan, claim *store.Claim, took time.Duration, at
 		p.Unanswered(plan, at.Now)
 	}
 	// a limited queue without room was not searched: what the claims have missed is left to the next one
-	if plan.full && (failed || len(claim.Reached) > 0) {
+	searched := !claim.Limited || len(claim.Reached) > 0
+	if plan.full && searched && (!lost || failed) {
 		q.cursor.fullEnded(took, at.Now)
 	}
 	if failed {
