@@ -261,19 +261,6 @@ const nextOfPairs = `(
 		) n
 	)`
 
-// Returns when the next run is due, and the claimed runs.
-const claimedOfPairs = `
-	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
-		ELSE LEAST(` + nextOfPairs + `, (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
-	l.pair, l.since,
-	` + claimedColumns + `
-FROM (SELECT now() AS now) t
-LEFT JOIN (
-	SELECT due.pair, due.since FROM due OFFSET GREATEST((SELECT k.room FROM limits k) - 1, 0)
-	LIMIT LEAST((SELECT k.room FROM limits k), 1)
-) l ON true
-LEFT JOIN LATERAL (SELECT * FROM claimed k WHERE NOT k.set_back) c ON true`
-
 // The columns of claimed that readClaimed reads.
 const claimedColumns = `c.run_id, c.workflow_type, c.version, c.external_id, c.attempts, c.recoveries,
 	c.recoveries_since, c.load_failures, c.wakeups, c.cancelling, c.retry_policy, c.deadline_at, c.parent_run_id,

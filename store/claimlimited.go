@@ -33,14 +33,14 @@ const roomOfQueue = `limits AS MATERIALIZED (
 	) c ON true
 )`
 
-// Takes the tokens of the queue's rate for the runs of the CTE due, and moves its cursor, to what stands between the
+// Take the tokens of the queue's rate for the runs of the CTE due, and move its cursor: where to stands between the
 // two parts.
 const (
 	spendTokens = `rate AS MATERIALIZED (
 	SELECT CASE WHEN q.rate_interval > 0 AND n.taken > 0 THEN GREATEST(q.rate_at, q.now - (q.rate_burst - 1)
 		* q.rate_interval * interval '1 microsecond') + n.taken * q.rate_interval * interval '1 microsecond'
 		ELSE q.rate_at END AS rate_at, `
-	ofQueue = ` AS slots_from
+	writeQueue = ` AS slots_from
 	FROM limits q CROSS JOIN (
 		SELECT count(*) FILTER (WHERE NOT due.holding) AS taken, min(due.run_id::text COLLATE "C")::uuid AS first
 		FROM due
@@ -59,6 +59,19 @@ const cursorOfQueue = `CASE WHEN q.max_running > 0 AND random() < 0.25 THEN LEAS
 			WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.run_key IS NULL AND x.run_id >= q.slots_from
 				AND ` + clause.Holds + `
 		)) ELSE LEAST(n.first, q.slots_from) END`
+
+// Returns when the next run is due, and the claimed runs.
+const claimedOfPairs = `
+	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
+		ELSE LEAST(` + nextOfPairs + `, (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
+	l.pair, l.since,
+	` + claimedColumns + `
+FROM (SELECT now() AS now) t
+LEFT JOIN (
+	SELECT due.pair, due.since FROM due OFFSET GREATEST((SELECT k.room FROM limits k) - 1, 0)
+	LIMIT LEAST((SELECT k.room FROM limits k), 1)
+) l ON true
+LEFT JOIN LATERAL (SELECT * FROM claimed k WHERE NOT k.set_back) c ON true`
 
 // claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave.
 // A run that holds a slot needs no room. While there is room, such runs are among the others; else the statement finds
@@ -89,6 +102,6 @@ WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 		SELECT w.initial FROM pairs w WHERE w.workflow_type = r.workflow_type AND w.priority = r.priority
 			AND (r.version IS NULL OR r.version = ANY (w.versions::int[])) LIMIT 1
 	) w
-), ` + claimUpdate + `, ` + spendTokens + cursorOfQueue + ofQueue + `
+), ` + claimUpdate + `, ` + spendTokens + cursorOfQueue + writeQueue + `
 SELECT t.now, (SELECT k.limited FROM limits k),
 	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimedOfPairs

@@ -36,7 +36,7 @@ func TestResumeCompensationsOfAGroup(t *testing.T) {
 	mustResume(t, s, id)
 	last := start(t, s, newRun(inGroup("g")))[0]
 	req := keyedRequest(9)
-	req.Keys.Handed = []FreedKey{{Key: Key{"g", true}}}
+	req.Keys.Freed = []FreedKey{{Key: Key{"g", true}}}
 	if got := runIDs(claim(t, s, req).Runs); len(got) > 0 {
 		t.Errorf("claimed %v while the first run of the group compensates", got)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
-// failedToCompensate returns a run of the key "a" whose compensation has failed.
-func failedToCompensate(t *testing.T, s *Store) uuid.UUID {
+// failedToCompensate returns a run whose compensation has failed.
+func failedToCompensate(t *testing.T, s *Store, change ...func(*NewRun)) uuid.UUID {
 	t.Helper()
-	id := start(t, s, newRun(ofKey("a")))[0]
+	id := start(t, s, newRun(change...))[0]
 	r := claim(t, s, keyedRequest(9)).Runs[0]
 	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1)}})
 	flushEnds(t, s, failing(r))
@@ -27,7 +27,7 @@ func TestResumeInATransactionHoldsUpNoClaim(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: 2}, Held: true})
-	id := failedToCompensate(t, s)
+	id := failedToCompensate(t, s, ofKey("a"))
 	exec(t, s.pool, `DELETE FROM kagzi.run_keys`) // as pruneKeys does
 	tx := begin(t, s)
 	if _, err := s.Runs.Resume(t.Context(), tx, id, Why{}); err != nil {
@@ -48,7 +48,7 @@ func TestResumeLocksAKeyThatIsDeleted(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: 2}, Held: true})
-	id := failedToCompensate(t, s)
+	id := failedToCompensate(t, s, ofKey("a"))
 	pruning, tx := begin(t, s), begin(t, s)
 	exec(t, pruning, `DELETE FROM kagzi.run_keys`)
 	resumed := make(chan error)

@@ -14,6 +14,18 @@ func raise(t *testing.T, s *Store) {
 	exec(t, s.pool, `UPDATE kagzi.run_keys SET waits_from = clock_timestamp() WHERE run_key = 'a'`)
 }
 
+// suspendedBehind returns a run of the key "a" that was suspended until a time before the cursor.
+func suspendedBehind(t *testing.T, s *Store) uuid.UUID {
+	t.Helper()
+	start(t, s, newRun(ofKey("a")))
+	r := claim(t, s, keyedRequest(9)).Runs[0]
+	flush(t, s, &Flush{Suspensions: []*Suspension{{
+		RunID: r.RunID, Lease: r.Lease, Status: Sleeping, WakeAt: time.Now().Add(-time.Hour),
+	}}})
+	raise(t, s)
+	return r.RunID
+}
+
 // A claim finds each run that waits for a slot of its key, although it reads on from where an earlier one has stopped.
 func TestRunsBehindTheCursorOfAKey(t *testing.T) {
 	t.Parallel()
@@ -36,23 +48,13 @@ func TestRunsBehindTheCursorOfAKey(t *testing.T) {
 			return id, keyedRequest(9)
 		},
 		"ASuspension": func(t *testing.T, s *Store) (uuid.UUID, ClaimRequest) {
-			id := start(t, s, newRun(ofKey("a")))[0]
-			r := claim(t, s, keyedRequest(9)).Runs[0]
-			flush(t, s, &Flush{Suspensions: []*Suspension{{
-				RunID: r.RunID, Lease: r.Lease, Status: Sleeping, WakeAt: time.Now().Add(-time.Hour),
-			}}})
-			raise(t, s)
+			id := suspendedBehind(t, s)
 			req := keyedRequest(9)
-			req.Keys.Handed = []FreedKey{{Key: a}}
+			req.Keys.Freed = []FreedKey{{Key: a}}
 			return id, req
 		},
 		"ASuspensionThatIsLeftToOthers": func(t *testing.T, s *Store) (uuid.UUID, ClaimRequest) {
-			id := start(t, s, newRun(ofKey("a")))[0]
-			r := claim(t, s, keyedRequest(9)).Runs[0]
-			flush(t, s, &Flush{Suspensions: []*Suspension{{
-				RunID: r.RunID, Lease: r.Lease, Status: Sleeping, WakeAt: time.Now().Add(-time.Hour),
-			}}})
-			raise(t, s)
+			id := suspendedBehind(t, s)
 			if err := s.Claims.LeaveChanges(t.Context(), "queue", []FreedKey{{Key: a}}); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +87,7 @@ func TestRunsBehindTheCursorOfAKey(t *testing.T) {
 	}
 }
 
-// A key that others hold when it is handed on keeps the place of its runs.
+// A key that others hold when it is freed keeps the place of its runs.
 func TestCursorOfAKeyThatIsPutOff(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -95,7 +97,7 @@ func TestCursorOfAKeyThatIsPutOff(t *testing.T) {
 		('queue', 'a', $1, 'infinity', clock_timestamp()), ('queue', 'b', $1, now(), '-infinity')`, s.namespace)
 	exec(t, s.pool, `DELETE FROM kagzi.key_changes`)
 	req := keyedRequest(1)
-	req.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}}
+	req.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}}
 	first := claim(t, s, req) // the line has enough keys for it: a goes to its end
 	if got := runIDs(first.Runs); !slices.Equal(got, ids[1:2]) {
 		t.Fatalf("claimed %v of %v", got, ids)
@@ -120,7 +122,7 @@ func TestCursorsOfAKeyFollowItsRuns(t *testing.T) {
 		t.Helper()
 		ids := start(t, s, newRun(ofKey("a")), newRun(ofKey("a"), withDelay(time.Hour)))
 		req := keyedRequest(9)
-		req.Keys.Handed = ended
+		req.Keys.Freed = ended
 		runs := claim(t, s, req).Runs
 		if got := runIDs(runs); !slices.Equal(got, ids[:1]) {
 			t.Fatalf("claimed %v of %v", got, ids)
@@ -146,7 +148,7 @@ func TestCursorsOfAKeyFollowItsRuns(t *testing.T) {
 	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_id = $1, available_at = clock_timestamp() WHERE run_id = (
 		SELECT run_id FROM kagzi.workflow_runs WHERE status = 'PENDING' ORDER BY run_id LIMIT 1)`, old)
 	req := keyedRequest(9)
-	req.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}}
+	req.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}}
 	if got := runIDs(claim(t, s, req).Runs); !slices.Equal(got, []uuid.UUID{old}) {
 		t.Fatalf("claimed %v", got)
 	}
@@ -161,13 +163,7 @@ func TestCursorOfAResumedRun(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	mustSetQueue(t, s, QueueLimits{EachKey: KeyLimits{MaxRunning: 2}, Held: true})
-	id := start(t, s, newRun(ofKey("a")))[0]
-	r := claim(t, s, keyedRequest(9)).Runs[0]
-	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1)}})
-	flushEnds(t, s, failing(r))
-	compensate(t, s, id)
-	flushEnds(t, s, failing(claimUndo(t, s)))
-	compensate(t, s, id)
+	id := failedToCompensate(t, s, ofKey("a"))
 	next := start(t, s, newRun(ofKey("a")), newRun(ofKey("a")))
 	exec(t, s.pool, `UPDATE kagzi.run_keys SET slots_from = $1`, next[0])
 	mustResume(t, s, id)

@@ -20,7 +20,7 @@ type KeysRequest struct {
 	// there are probably consumers among the keys: read with the first statements what only they need
 	Consumers bool
 	// keys of which the worker has given up slots since its last claim; the zero key stands for the queue
-	Handed []FreedKey
+	Freed []FreedKey
 }
 
 // Keys is the part of a Claim about keys.
@@ -31,7 +31,7 @@ type Keys struct {
 	Last       time.Time  // the place of the last of these
 	Read       int        // changes that were read
 	LastChange int64      // the highest ID of these
-	Busy       []FreedKey // of the keys handed, those that others had locked
+	Busy       []FreedKey // of the freed keys, those that others had locked
 	Consumers  bool       // some of the keys that the claim looked at have consumers
 	locked     *lockedKeys
 	Announce   []string // queues of keys that have become due with room, of which the claim took nothing
@@ -78,7 +78,7 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, 
 	plain, keyed := req, req
 	plain.Limit = min(req.Keys.Plain, req.Limit)
 	asked := time.Now()
-	scopes, keys, ended := keyArrays(req.Keys.Handed, req.Queue)
+	scopes, keys, ended := keyArrays(req.Keys.Freed, req.Queue)
 	first, then := &pgx.Batch{}, &pgx.Batch{}
 	first.Queue(lockQueue, s.namespace, req.Queue)
 	first.Queue(lockKeys, s.namespace, req.Queue, req.Keys.Keyed, scopes, keys, pg.Epoch(req.Keys.Line),
@@ -118,7 +118,7 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, 
 		Then: func() pg.Step {
 			claim.Keys = locked.Keys
 			claim.Keys.Only, claim.Keys.locked = req.Keys.Only, &locked
-			claim.Keys.Busy = locked.missing(req.Keys.Handed, req.Queue)
+			claim.Keys.Busy = locked.missing(req.Keys.Freed, req.Queue)
 			if claim.Keys.Consumers = len(locked.consuming) > 0; !claim.Keys.Consumers {
 				return finish()
 			}

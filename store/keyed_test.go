@@ -66,7 +66,7 @@ func TestClaimKeyed(t *testing.T) {
 			t.Errorf("claimed more before the slot was handed on: %+v", more)
 		}
 		req := keyedRequest(10)
-		req.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}}
+		req.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}}
 		if more := claim(t, s, req); !slices.Equal(runIDs(more.Runs), ids[2:3]) {
 			t.Errorf("claimed %v of %v", runIDs(more.Runs), ids)
 		}
@@ -169,9 +169,9 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 			other := begin(t, s)
 			exec(t, other, lockKeys, s.namespace, "queue", 10, []string{}, []string{}, 0, 0, 500, []bool{})
 			req := keyedRequest(10)
-			req.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}}
+			req.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}}
 			got := claim(t, s, req)
-			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Handed) || got.Keys.Read != 1 ||
+			if len(got.Runs) > 0 || !slices.Equal(got.Keys.Busy, req.Keys.Freed) || got.Keys.Read != 1 ||
 				got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
@@ -229,7 +229,7 @@ func TestClaimOfHandedKeysOnly(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	only := keyedRequest(5)
-	only.Keys.Only, only.Keys.Handed = true, []FreedKey{{Key: Key{Name: "a"}}}
+	only.Keys.Only, only.Keys.Freed = true, []FreedKey{{Key: Key{Name: "a"}}}
 	start(t, s, newRun())
 	ids := start(t, s, newRun(ofKey("a")))
 	c := claim(t, s, only)
@@ -248,7 +248,7 @@ func TestClaimOfHandedKeysOnly(t *testing.T) {
 	exec(t, s.pool, `DELETE FROM kagzi.queues`)
 	pause(t, s, Pause{Type: "type"})
 	start(t, s, newRun(ofKey("b")))
-	only.Keys.Handed = []FreedKey{{Key: Key{Name: "b"}}}
+	only.Keys.Freed = []FreedKey{{Key: Key{Name: "b"}}}
 	if c = claim(t, s, only); len(c.Runs) != 0 {
 		t.Errorf("of a paused workflow, claimed %d", len(c.Runs))
 	}

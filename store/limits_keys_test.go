@@ -27,7 +27,7 @@ func TestRunWithAKeyInTheLineOfALimit(t *testing.T) {
 		}}})
 		serves(t, s, "queue", "type")
 		req := keyedRequest(2)
-		req.Keys.Handed = []FreedKey{{Key: runs[1].Key}}
+		req.Keys.Freed = []FreedKey{{Key: runs[1].Key}}
 		if c := claim(t, s, req); len(c.Runs) > 0 || c.Keys.Next.IsZero() {
 			t.Fatalf("claimed %+v while the run sleeps", c)
 		}

@@ -47,10 +47,10 @@ WITH changes AS MATERIALIZED (
 	) x
 	ORDER BY x.available_at LIMIT $3
 ), entering AS MATERIALIZED (
-	SELECT u.key_scope, u.run_key, CASE WHEN min(u.handed) = 1 AND (SELECT count(*) FROM line) >= $3 THEN now()
+	SELECT u.key_scope, u.run_key, CASE WHEN min(u.freed) = 1 AND (SELECT count(*) FROM line) >= $3 THEN now()
 		ELSE 'infinity' END AS place, min(u.due_at) AS due_at
 	FROM (
-		SELECT changes.key_scope, changes.run_key, 0 AS handed, changes.due_at FROM changes
+		SELECT changes.key_scope, changes.run_key, 0 AS freed, changes.due_at FROM changes
 		UNION ALL
 		SELECT h.key_scope, h.run_key, 1, CASE WHEN h.ended THEN timestamptz 'infinity' ELSE '-infinity' END
 		FROM unnest($4::text[], $5::text[], $9::bool[]) AS h (key_scope, run_key, ended)
@@ -163,8 +163,8 @@ func keyArrays(keys []FreedKey, queue string) (scopes, names []string, ended []b
 }
 
 // LeaveChanges lets other workers look at keys of which this one has given up slots.
-func (s Claims) LeaveChanges(ctx context.Context, queue string, handed []FreedKey) error {
-	scopes, keys, ended := keyArrays(handed, queue)
+func (s Claims) LeaveChanges(ctx context.Context, queue string, freed []FreedKey) error {
+	scopes, keys, ended := keyArrays(freed, queue)
 	if keys == nil {
 		return nil
 	}

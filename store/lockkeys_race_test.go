@@ -14,11 +14,11 @@ func TestClaimsThatInsertKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	lock := func(tx pgx.Tx, keys ...string) chan error {
-		handed := make([]FreedKey, len(keys))
+		freed := make([]FreedKey, len(keys))
 		for i, name := range keys {
-			handed[i].Name = name
+			freed[i].Name = name
 		}
-		scopes, names, ended := keyArrays(handed, "queue")
+		scopes, names, ended := keyArrays(freed, "queue")
 		locked := make(chan error, 1)
 		go func() {
 			_, err := tx.Exec(t.Context(), lockKeys, s.namespace, "queue", 9, scopes, names, 0, 0, 500, ended)

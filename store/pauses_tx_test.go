@@ -90,7 +90,7 @@ func TestLostParking(t *testing.T) {
 			wantOutcome(t, "park", p.Outcome, Done)
 		}
 		req := keyedRequest(9)
-		req.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}, {Key: Key{Name: "g", Group: true}}}
+		req.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}, {Key: Key{Name: "g", Group: true}}}
 		if got := runIDs(claim(t, direct, req).Runs); !slices.Equal(got, ids[1:2]) {
 			t.Errorf("claimed %v of %v: a parked run keeps its slot only if it holds it until its end", got, ids)
 		}
@@ -104,7 +104,7 @@ func TestLostParking(t *testing.T) {
 		}
 		exec(t, direct.pool, `UPDATE kagzi.queues SET key_max_running = 2`)
 		req = keyedRequest(9)
-		req.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}}
+		req.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}}
 		if got := runIDs(claim(t, direct, req).Runs); !slices.Equal(got, ids[:1]) {
 			t.Errorf("with another slot claimed %v of %v", got, ids)
 		}

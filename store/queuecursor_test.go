@@ -49,6 +49,28 @@ func TestCursorOfAQueueFollowsItsRuns(t *testing.T) {
 		t.Errorf("claims count the slots from %v on, but the run of a client whose clock is wrong holds one", from())
 	}
 	next()
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 3})
+	if from() != (uuid.UUID{}) {
+		t.Errorf("after a change of the limit, claims count the slots from %v on", from())
+	}
+}
+
+// A compensation holds a slot beside its parent, and counts although a wrong clock has made the parent's ID.
+func TestCursorOfAQueueFindsCompensations(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{MaxRunning: 2, Held: true})
+	id := uuid.Max
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET run_id = $2 WHERE run_id = $1`, start(t, s, newRun())[0], id)
+	r := claim(t, s, keyedRequest(9)).Runs[0]
+	flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1)}})
+	exec(t, s.pool, `UPDATE kagzi.queues SET slots_from = $1`, id)
+	flushEnds(t, s, failing(r))
+	compensate(t, s, id)
+	start(t, s, newRun())
+	if got := runIDs(claim(t, s, keyedRequest(9)).Runs); len(got) > 0 {
+		t.Errorf("claimed %v beside a run and its compensation, which hold both slots", got)
+	}
 }
 
 // Runs that get a slot from no claim of the queue count nevertheless.
@@ -81,13 +103,7 @@ func TestCursorOfAQueueFindsRunsThatNoClaimAdmits(t *testing.T) {
 		},
 		"Resumed": func(t *testing.T, s *Store) {
 			mustSetQueue(t, s, QueueLimits{MaxRunning: 2, Held: true})
-			id := start(t, s, newRun())[0]
-			r := claim(t, s, keyedRequest(9)).Runs[0]
-			flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1)}})
-			flushEnds(t, s, failing(r))
-			compensate(t, s, id)
-			flushEnds(t, s, failing(claimUndo(t, s)))
-			compensate(t, s, id)
+			id := failedToCompensate(t, s)
 			raise(t, s, newID())
 			mustResume(t, s, id)
 			exec(t, s.pool, `DELETE FROM kagzi.workflow_runs WHERE parent_run_id = $1`, id)

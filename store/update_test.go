@@ -227,7 +227,7 @@ func TestUpdateOfKeys(t *testing.T) {
 			}
 			flush(t, s, &Flush{Finishes: []*Finish{finish(busy)}})
 			req := other(9)
-			req.Keys.Handed = []FreedKey{{Key: busy.Key}}
+			req.Keys.Freed = []FreedKey{{Key: busy.Key}}
 			if got := runIDs(claim(t, s, req).Runs); !slices.Equal(got, ids[:1]) {
 				t.Errorf("claimed %v of %v", got, ids)
 			}
@@ -250,7 +250,7 @@ func TestUpdateOfKeys(t *testing.T) {
 		}
 		flush(t, s, &Flush{Finishes: []*Finish{finish(again[0])}})
 		req := keyedRequest(9)
-		req.Keys.Handed = []FreedKey{{Key: Key{Name: "g", Group: true}}}
+		req.Keys.Freed = []FreedKey{{Key: Key{Name: "g", Group: true}}}
 		if got := runIDs(claim(t, s, req).Runs); !slices.Equal(got, ids[1:]) {
 			t.Errorf("claimed %v of %v", got, ids)
 		}

@@ -273,7 +273,7 @@ func TestCancelOldest(t *testing.T) {
 			t.Errorf("events %+v, %v", events, err)
 		}
 		next := keyedRequest(9)
-		next.Keys.Handed = []FreedKey{{Key: Key{Name: "a"}}}
+		next.Keys.Freed = []FreedKey{{Key: Key{Name: "a"}}}
 		if got := claim(t, s, next); !slices.Equal(runIDs(got.Runs), []uuid.UUID{ids[2], ids[4]}) {
 			t.Errorf("claimed %v of %v", runIDs(got.Runs), ids)
 		}

@@ -16,7 +16,7 @@ func TestKeyAndWindow(t *testing.T) {
 		t.Helper()
 		flush(t, s, &Flush{Finishes: []*Finish{finish(r)}})
 		req := keyedRequest(9)
-		req.Keys.Handed = []FreedKey{{Key: r.Key}}
+		req.Keys.Freed = []FreedKey{{Key: r.Key}}
 		return claim(t, s, req).Runs
 	}
 	wantRun := func(t *testing.T, s *Store, runs []*ClaimedRun, id uuid.UUID, input string) {

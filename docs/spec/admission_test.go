@@ -65,7 +65,7 @@ type admissionWorker struct {
 	holding uint8 // slots that it has counted with the lock, if it counts that early
 	take    uint8 // the runs that it takes, as bits
 	place   bool  // the key's next place
-	handed  bool  // it has given up a slot of the key
+	freed   bool  // it has given up a slot of the key
 	back    bool  // a run that had one waits again
 	hidden  uint8 // the key's next cursor: the runs that claims do not find, as bits
 }
@@ -117,7 +117,7 @@ func admissionSpec(twin admissionTwin, slots int) specification[admissionState] 
 				s.locked)
 			for i, w := range s.worker {
 				text += fmt.Sprintf("; worker %d: %s, hands on %v, back %v", i+1,
-					[]string{"no claim", "has the lock", "has taken"}[w.phase], w.handed, w.back)
+					[]string{"no claim", "has the lock", "has taken"}[w.phase], w.freed, w.back)
 			}
 			return text
 		},
@@ -155,7 +155,7 @@ func claimSteps(s admissionState, w int, twin admissionTwin, slots int) (next []
 	switch me.phase {
 	case noClaim:
 		switch {
-		case !s.place && s.changes == 0 && !me.handed: // nothing to look at
+		case !s.place && s.changes == 0 && !me.freed: // nothing to look at
 			return nil
 		case s.locked == 0 || twin == countBeforeLock && s.locked != uint8(w+1):
 			what = "lock the key"
@@ -197,8 +197,8 @@ func claimSteps(s admissionState, w int, twin admissionTwin, slots int) (next []
 			}
 		}
 		to.place, to.locked, to.changes, to.hidden = me.place, 0, to.changes&^me.read, me.hidden
-		late := s.worker[w].read&handedLate != 0
-		*me = admissionWorker{handed: me.handed && late, back: me.back && late}
+		late := s.worker[w].read&freedLate != 0
+		*me = admissionWorker{freed: me.freed && late, back: me.back && late}
 	}
 	return append(next, step[admissionState]{what: fmt.Sprintf("worker %d: %s", w+1, what), to: to})
 }
@@ -214,8 +214,8 @@ func lowered(s admissionState, w int, twin admissionTwin) uint8 {
 	return s.hidden &^ s.changes
 }
 
-// handedLate is a bit of admissionWorker.read: the worker has given up a slot since its claim has begun.
-const handedLate = 1 << 7
+// freedLate is a bit of admissionWorker.read: the worker has given up a slot since its claim has begun.
+const freedLate = 1 << 7
 
 // take decides which runs the claim takes, and the key's next place.
 func take(s *admissionState, w int, twin admissionTwin, slots int) {
@@ -247,8 +247,8 @@ func endSteps(s admissionState, w int, twin admissionTwin) (next []step[admissio
 		to := s
 		to.runs[i] = finished
 		if twin != endWithoutHandover {
-			if to.worker[w].handed = true; to.worker[w].phase != noClaim {
-				to.worker[w].read |= handedLate
+			if to.worker[w].freed = true; to.worker[w].phase != noClaim {
+				to.worker[w].read |= freedLate
 			}
 		}
 		next = append(next, step[admissionState]{what: fmt.Sprintf("worker %d: end run %d", w+1, i+1), to: to})

@@ -74,7 +74,7 @@ type consumerState struct {
 
 	changes uint8 // bits: of the publishers, then of the recheck
 	place   bool  // the key is in the line: a claim comes by itself
-	handed  bool
+	freed   bool
 	recheck bool
 	faults  uint8
 }
@@ -108,8 +108,8 @@ func consumerSpec(twin consumerTwin) specification[consumerState] {
 					"locked", "drawn", "visible", "published", "rolled back",
 				}[p.phase], p.position)
 			}
-			return text + fmt.Sprintf("looked at %d, consumed %02b, changes %03b, in line %v, handed %v; claim "+
-				"%d, run %d", s.looked, s.consumed, s.changes, s.place, s.handed, s.claim, s.run)
+			return text + fmt.Sprintf("looked at %d, consumed %02b, changes %03b, in line %v, freed %v; claim "+
+				"%d, run %d", s.looked, s.consumed, s.changes, s.place, s.freed, s.claim, s.run)
 		},
 	}
 }
@@ -174,11 +174,11 @@ func lookSteps(s consumerState, twin consumerTwin) []step[consumerState] {
 	to, what := s, ""
 	switch s.claim {
 	case noLook:
-		if s.changes == 0 && !s.place && !s.handed {
+		if s.changes == 0 && !s.place && !s.freed {
 			return nil
 		}
 		what = "lock the key, read the changes"
-		to.claim, to.claimRead, to.handed = hasKey, s.changes, false
+		to.claim, to.claimRead, to.freed = hasKey, s.changes, false
 	case hasKey:
 		to.claim = knowsPosition
 		what, to.claimLast, to.settled = s.firstRead(twin)
@@ -268,7 +268,7 @@ func runSteps(s consumerState, twin consumerTwin) []step[consumerState] {
 		to.consumed |= s.runRead
 		to.looked = s.runSettled
 		to.run, to.runLast, to.runSettled, to.runRead = noRun, 0, 0, 0
-		to.handed = twin != endUnseen
+		to.freed = twin != endUnseen
 	}
 	return []step[consumerState]{{what: "run: " + what, to: to}}
 }
@@ -278,7 +278,7 @@ func crashSteps(s consumerState) (next []step[consumerState]) {
 	if s.faults < mostConsumerFaults {
 		to := s
 		to.faults++
-		to.recheck, to.handed = true, false
+		to.recheck, to.freed = true, false
 		to.claim, to.claimRead, to.claimLast, to.settled, to.starts, to.again = noLook, 0, 0, 0, false, false
 		if s.run != noRun { // another worker executes it from its beginning
 			to.run, to.runLast, to.runSettled, to.runRead = runBegins, 0, 0, 0

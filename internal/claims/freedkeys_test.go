@@ -37,7 +37,7 @@ func TestFreedKeys(t *testing.T) {
 			}
 			p.KeyFreed("other", a, true, start)
 			claim := plan(t, p, 0)
-			if got := claim.Request.Keys.Handed; len(got) != 2 {
+			if got := claim.Request.Keys.Freed; len(got) != 2 {
 				t.Errorf("the claim looks at %v", got)
 			}
 			if tt.answer == nil {

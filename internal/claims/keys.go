@@ -57,9 +57,9 @@ func (k *keys) prepare(req *store.ClaimRequest, a ask, at Moment) {
 		req.Limit = min(req.Limit, max(a.free, 0))
 	}
 	req.Keys = &store.KeysRequest{
-		Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Handed: a.freed, Consumers: k.consumers,
+		Plain: req.Limit, Keyed: req.Limit, Most: mostChanges, Freed: a.freed, Consumers: k.consumers,
 	}
-	if a.only && !a.full && !k.limited && !k.both {
+	if a.only {
 		req.Keys.Only, req.Keys.Plain = true, 0
 	} else if k.both {
 		req.Keys.Plain = (req.Limit + a.odd) / 2

@@ -43,7 +43,7 @@ func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
 			if req.Limit != want {
 				t.Errorf("limit %d, want %d", req.Limit, want)
 			}
-			if k := req.Keys; tt.counts && (k.Keyed != want || k.Plain != want || len(k.Handed) != len(tt.ask.freed)) {
+			if k := req.Keys; tt.counts && (k.Keyed != want || k.Plain != want || len(k.Freed) != len(tt.ask.freed)) {
 				t.Errorf("keys %+v, want %d", k, want)
 			}
 		})

@@ -178,7 +178,7 @@ func (p *Policy) random(d time.Duration) time.Duration {
 // have looked.
 func (p *Policy) Unanswered(plan *Plan, now time.Time) {
 	if plan.Request.Keys != nil {
-		p.freed.add(plan.Request.Queue, now, plan.Request.Keys.Handed...)
+		p.freed.add(plan.Request.Queue, now, plan.Request.Keys.Freed...)
 	}
 }
 

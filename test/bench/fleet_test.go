@@ -89,7 +89,7 @@ func ownPool(b *testing.B, pool *pgxpool.Pool) *pgxpool.Pool {
 }
 
 // BenchmarkBesideEnded executes b.N runs by turns in a new database, and in one that has ended runs: a million, or
-// BENCH_ENDED. Ten million take ten minutes to insert, and 12 GB of disk: BENCH_ENDED=10000000 go test -run '^$' -bench
+// BENCH_ENDED. Ten million take minutes to insert, and much of the disk: BENCH_ENDED=10000000 go test -run '^$' -bench
 // BesideEnded -benchtime 100000x -timeout 1h ./test/bench
 func BenchmarkBesideEnded(b *testing.B) {
 	ended := 1_000_000

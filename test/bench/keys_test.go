@@ -202,10 +202,12 @@ func drainBesideSnapshot(b *testing.B, k keyed, hold time.Duration) {
 	}
 	const each = 10_000
 	ended := 0
+	pace := time.NewTicker(each * time.Millisecond)
+	defer pace.Stop()
 	for began := time.Now(); time.Since(began) < hold; ended += each {
 		k.start(b, c, each)
 		runFleet(b, pool, each, workers{1, 1000, 0})
-		time.Sleep(time.Until(began.Add(time.Duration(ended+each) * time.Millisecond)))
+		<-pace.C
 	}
 	b.Run("held", func(b *testing.B) {
 		drainKeyed(b, c, pool, k, workers{1, 1000, 0})

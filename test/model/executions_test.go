@@ -62,7 +62,7 @@ func (w *world) flushing(what string, h held, plan func() *store.Flush) act {
 		// it may have given up its slot: the worker's next claim hands it on
 		if r := w.Runs[h.RunID]; r != nil && r.Key != (store.Key{}) && r.Status != store.Running {
 			ended := r.Status == store.Completed || r.Status == store.Failed || r.Status == store.Cancelled
-			w.handed = append(w.handed, store.FreedKey{Key: r.Key, Ended: ended})
+			w.freed = append(w.freed, store.FreedKey{Key: r.Key, Ended: ended})
 		}
 	}}
 }

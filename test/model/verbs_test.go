@@ -106,10 +106,10 @@ func (w *world) claiming(t *rapid.T) act {
 		LeaseTimeout: leaseTimeout,
 		Ahead:        time.Hour, RecoveriesBelow: drawn(t, "recoveries below", 0, 0, 0, suspectFrom, suspectFrom+1),
 	}
-	handed := slices.Clone(w.handed)
+	freed := slices.Clone(w.freed)
 	if w.keys && number(t, "with keys", 5) > 0 {
 		req.Keys = &store.KeysRequest{
-			Plain: req.Limit, Keyed: req.Limit, Most: 1000, Handed: handed,
+			Plain: req.Limit, Keyed: req.Limit, Most: 1000, Freed: freed,
 			Only: number(t, "only keys", 6) == 0,
 		}
 	}
@@ -147,8 +147,8 @@ func (w *world) claiming(t *rapid.T) act {
 			w.leases = append(w.leases, held{store.HeldRun{RunID: c.RunID, Lease: c.Lease}, c.ParentRunID, c.Wakeups})
 		}
 		if req.Keys != nil && !lost {
-			w.handed = slices.DeleteFunc(w.handed, func(k store.FreedKey) bool { return slices.Contains(handed, k) })
-			w.handed = append(w.handed, claim.Keys.Busy...)
+			w.freed = slices.DeleteFunc(w.freed, func(k store.FreedKey) bool { return slices.Contains(freed, k) })
+			w.freed = append(w.freed, claim.Keys.Busy...)
 		}
 		w.met["claimed"] += len(claim.Runs)
 		w.met["set back"] += len(back)

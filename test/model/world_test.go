@@ -56,7 +56,7 @@ type world struct {
 	signals   []store.Message // to be sent again
 	claims    []store.ClaimRequest
 	focus     []uuid.UUID      // the only runs that are drawn; nil: all are
-	handed    []store.FreedKey // keys of which runs may have given up slots since the last claim
+	freed     []store.FreedKey // keys of which runs may have given up slots since the last claim
 	sights    []sight
 	schedules bool
 	pauses    bool     // work is paused
