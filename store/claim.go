@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,11 +50,8 @@ type ClaimRequest struct {
 	Probe     bool         // find out whether keys are due
 	Keys      *KeysRequest // nil: only runs without keys, of a queue without limits
 
-	// RecoveriesBelow leaves out runs with as many recoveries or more: crash-loop suspects that have to wait for
-	// others. Zero leaves out none.
-	RecoveriesBelow int
-
-	Without LeftOut
+	Suspects Suspects
+	Without  LeftOut
 
 	trial *trial // nil: the claim is no trial of FindRefused
 }
@@ -99,6 +97,43 @@ type ClaimedRun struct {
 
 // CrashLoopSuspect reports whether the run may kill its workers.
 func (r *ClaimedRun) CrashLoopSuspect() bool { return r.Recoveries >= SuspectRecoveries }
+
+// Suspects say which crash-loop suspects a claim takes: the others have to wait for those under way.
+type Suspects struct {
+	Below int          // runs with as many recoveries or more are left out; zero: none are
+	Joins SuspectGroup // but for those of this group
+}
+
+// Takes reports whether the claim takes a run with so many recoveries.
+func (s Suspects) Takes(run uuid.UUID, recoveries int) bool {
+	return s.Below == 0 || recoveries < s.Below || GroupOf(run, recoveries) == s.Joins
+}
+
+// args returns s for the statement.
+func (s Suspects) args() []int64 {
+	return []int64{
+		int64(cmp.Or(s.Below, anyRecoveries)), int64(cmp.Or(s.Joins.Recoveries, anyRecoveries)), int64(s.Joins.mask()),
+		int64(s.Joins.LastBits),
+	}
+}
+
+// A SuspectGroup has crash-loop suspects that begin together: those with equally many recoveries whose IDs end in the
+// same bits. There is one bit at SuspectRecoveries, and twice as many with each more, up to 32.
+type SuspectGroup struct {
+	Recoveries int // zero: no run is in the group
+	LastBits   uint32
+}
+
+// GroupOf returns the group of a crash-loop suspect.
+func GroupOf(run uuid.UUID, recoveries int) SuspectGroup {
+	g := SuspectGroup{Recoveries: recoveries}
+	g.LastBits = binary.BigEndian.Uint32(run[12:]) & g.mask()
+	return g
+}
+
+func (g SuspectGroup) mask() uint32 {
+	return uint32(1<<(1<<min(max(g.Recoveries-SuspectRecoveries, 0), 5)) - 1)
+}
 
 // A Claim is the answer to a ClaimRequest.
 type Claim struct {
@@ -173,6 +208,13 @@ const pairsOfClaim = clause.PausesOfRuns + `, pairs AS MATERIALIZED (
 	WHERE ` + unpausedPair + `
 )`
 
+// Whether the claim takes a run with so many recoveries: see Suspects.
+const notLeftOut = `(recoveries < ($11::bigint[])[1] OR recoveries = ($11::bigint[])[2] AND ` +
+	lastBits + ` & ($11::bigint[])[3] = ($11::bigint[])[4])`
+
+// The last 32 bits of a run's ID.
+const lastBits = `('x' || right(run_id::text, 8))::bit(32)::bigint`
+
 // When the due run r is available again: when its lease ends, or when it is to be recovered if it is set back.
 const untilAvailable = `LEAST(r.now + CASE WHEN r.set_back
 			THEN LEAST(interval '1 second' * power(2::float8, LEAST(r.recoveries - 2, 20)::float8),
@@ -200,7 +242,7 @@ const dueOfPairs = `(SELECT r.run_id, r.status, r.version, r.started_at, r.deadl
 			AND ` + clause.Claimable + ` AND q.available_at <= now()
 			AND q.available_at >= timestamptz 'epoch' + w.since * interval '1 microsecond'
 			AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-			AND q.recoveries < $11 AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL
+			AND ` + notLeftOut + ` AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL
 			AND ` + clause.KeyUnpaused + `
 		ORDER BY q.available_at
 		LIMIT (SELECT k.room FROM limits k)
@@ -398,7 +440,7 @@ func (s Claims) claimArgs(req ClaimRequest) []any {
 	}
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, initial, req.Limit, req.Worker, array(leasesOf(req.Lease)),
-		pg.Micros(req.LeaseTimeout), req.recoveriesBelow(), mostInput, req.sinces(types, priorities),
+		pg.Micros(req.LeaseTimeout), req.Suspects.args(), mostInput, req.sinces(types, priorities),
 		pg.Micros(req.Ahead), array(req.Without.Runs),
 	}
 }
@@ -470,8 +512,6 @@ func (r *ClaimRequest) pairs() (types []string, priorities []int16, versions []s
 	}
 	return types, priorities, versions, initial
 }
-
-func (r *ClaimRequest) recoveriesBelow() int { return cmp.Or(r.RecoveriesBelow, anyRecoveries) }
 
 // sinces returns Since of the pairs for the statement.
 func (r *ClaimRequest) sinces(types []string, priorities []int16) []int64 {

@@ -101,3 +101,66 @@ func TestRefusedSuspectIsFound(t *testing.T) {
 		})
 	}
 }
+
+// A claim that leaves out suspects takes those that join the group under way: of the runs with as many recoveries those
+// whose IDs end in its bits. A search for missed runs finds them, too.
+func TestClaimTakesSuspectsThatJoinTheirGroup(t *testing.T) {
+	t.Parallel()
+	const n, steps = 24, 3
+	for name, tt := range map[string]struct {
+		request func(n int) ClaimRequest
+		limits  QueueLimits
+		change  []func(*NewRun)
+		strict  bool // the runs are claimed one after the other
+	}{
+		"plain":   {request: func(n int) ClaimRequest { return request(n) }},
+		"limited": {request: keyedRequest, limits: QueueLimits{MaxRunning: n, Held: true}},
+		"keys":    {request: keyedRequest, change: []func(*NewRun){ofKey("a")}},
+		"groups":  {request: keyedRequest, change: []func(*NewRun){inGroup("a")}, strict: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			if tt.limits.MaxRunning > 0 {
+				mustSetQueue(t, s, tt.limits)
+			}
+			var runs []NewRun
+			for range n {
+				runs = append(runs, newRun(tt.change...))
+			}
+			ids := start(t, s, runs...)
+			recoveries := func(i int) int { return SuspectRecoveries + i%steps }
+			for i, id := range ids {
+				exec(t, s.pool, `UPDATE kagzi.workflow_runs SET recoveries = $1, recoveries_since = now()
+					WHERE run_id = $2`, recoveries(i), id)
+			}
+			for first := range steps {
+				req := tt.request(n)
+				group := GroupOf(ids[first], recoveries(first))
+				req.Suspects = Suspects{SuspectRecoveries, group}
+				var want []uuid.UUID
+				for i, id := range ids {
+					if GroupOf(id, recoveries(i)) == group && (!tt.strict || i == 0) {
+						want = append(want, id)
+					}
+				}
+				if name == "plain" {
+					req.Since = map[Pair]time.Time{}
+					for _, p := range req.Pairs() {
+						req.Since[p] = time.Now().Add(time.Hour)
+					}
+					if missed, err := s.Claims.Missed(t.Context(), req); err != nil || len(missed) != 1 {
+						t.Errorf("missed %v, %v; want the runs of the group", missed, err)
+					}
+					req.Since = nil
+				}
+				if got := sorted(runIDs(claim(t, s, req).Runs)); !slices.Equal(got, sorted(want)) {
+					t.Errorf("%d recoveries: claimed %v, want %v", recoveries(first), got, want)
+				}
+				if missed, err := s.Claims.Missed(t.Context(), req); err != nil || len(missed) != 0 {
+					t.Errorf("missed %v, %v; want none", missed, err)
+				}
+			}
+		})
+	}
+}

@@ -19,7 +19,7 @@ import (
 
 func lowFirst(r *ClaimRequest) { r.LowFirst = true }
 
-func noSuspect(r *ClaimRequest) { r.RecoveriesBelow = SuspectRecoveries }
+func noSuspect(r *ClaimRequest) { r.Suspects.Below = SuspectRecoveries }
 
 func types(h ...WorkflowVersions) func(*ClaimRequest) { return func(r *ClaimRequest) { r.Types = h } }
 
@@ -419,7 +419,7 @@ func TestClaimRecoveries(t *testing.T) {
 
 		exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now()`)
 		if got := claim(t, s, request(5, noSuspect)).Runs; len(got) != 0 {
-			t.Errorf("claimed %v with RecoveriesBelow 3", got)
+			t.Errorf("claimed %v, a suspect", got)
 		}
 		for _, begins := range []bool{false, true} { // that it was only claimed does not count
 			got := claim(t, s, request(5)).Runs

@@ -90,7 +90,7 @@ const dueOfKeys = `due AS MATERIALIZED (
 					AND x.priority = p.priority AND ` + clause.Waits + ` AND x.available_at <= now()
 					AND x.available_at >= shares.waits_from AND x.outcome IS NULL AND x.task_queue = $2
 					AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
-					AND x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[]) AND ` + clause.Unstopped + `
+					AND ` + notLeftOut + ` AND x.run_id <> ALL ($15::uuid[]) AND ` + clause.Unstopped + `
 				ORDER BY x.available_at, x.run_id LIMIT shares.allowed
 				FOR UPDATE SKIP LOCKED
 			) r
@@ -117,7 +117,7 @@ const dueOfKeys = `due AS MATERIALIZED (
 				'CANCELLED') AND x.slot IS DISTINCT FROM 2 AND x.paused_at IS NULL AND x.available_at <= now()
 				AND x.outcome IS NULL AND x.task_queue = $2
 				AND x.workflow_type || '/' || coalesce(x.version::text, '') = ANY ($5::text[])
-				AND x.recoveries < $11 AND x.run_id <> ALL ($15::uuid[])
+				AND ` + notLeftOut + ` AND x.run_id <> ALL ($15::uuid[])
 			FOR UPDATE SKIP LOCKED
 		) r
 	) r

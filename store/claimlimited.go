@@ -84,8 +84,8 @@ WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 		q.status = 'RUNNING' AND q.recoveries + 1 >= 3 AS set_back FROM kagzi.workflow_runs q
 	WHERE (SELECT k.limited AND k.room = 0 FROM limits k) AND q.namespace_id = $1 AND q.task_queue = $2
 		AND ` + clause.Holds + ` AND ` + clause.KeyUnpaused + `
-		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[]) AND q.recoveries < $11
-			AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL AND q.paused_at IS NULL
+		AND q.available_at <= now() AND q.workflow_type = ANY ($3::text[])
+			AND ` + notLeftOut + ` AND q.run_id <> ALL ($15::uuid[]) AND q.outcome IS NULL AND q.paused_at IS NULL
 		AND (
 			SELECT count(*) FROM pairs w WHERE w.workflow_type = q.workflow_type AND w.priority = q.priority
 				AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))

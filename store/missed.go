@@ -22,7 +22,9 @@ CROSS JOIN LATERAL (
 		AND ` + clause.Claimable + ` AND q.available_at <= now()
 		AND q.available_at < timestamptz 'epoch' + w.since * interval '1 microsecond'
 		AND (q.version IS NULL OR q.version = ANY (w.versions::int[]))
-		AND q.recoveries < $7 AND q.outcome IS NULL AND ` + clause.KeyUnpaused + `
+		AND (q.recoveries < ($7::bigint[])[1] OR q.recoveries = ($7::bigint[])[2]
+			AND ` + lastBits + ` & ($7::bigint[])[3] = ($7::bigint[])[4])
+		AND q.outcome IS NULL AND ` + clause.KeyUnpaused + `
 	ORDER BY q.available_at
 	LIMIT 1
 ) d
@@ -54,6 +56,6 @@ func (s Claims) missedArgs(req ClaimRequest) []any {
 	types, priorities, versions, _ := req.pairs()
 	return []any{
 		s.namespace, req.Queue, types, priorities, versions, req.sinces(types, priorities),
-		req.recoveriesBelow(),
+		req.Suspects.args(),
 	}
 }

@@ -189,7 +189,7 @@ func (c *claimer) claim(ctx context.Context, plan *claims.Plan) time.Duration {
 	now := time.Now()
 	c.roster.claimLocked(now)
 	c.orphans.sentLocked(now)
-	req.RecoveriesBelow, _ = c.suspects.below(now)
+	req.Suspects = c.suspects.taken(now)
 	c.mu.Unlock()
 	defer c.roster.claimedAll()
 	req.Worker, req.Lease, req.LeaseTimeout = c.ID(), uuid.New(), c.work.given.LeaseTimeout

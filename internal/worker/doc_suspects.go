@@ -16,7 +16,8 @@
 //
 // A group has the suspects with equally many recoveries whose IDs end in the same bits: one bit at three recoveries,
 // and twice as many with each more. So half of n suspects begin at once. Of those that die again, a quarter of n begins
-// at once, then a sixteenth, then each alone.
+// at once, then a sixteenth, then each alone. A suspect of the group that becomes due while it is under way joins it:
+// claims leave out all others.
 //
 //	                    ┌── its runs ended, or recorded a step ──────────────────────────┐
 //	 suspects are due   │                                                                ▼

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -16,11 +15,11 @@ import (
 // once; of those that die again a quarter of n do, then a sixteenth, and then each alone. The session's mutex guards
 // the fields. See doc_suspects.go.
 type suspects struct {
-	patience time.Duration // of the suspects with the fewest recoveries: firstPatience, but for tests
-	group    suspectGroup  // that began last
+	patience time.Duration      // of the suspects with the fewest recoveries: firstPatience, but for tests
+	group    store.SuspectGroup // that began last
 	// the runs of group that have neither ended nor made progress. Added by admit, removed by leave.
 	last  map[*held]bool
-	since time.Time // when the last of them was admitted
+	since time.Time // when the group began
 	// calls hint when suspects with one more recovery may begin. Set by wakeLocked.
 	timer *time.Timer
 
@@ -40,17 +39,6 @@ func newSuspects(mu *sync.Mutex, r *roster, hint func(), hooks *testhook.Hooks) 
 // firstPatience is how long a suspect with the fewest recoveries waits for the group before it.
 const firstPatience = 10 * time.Second
 
-// A suspectGroup has the suspects that begin together.
-type suspectGroup struct {
-	recoveries int
-	bits       uint64 // the last bits of their IDs
-}
-
-func groupOf(h *held) suspectGroup {
-	bits := 1 << min(h.Recoveries-store.SuspectRecoveries, 5)
-	return suspectGroup{h.Recoveries, binary.BigEndian.Uint64(h.RunID[8:]) & (1<<bits - 1)}
-}
-
 // patienceOf returns how long a suspect waits for the group before it. It doubles with each recovery: who died more
 // often comes last, and a run that needs long gets the worker without such neighbours in the end.
 func (s *suspects) patienceOf(recoveries int) time.Duration {
@@ -60,14 +48,14 @@ func (s *suspects) patienceOf(recoveries int) time.Duration {
 // admit reports whether the suspect h may begin: with its group, or because the group before it is gone, or has been
 // under way for long enough.
 func (s *suspects) admit(h *held, now time.Time) bool {
-	g := groupOf(h)
+	g := store.GroupOf(h.RunID, h.Recoveries)
 	if g != s.group || len(s.last) == 0 {
-		if len(s.last) > 0 && now.Sub(s.since) < s.patienceOf(g.recoveries) {
+		if len(s.last) > 0 && now.Sub(s.since) < s.patienceOf(g.Recoveries) {
 			return false
 		}
-		s.group, s.last = g, map[*held]bool{}
+		s.group, s.last, s.since = g, map[*held]bool{}, now
 	}
-	s.last[h], s.since = true, now
+	s.last[h] = true
 	return true
 }
 
@@ -78,6 +66,12 @@ func (s *suspects) leave(h *held) bool {
 	}
 	delete(s.last, h)
 	return len(s.last) == 0
+}
+
+// taken returns which suspects a claim takes.
+func (s *suspects) taken(now time.Time) store.Suspects {
+	below, _ := s.below(now)
+	return store.Suspects{Below: below, Joins: s.group}
 }
 
 // below returns how many recoveries the suspects have that a claim leaves out, because they would have to wait; zero:

@@ -88,10 +88,11 @@ func (in incident) play(seed uint64) (out outcome) {
 				}
 				*s = suspects{patience: firstPatience}
 			}
-			below, _ := s.below(start.Add(now))
+			taken := s.taken(start.Add(now))
 			var claimed []*simulated
 			for _, run := range runs {
-				if run.worker < 0 && !run.ended && run.due <= now && (below == 0 || run.h.Recoveries < below) {
+				if run.worker < 0 && !run.ended && run.due <= now &&
+					taken.Takes(run.h.RunID, run.h.Recoveries) {
 					claimed = append(claimed, run)
 				}
 			}

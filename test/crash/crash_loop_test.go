@@ -79,8 +79,8 @@ type suspended struct {
 	gates []chan struct{}
 }
 
-// suspectsOf starts n suspects, and as many other runs, which end at once. records makes each suspect record a step
-// before it waits.
+// suspectsOf starts n suspects, and as many other runs, which end at once. The suspects are due one after the other
+// within a second. records makes each suspect record a step before it waits.
 func suspectsOf(t *testing.T, n int, patience time.Duration, records bool) *suspended {
 	t.Helper()
 	db := dbtest.Database(t)
@@ -114,7 +114,8 @@ func suspectsOf(t *testing.T, n int, patience time.Duration, records bool) *susp
 	for _, r := range s.runs[:n] {
 		kit.LoseRun(t, db.Pool, r.ID(), suspectFrom)
 	}
-	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()`)
+	dbtest.Exec(t, db.Pool, `UPDATE kagzi.workflow_runs SET status = 'PENDING', available_at = now()
+		+ CASE WHEN recoveries > 0 THEN random() ELSE 0 END * interval '1 second'`)
 	kit.StartLocal(t, w)
 	kit.CheckResults(t, s.runs[n:], func(i int) int { return n + i })
 	return s

@@ -104,7 +104,14 @@ func (w *world) claiming(t *rapid.T) act {
 		},
 		Limit: drawn(t, "limit", 1, 2, unbounded, unbounded), Worker: pick(t, "worker", w.workers), Lease: uuid.New(),
 		LeaseTimeout: leaseTimeout,
-		Ahead:        time.Hour, RecoveriesBelow: drawn(t, "recoveries below", 0, 0, 0, suspectFrom, suspectFrom+1),
+		Ahead:        time.Hour,
+		Suspects: store.Suspects{
+			Below: drawn(t, "recoveries below", 0, 0, 0, suspectFrom, suspectFrom+1),
+			Joins: store.SuspectGroup{
+				Recoveries: drawn(t, "recoveries of the group", 0, suspectFrom, suspectFrom+1),
+				LastBits:   uint32(number(t, "bits of the group", 2)),
+			},
+		},
 	}
 	freed := slices.Clone(w.freed)
 	if w.keys && number(t, "with keys", 5) > 0 {
