@@ -23,19 +23,20 @@ var light = regexp.MustCompile("^(Kagzi|River.*|DBOS.*|go-workflows.*|raw SQL)$"
 // TestEveryFigure tries figures with few runs, in a long campaign every figure of every engine. A figure fails if its
 // runs do not all complete.
 func TestEveryFigure(t *testing.T) {
+	const rows = 10_000
 	out := t.TempDir()
 	log, err := os.Create(filepath.Join(out, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	all := campaign.Some(figures(&lab{quick: true}), 5)
+	all := campaign.Some(figures(&lab{quick: true, rows: rows}), 5)
 	var names []string
 	for _, f := range all {
 		names = append(names, regexp.QuoteMeta(f.group+": "+f.name))
 	}
 	only := regexp.MustCompile("^(" + strings.Join(names, "|") + ")$")
-	cfg := config{run: only, quick: true, out: out, log: log}
+	cfg := config{run: only, quick: true, rows: rows, out: out, log: log}
 	if !campaign.Long {
 		cfg.only = light
 	}
@@ -87,7 +88,7 @@ func TestCheckSeesEveryRun(t *testing.T) {
 }
 
 func checkSeesEveryRun(t *testing.T, engines ...engine) {
-	l, err := openLab(t.Context(), true)
+	l, err := openLab(t.Context(), config{quick: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,13 +195,21 @@ func (t task) dbos(ctx dbos.Context, n int) (int, error) {
 		t.report(woke, n)
 	}
 	for i := range t.Steps {
-		step := func(context.Context) (int, error) { return n, nil }
-		if _, err := dbos.RunAsStep(ctx, step, dbos.WithStepName(stepNames[i])); err != nil {
+		if err := t.dbosStep(ctx, dbos.WithStepName(stepNames[i]), n); err != nil {
 			return 0, err
 		}
 	}
 	t.report(ended, n)
 	return n, nil
+}
+
+func (t task) dbosStep(ctx dbos.Context, name dbos.StepOption, n int) (err error) {
+	if t.Result > 0 {
+		_, err = dbos.RunAsStep(ctx, func(context.Context) (document, error) { return t.document, nil }, name)
+	} else {
+		_, err = dbos.RunAsStep(ctx, func(context.Context) (int, error) { return n, nil }, name)
+	}
+	return err
 }
 
 type dbosWorker struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,12 +16,19 @@ type drainage struct {
 	state       state
 	steps       int
 	concurrency int
+	processes   int            // that work, each with the concurrency; zero: this one does
+	result      int            // bytes of what each step returns; zero: a number
+	long        time.Duration  // of the measured part of a round; zero: roundTime
 	runs        map[engine]int // of a round, from the rate of a short one
 }
 
 // once drains a new database.
 func (d *drainage) once(ctx context.Context, l *lab, e engine, runs int) (sample, error) {
-	t, err := l.newTrial(ctx, e, d.state, drainConnections(e))
+	conns := drainConnections(e)
+	if d.processes > 1 {
+		conns = 8 // of each
+	}
+	t, err := l.newTrial(ctx, e, d.state, conns)
 	if err != nil {
 		return sample{}, err
 	}
@@ -43,19 +51,36 @@ func (d *drainage) in(ctx context.Context, t *trial, runs int) (sample, error) {
 	}
 	var took time.Duration
 	cost, err := t.measured(ctx, func() (_ int, err error) {
-		took, err = t.execute(ctx, runs, d.concurrency, task{Steps: d.steps})
+		work := task{Steps: d.steps, Result: d.result, document: documentOf(d.result)}
+		if d.processes > 0 {
+			took, err = t.executeApart(ctx, runs, d.processes, d.concurrency, work)
+		} else {
+			took, err = t.execute(ctx, runs, d.concurrency, work)
+		}
 		return runs, err
 	})
 	if err != nil {
 		return sample{}, err
 	}
-	rate := float64(runs*max(d.steps, 1)) / took.Seconds()
-	return sample{values: []float64{rate}, cost: cost}, t.check(ctx, runs, d.steps)
+	s := sample{values: []float64{float64(runs) * d.perRun() / took.Seconds()}, cost: cost}
+	if d.result > 0 {
+		ms := 1000 / (d.perRun() * float64(runs))
+		s.values = append(s.values, cost.Server*ms, cost.Client*ms)
+	}
+	return s, t.check(ctx, runs, d.steps)
 }
 
-// calibrated returns how many runs of an engine take roundTime, from what do measures with a few.
+// perRun returns how much a run counts: its steps, or the MB that it writes.
+func (d *drainage) perRun() float64 {
+	if d.result > 0 {
+		return float64(d.steps) * megabytes(d.result)
+	}
+	return float64(max(d.steps, 1))
+}
+
+// calibrated returns how many runs of an engine take as long as a round, from what do measures with a few.
 func (d *drainage) calibrated(l *lab, e engine, do func(runs int) (sample, error)) (int, error) {
-	few := min(200+20*d.concurrency, 5000)
+	few := min(200+20*d.concurrency*max(d.processes, 1), 5000)
 	if oneByOne(e) {
 		few = max(2*d.concurrency, 50)
 	}
@@ -71,7 +96,7 @@ func (d *drainage) calibrated(l *lab, e engine, do func(runs int) (sample, error
 		if err != nil {
 			return 0, err
 		}
-		d.runs[e] = max(few, int(s.values[0]/float64(max(d.steps, 1))*roundTime.Seconds()))
+		d.runs[e] = max(few, int(s.values[0]/d.perRun()*cmp.Or(d.long, roundTime).Seconds()))
 	}
 	return d.runs[e], nil
 }
@@ -105,8 +130,8 @@ func drainFigures(l *lab) (all []figure) {
 	}
 	for _, c := range []int{100, 1000} {
 		engines := []engine{
-			ours, riverTuned, riverDefault, dbosTuned, dbosDefault, goWorkflowsTuned, goWorkflowsDefault, temporal,
-			floor,
+			ours, oursKeyed, riverTuned, riverDefault, dbosTuned, dbosDefault, goWorkflowsTuned, goWorkflowsDefault,
+			temporal, floor,
 		}
 		if c > 100 {
 			engines = slices.DeleteFunc(engines, oneByOne)
@@ -141,12 +166,13 @@ func drainFigures(l *lab) (all []figure) {
 	return all
 }
 
-// fullFigure drains databases that hold two million other runs. A round leaves its runs behind.
+// fullFigure drains databases that hold many other runs. A round leaves its runs behind.
 func fullFigure(l *lab) figure {
 	d := &drainage{state: full, concurrency: 100, runs: map[engine]int{}}
 	trials := map[engine]*trial{}
 	f := figure{
-		group: "Drain beside a million ended and a million sleeping runs", name: "no steps, concurrency 100",
+		group: "Drain of a full database",
+		name:  fmt.Sprintf("beside %g million ended and as many sleeping runs, concurrency 100", float64(l.rows)/1e6),
 		close: func() {
 			for _, t := range trials {
 				t.close()

@@ -97,11 +97,14 @@ type task struct {
 	Nap   time.Duration // how long it sleeps first
 	Until time.Time     // until when it sleeps first
 	Hold  bool          // it waits until its context ends
+	// what each step returns: a document of about so many bytes; zero: a number
+	Result int
 
 	Results bool          // callers in the worker's process wait for results
 	Keep    time.Duration // how long completed runs are kept; zero: the engine's default
 
-	report func(event, int) // called when a run reaches a point; never nil
+	report   func(event, int) // called when a run reaches a point; never nil
+	document document         // of Result
 }
 
 // An event is a point in the execution of a run.

@@ -5,6 +5,7 @@ import "fmt"
 // engines are all that are compared, in the order of the report.
 var (
 	ours         engine = kagziEngine{}
+	oursKeyed    engine = kagziEngine{keyed: true}
 	riverTuned   engine = riverEngine{tuned: true}
 	riverDefault engine = riverEngine{}
 	dbosTuned    engine = dbosEngine{tuned: true}
@@ -20,8 +21,8 @@ var (
 
 func engineNamed(name string) (engine, error) {
 	for _, e := range []engine{
-		ours, riverTuned, riverDefault, dbosTuned, dbosDefault, dbosDirect, goWorkflowsTuned, goWorkflowsDefault,
-		temporal, temporalLocal, floor,
+		ours, oursKeyed, riverTuned, riverDefault, dbosTuned, dbosDefault, dbosDirect, goWorkflowsTuned,
+		goWorkflowsDefault, temporal, temporalLocal, floor,
 	} {
 		if e.name() == name {
 			return e, nil

@@ -13,6 +13,7 @@ type config struct {
 	only   *regexp.Regexp // the engines that are measured; nil: all
 	rounds int
 	quick  bool
+	rows   int // see lab.rows
 	out    string
 	log    *os.File
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,17 +30,33 @@ type orders struct {
 	Task        task
 }
 
-// A child is a worker in a process of its own. It writes a line for each report: the event, the run's number and the
-// time.
+// A child is a worker in a process of its own. It obeys commands, and answers each with the command itself. It writes a
+// line for each report: the event, the run's number and the time.
 type child struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	trims chan struct{} // one value for each answer to trim
-	ended chan error    // the end of its output
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	answers chan string // closed at the end of its output
+	ended   chan error  // the end of its output
 }
+
+// What a child does at a command.
+const (
+	beginCommand = "begin" // it begins to execute runs
+	flushCommand = "flush" // see worker.flush
+	trimCommand  = "trim"  // it gives unused memory back
+)
 
 // hire starts a child that executes the runs of t, and reports to the journal.
 func (t *trial) hire(concurrency int, work task, j *journal) (*child, error) {
+	c, err := t.launch(concurrency, work, j)
+	if err == nil {
+		err = c.obey(beginCommand)
+	}
+	return c, err
+}
+
+// launch starts a child that waits for beginCommand.
+func (t *trial) launch(concurrency int, work task, j *journal) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -65,19 +82,20 @@ func (t *trial) hire(concurrency int, work task, j *journal) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, stdin: stdin, trims: make(chan struct{}, 1), ended: make(chan error, 1)}
+	c := &child{cmd: cmd, stdin: stdin, answers: make(chan string, 1), ended: make(chan error, 1)}
 	go func() { c.ended <- c.listen(stdout, j) }()
 	return c, nil
 }
 
 func (c *child) listen(stdout io.Reader, j *journal) error {
+	defer close(c.answers)
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		var n, at int64
 		var err error
 		fields := strings.Fields(lines.Text())
-		if fields[0] == "trimmed" {
-			c.trims <- struct{}{}
+		if len(fields) == 1 {
+			c.answers <- fields[0]
 			continue
 		}
 		if n, err = strconv.ParseInt(fields[1], 10, 64); err == nil {
@@ -91,11 +109,19 @@ func (c *child) listen(stdout io.Reader, j *journal) error {
 	return lines.Err()
 }
 
+// obey returns once the child has carried out the command.
+func (c *child) obey(command string) error {
+	_, err := io.WriteString(c.stdin, command+"\n")
+	if answer := <-c.answers; err == nil && answer != command {
+		err = fmt.Errorf("the child ended instead of %s", command)
+	}
+	return err
+}
+
 // trim makes the child give unused memory back, and returns what it still has.
-func (c *child) trim() float64 {
-	_, _ = io.WriteString(c.stdin, "trim\n")
-	<-c.trims
-	return residentBytes(c.cmd.Process.Pid)
+func (c *child) trim() (float64, error) {
+	err := c.obey(trimCommand)
+	return residentBytes(c.cmd.Process.Pid), err
 }
 
 // stop ends the child after its runs under way.
@@ -112,6 +138,41 @@ func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.ended
 	_ = c.cmd.Wait()
+}
+
+// executeApart is execute by processes of their own. They are running, and begin to work at the same time.
+func (t *trial) executeApart(ctx context.Context, runs, processes, concurrency int, work task,
+) (took time.Duration, err error) {
+	j := newJournal(runs)
+	var crew []*child
+	for range processes {
+		c, lerr := t.launch(concurrency, work, j)
+		if lerr != nil {
+			err = lerr
+			break
+		}
+		crew = append(crew, c)
+	}
+	all := func(do func(*child) error) error {
+		next := make(chan *child, len(crew))
+		for _, c := range crew {
+			next <- c
+		}
+		return together(len(crew), func() error { return do(<-next) })
+	}
+	for _, command := range []string{trimCommand, beginCommand} { // they answer the first once they are running
+		if err == nil {
+			err = all(func(c *child) error { return c.obey(command) })
+		}
+	}
+	if err == nil {
+		err = j.wait(ctx, &j.nEnded, runs)
+	}
+	if err == nil {
+		err = all(func(c *child) error { return c.obey(flushCommand) })
+	}
+	took = time.Since(j.firstBegan())
+	return took, errors.Join(err, all((*child).stop))
 }
 
 // runAsChild carries out the orders of a parent process, if there is one.
@@ -156,18 +217,27 @@ func obey(ctx context.Context, text string) error {
 	lines := make(chan string, 1<<16)
 	written := make(chan struct{})
 	go writeLines(lines, written)
+	o.Task.document = documentOf(o.Task.Result)
 	o.Task.report = func(e event, n int) {
 		lines <- string(e) + " " + strconv.Itoa(n) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"
 	}
-	w, err := q.work(ctx, defaultQueue, o.Concurrency, o.Task)
-	if err != nil {
-		return err
+	var w worker
+	for commands := bufio.NewScanner(os.Stdin); err == nil && commands.Scan(); {
+		switch commands.Text() {
+		case beginCommand:
+			w, err = q.work(ctx, defaultQueue, o.Concurrency, o.Task)
+		case flushCommand:
+			err = w.flush()
+		case trimCommand:
+			debug.FreeOSMemory()
+		}
+		if err == nil {
+			lines <- commands.Text() + "\n"
+		}
 	}
-	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
-		debug.FreeOSMemory()
-		lines <- "trimmed\n"
+	if w != nil {
+		err = errors.Join(err, w.stop())
 	}
-	err = w.stop()
 	close(lines)
 	<-written
 	return err

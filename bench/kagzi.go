@@ -2,27 +2,58 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/kagzi/kagzi"
+	"github.com/kagzi/kagzi/admin"
 )
 
-// kagziEngine is Kagzi with its default configuration.
-type kagziEngine struct{}
+// kagziEngine is Kagzi with its default configuration. If keyed is true, each run has one of benchKeys keys, and of
+// each key one run executes at once.
+type kagziEngine struct{ keyed bool }
 
-func (kagziEngine) name() string   { return "Kagzi" }
-func (kagziEngine) schema() string { return "kagzi" }
-func (kagziEngine) claims() string { return "%SKIP LOCKED%UPDATE kagzi.workflow_runs%set_back%" }
+const benchKeys = 1000
 
-func (kagziEngine) migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return kagzi.Migrate(ctx, pool)
+func (e kagziEngine) name() string {
+	if e.keyed {
+		return "Kagzi, 1,000 keys"
+	}
+	return "Kagzi"
 }
 
-func (kagziEngine) open(pool *pgxpool.Pool) (queue, error) {
+func (e kagziEngine) schema() string {
+	if e.keyed {
+		return "kagzi_keys"
+	}
+	return "kagzi"
+}
+
+func (e kagziEngine) claims() string {
+	if e.keyed {
+		return "%shares AS MATERIALIZED%UPDATE kagzi.workflow_runs%"
+	}
+	return "%SKIP LOCKED%UPDATE kagzi.workflow_runs%set_back%"
+}
+
+func (e kagziEngine) migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := kagzi.Migrate(ctx, pool); err != nil || !e.keyed {
+		return err
+	}
 	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: quiet})
-	return &kagziQueue{client: c}, err
+	if err != nil {
+		return err
+	}
+	return admin.New(c).Queues.Set(ctx, admin.QueueLimits{
+		Queue: defaultQueue, EachKey: admin.KeyLimits{MaxRunning: 1},
+	})
+}
+
+func (e kagziEngine) open(pool *pgxpool.Pool) (queue, error) {
+	c, err := kagzi.NewClient(pool, kagzi.ClientConfig{Logger: quiet})
+	return &kagziQueue{client: c, keyed: e.keyed}, err
 }
 
 // count reads the number of runs from the table, for lists have pages, and the steps of at most 100 runs.
@@ -73,10 +104,21 @@ func (kagziEngine) fill(ctx context.Context, pool *pgxpool.Pool, ended, sleeping
 
 var kagziRun = kagzi.Define[int, int]("bench")
 
-type kagziQueue struct{ client *kagzi.Client }
+type kagziQueue struct {
+	client *kagzi.Client
+	keyed  bool
+}
+
+// options returns the options of a run.
+func (q *kagziQueue) options(n int) []kagzi.StartOption {
+	if q.keyed {
+		return []kagzi.StartOption{kagzi.Key(strconv.Itoa(n % benchKeys))}
+	}
+	return nil
+}
 
 func (q *kagziQueue) start(ctx context.Context, n int, delay time.Duration) (func(context.Context) error, error) {
-	var opts []kagzi.StartOption
+	opts := q.options(n)
 	if delay > 0 {
 		opts = append(opts, kagzi.Delay(delay))
 	}
@@ -90,7 +132,7 @@ func (q *kagziQueue) start(ctx context.Context, n int, delay time.Duration) (fun
 func (q *kagziQueue) startMany(ctx context.Context, first, count int) error {
 	calls := make([]kagzi.Call, count)
 	for i := range calls {
-		calls[i] = kagziRun.With(first + i)
+		calls[i] = kagziRun.With(first+i, q.options(first+i)...)
 	}
 	_, err := q.client.StartMany(ctx, calls)
 	return err
@@ -131,12 +173,21 @@ func (t task) kagzi(ctx kagzi.Context, n int) (int, error) {
 		t.report(woke, n)
 	}
 	for i := range t.Steps {
-		if _, err := kagzi.Step(ctx, stepNames[i], func(context.Context) (int, error) { return n, nil }); err != nil {
+		if err := t.kagziStep(ctx, stepNames[i], n); err != nil {
 			return 0, err
 		}
 	}
 	t.report(ended, n)
 	return n, nil
+}
+
+func (t task) kagziStep(ctx kagzi.Context, name string, n int) (err error) {
+	if t.Result > 0 {
+		_, err = kagzi.Step(ctx, name, func(context.Context) (document, error) { return t.document, nil })
+	} else {
+		_, err = kagzi.Step(ctx, name, func(context.Context) (int, error) { return n, nil })
+	}
+	return err
 }
 
 type kagziWorker struct {

@@ -21,18 +21,19 @@ type lab struct {
 	quick     bool
 	templates map[string]bool // databases to copy, by name
 	databases int             // created so far
+	rows      int             // that ended, and that sleep, in the state full
 }
 
-func openLab(ctx context.Context, quick bool) (*lab, error) {
+func openLab(ctx context.Context, cfg config) (*lab, error) {
 	// A try asserts no time, so it need not wait for disks.
-	server, err := localpg.Config{Durable: !quick, MaxConnections: 500, Settings: map[string]string{
+	server, err := localpg.Config{Durable: !cfg.quick, MaxConnections: 500, Settings: map[string]string{
 		"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min", "wal_compression": "off",
 		"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "top",
 	}}.Start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{server: server, quick: quick, templates: map[string]bool{}}
+	l := &lab{server: server, quick: cfg.quick, rows: cfg.rows, templates: map[string]bool{}}
 	if l.admin, err = l.connect(ctx, "postgres", 2); err == nil {
 		_, err = l.admin.Exec(ctx, "CREATE EXTENSION pg_stat_statements")
 	}
@@ -75,7 +76,7 @@ type state string
 const (
 	empty state = "new"  // just migrated, never analysed, and autovacuum is off
 	used  state = "used" // runs have been executed in it, and it was vacuumed and analysed
-	full  state = "full" // a million runs that ended, and a million that sleep
+	full  state = "full" // has many runs that ended, and as many that sleep
 )
 
 // A trial is a database of its own with an engine in it.
@@ -222,7 +223,7 @@ func (l *lab) template(ctx context.Context, e engine, s state) (string, error) {
 // use executes 3,000 runs of five steps.
 func (t *trial) use(ctx context.Context, fill bool) error {
 	if fill {
-		rows := t.lab.size(1_000_000)
+		rows := t.lab.size(t.lab.rows)
 		if err := t.engine.fill(ctx, t.pool, rows, rows); err != nil {
 			return err
 		}

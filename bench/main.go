@@ -19,6 +19,7 @@ import (
 func main() {
 	runAsChild()
 	cfg := config{log: os.Stderr}
+	flag.IntVar(&cfg.rows, "rows", 1_000_000, "how many ended and how many sleeping runs a full database has")
 	pattern := flag.String("run", "", "measure only the figures whose group and name match this regular expression")
 	only := flag.String("engines", "", "measure only the engines whose name matches this regular expression")
 	flag.IntVar(&cfg.rounds, "rounds", 5, "how many rounds to measure each figure")
@@ -60,6 +61,8 @@ func figures(l *lab) (all []figure) {
 	all = append(all, startFigures(l)...)
 	all = append(all, drainFigures(l)...)
 	all = append(all, fullFigure(l))
+	all = append(all, fleetFigures(l)...)
+	all = append(all, payloadFigures(l)...)
 	all = append(all, steadyFigures(l)...)
 	all = append(all, latencyFigures(l)...)
 	all = append(all, timerFigures(l)...)
@@ -68,7 +71,7 @@ func figures(l *lab) (all []figure) {
 }
 
 func measure(ctx context.Context, cfg config) error {
-	l, err := openLab(ctx, cfg.quick)
+	l, err := openLab(ctx, cfg)
 	if err != nil {
 		return err
 	}

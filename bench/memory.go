@@ -39,7 +39,10 @@ func memory(ctx context.Context, l *lab, e engine, runs, concurrency int, work t
 	}
 	defer c.kill() // the runs never end
 	time.Sleep(l.long(time.Second))
-	before := c.trim()
+	before, err := c.trim()
+	if err != nil {
+		return 0, err
+	}
 	if err := t.preload(ctx, runs); err != nil {
 		return 0, err
 	}
@@ -47,5 +50,6 @@ func memory(ctx context.Context, l *lab, e engine, runs, concurrency int, work t
 		return 0, err
 	}
 	time.Sleep(l.long(3 * time.Second)) // until the last ones are asleep
-	return (c.trim() - before) / float64(runs) / 1000, nil
+	after, err := c.trim()
+	return (after - before) / float64(runs) / 1000, err
 }

@@ -194,6 +194,9 @@ func (t task) river(ctx context.Context, pool *pgxpool.Pool, job *river.Job[rive
 			})
 		})
 	}
+	if t.Result > 0 {
+		return river.RecordOutput(ctx, t.document)
+	}
 	return nil
 }
 

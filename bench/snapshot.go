@@ -19,7 +19,7 @@ func snapshotFigure(l *lab) figure {
 			"drain under the snapshot, runs/s",
 		},
 	}
-	for _, e := range []engine{ours, riverTuned, dbosTuned} {
+	for _, e := range []engine{ours, oursKeyed, riverTuned, dbosTuned} {
 		f.subjects = append(f.subjects, subject{e.name(), func(ctx context.Context) (sample, error) {
 			return underSnapshot(ctx, l, e)
 		}})

@@ -20,7 +20,7 @@ const (
 // soak puts constant load on Kagzi for so long, and writes a line every minute. For a part of the time another session
 // holds a snapshot: see heldFrom.
 func soak(ctx context.Context, cfg config, long, snapshot time.Duration) (err error) {
-	l, err := openLab(ctx, cfg.quick)
+	l, err := openLab(ctx, cfg)
 	if err != nil {
 		return err
 	}
