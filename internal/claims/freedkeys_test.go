@@ -110,7 +110,7 @@ func TestClaimForFreedKeysOnly(t *testing.T) {
 			p := settled(t)
 			p.queues[0].cursor.took = tt.took
 			p.queues[0].next = start.Add(poll)
-			p.Suspended("q", start.Add(2*time.Minute))
+			p.DueAt("q", start.Add(2*time.Minute))
 			p.KeyFreed("q", a, true, start)
 			tt.change(p.queues[0])
 			claim := plan(t, p, 0)
@@ -121,8 +121,8 @@ func TestClaimForFreedKeysOnly(t *testing.T) {
 			if q := p.queues[0]; (q.keys.limited || q.keys.both) && claim.Request.Since == nil {
 				t.Error("the claim searches from the front")
 			}
-			if suspended := !p.queues[0].suspendedUntil.IsZero(); suspended != tt.only {
-				t.Errorf("the claim leaves suspended runs to the next: %t", suspended)
+			if known := !p.queues[0].knownDue.IsZero(); known != tt.only {
+				t.Errorf("the claim leaves known runs to the next: %t", known)
 			}
 			if !tt.only {
 				return

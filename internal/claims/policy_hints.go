@@ -24,18 +24,19 @@ func (p *Policy) HintAll() {
 	}
 }
 
-// Suspended notes that the worker has suspended a run of the queue until due. claims reports whether the worker claims
-// from the queue, and hinted whether the next claim comes earlier because of the run.
-func (p *Policy) Suspended(queue string, due time.Time) (claims, hinted bool) {
+// DueAt notes that a run of the queue is due then: this process has suspended or started it, so the claims do not know
+// it yet. claims reports whether the worker claims from the queue, and sooner whether the next claim comes sooner
+// because of the run.
+func (p *Policy) DueAt(queue string, due time.Time) (claims, sooner bool) {
 	q := p.queues.named(queue)
 	if q == nil || !q.active() {
 		return false, false
 	}
-	q.suspendedUntil = q.beforeSuspended(due)
+	q.knownDue = q.beforeKnown(due)
 	if !due.Before(q.next) {
 		return true, false
 	}
-	q.hint()
+	q.next, q.polls = due, false
 	return true, true
 }
 

@@ -59,28 +59,25 @@ func TestStatesOfAQueue(t *testing.T) {
 	free := func(p *Policy) { p.KeyFreed("q", a, true, start) }
 	drains := func(p *Policy) { p.KeyFreed("q", a, false, start) }
 	unkeyed := func(p *Policy) { p.KeyFreed("q", store.FreedKey{}, true, start) }
-	soon := func(p *Policy) { p.Suspended("q", start.Add(time.Second)) }
-	later := func(p *Policy) { p.Suspended("q", start.Add(time.Hour)) }
+	due := func(p *Policy) { p.DueAt("q", start) }
+	soon := func(p *Policy) { p.DueAt("q", start.Add(2*time.Second)) }
 	for name, tt := range map[string]struct {
 		events []func(*Policy)
 		state  state
 	}{
-		"nothing":                       {nil, idle},
-		"hint":                          {[]func(*Policy){hint}, hinted},
-		"hint for all":                  {[]func(*Policy){hintAll}, hinted},
-		"hint for another":              {[]func(*Policy){other}, idle},
-		"freed key":                     {[]func(*Policy){free}, freed},
-		"freed key of a drain":          {[]func(*Policy){drains}, idle},
-		"slot of a run without a key":   {[]func(*Policy){unkeyed}, idle},
-		"freed key and hint":            {[]func(*Policy){free, hint}, hinted},
-		"hint and freed key":            {[]func(*Policy){hint, free}, hinted},
-		"suspended until the next poll": {[]func(*Policy){soon}, hinted},
-		"suspended for longer":          {[]func(*Policy){later}, idle},
+		"nothing":                     {nil, idle},
+		"hint":                        {[]func(*Policy){hint}, hinted},
+		"hint for all":                {[]func(*Policy){hintAll}, hinted},
+		"hint for another":            {[]func(*Policy){other}, idle},
+		"freed key":                   {[]func(*Policy){free}, freed},
+		"freed key of a drain":        {[]func(*Policy){drains}, idle},
+		"slot of a run without a key": {[]func(*Policy){unkeyed}, idle},
+		"freed key and hint":          {[]func(*Policy){free, hint}, hinted},
+		"hint and freed key":          {[]func(*Policy){hint, free}, hinted},
+		"a run that is due later":     {[]func(*Policy){soon}, idle},
+		"a hint, and such a run":      {[]func(*Policy){hint, soon, due}, hinted},
 	} {
 		for _, during := range []bool{false, true} {
-			if during && name == "suspended until the next poll" {
-				continue // the claim under way ends first: see TestSuspendedDuringAClaim
-			}
 			p := newPolicy("q")
 			claim := plan(t, p, 0)
 			if during {
@@ -107,20 +104,35 @@ func apply(p *Policy, events []func(*Policy)) {
 	}
 }
 
-// A run that is suspended while a claim is under way may not be in the claim's answer.
-func TestSuspendedDuringAClaim(t *testing.T) {
+// A run that this process has suspended or started is claimed when it is due. It may not be in the answer to a claim
+// that was under way.
+func TestRunThatIsKnownToBeDue(t *testing.T) {
 	t.Parallel()
-	p := newPolicy("q")
-	claim := plan(t, p, 0)
-	p.Suspended("q", start.Add(2*time.Second))
-	p.Suspended("q", start.Add(time.Second))
-	p.Suspended("q", start.Add(time.Hour))
-	end(p, claim, nothing(0), 0, 0)
-	if wait := p.Plan(at(0), false).Wait; wait != time.Second {
-		t.Errorf("the next claim comes in %v, want a second", wait)
-	}
-	if claims, _ := p.Suspended("other", start); claims {
-		t.Error("the worker claims from a queue that it does not have")
+	for _, during := range []bool{false, true} {
+		p := newPolicy("q")
+		claim := plan(t, p, 0)
+		if !during {
+			end(p, claim, nothing(0), 0, 0)
+		}
+		for _, after := range []time.Duration{2 * time.Second, time.Second, time.Hour} {
+			claims, sooner := p.DueAt("q", start.Add(after))
+			if want := !during && after != time.Hour; !claims || !during && sooner != want {
+				t.Errorf("after %v: the worker claims %t, sooner than before %t, want %t", after, claims, sooner, want)
+			}
+		}
+		if during {
+			end(p, claim, nothing(0), 0, 0)
+		}
+		if wait := p.Plan(at(0), false).Wait; wait != time.Second {
+			t.Errorf("during a claim %t: the next claim comes in %v, want a second", during, wait)
+		}
+		p.Idle(nil, start)
+		if !p.Plan(at(time.Second), false).Claims {
+			t.Errorf("during a claim %t: no claim when the run is due", during)
+		}
+		if claims, _ := p.DueAt("other", start); claims {
+			t.Error("the worker claims from a queue that it does not have")
+		}
 	}
 }
 
@@ -151,7 +163,7 @@ func TestLedPoll(t *testing.T) {
 			p.cfg.PollInterval = tt.interval
 			end(p, plan(t, p, 0), tt.next, 0, 0)
 			if tt.suspended > 0 {
-				p.Suspended("q", start.Add(tt.suspended))
+				p.DueAt("q", start.Add(tt.suspended))
 			}
 			now := at(tt.interval)
 			p.Idle(tt.busy, now.Now)

@@ -24,9 +24,9 @@ type queue struct {
 	polls bool // the claim at next would only look whether hints were lost
 	// when a coordinator last said that the queue has nothing due for some time. Set by Idle.
 	heardIdle time.Time
-	// when the first of the runs is due that this worker has suspended since the last claim began; zero: none was. Set
-	// by Suspended, reset by begin.
-	suspendedUntil time.Time
+	// when the first of the runs is due that this process has suspended or started since the last claim began; zero:
+	// none was. Set by DueAt, reset by begin.
+	knownDue time.Time
 
 	claims int // so far
 	// bound of the runs of the next claim. It halves when a claim fails, and doubles when one takes runs.
@@ -43,7 +43,7 @@ func (q *queue) active() bool { return q.left.IsZero() }
 
 // untilClaim returns how long it takes until a claim from q is due. If that claim would only look whether hints were
 // lost, and the leading coordinator has looked meanwhile, untilClaim puts it off. The coordinator may not have seen the
-// runs that the worker has suspended since.
+// runs of DueAt.
 func (q *queue) untilClaim(now time.Time, pollInterval time.Duration) time.Duration {
 	switch {
 	case !q.active() || !q.registered:
@@ -51,27 +51,27 @@ func (q *queue) untilClaim(now time.Time, pollInterval time.Duration) time.Durat
 	case q.state == hinted || q.state == freed:
 		return 0
 	}
-	led := q.beforeSuspended(q.heardIdle.Add(pollInterval))
+	led := q.beforeKnown(q.heardIdle.Add(pollInterval))
 	if q.polls && !now.Before(q.next) && now.Before(led) {
 		q.next = led
 	}
 	return max(0, q.next.Sub(now))
 }
 
-// beforeSuspended returns t, or when the first run is due that was suspended since the last claim, if that is sooner.
-func (q *queue) beforeSuspended(t time.Time) time.Time {
-	if !q.suspendedUntil.IsZero() && q.suspendedUntil.Before(t) {
-		return q.suspendedUntil
+// beforeKnown returns t, or when the first run of DueAt is due, if that is sooner.
+func (q *queue) beforeKnown(t time.Time) time.Time {
+	if !q.knownDue.IsZero() && q.knownDue.Before(t) {
+		return q.knownDue
 	}
 	return t
 }
 
-// begin notes that a claim begins. It answers the last hint. Unless it comes for freed keys alone, it finds the runs
-// that were suspended before.
+// begin notes that a claim begins. It answers the last hint. Unless it comes for freed keys alone, it finds the runs of
+// DueAt.
 func (q *queue) begin(keysOnly bool) {
 	q.state = backlog
 	if !keysOnly {
-		q.suspendedUntil = time.Time{}
+		q.knownDue = time.Time{}
 	}
 }
 
@@ -113,10 +113,9 @@ func (q *queue) answeredKeys(a answer) (s state, pause time.Duration) {
 	return s, pause
 }
 
-// end sets when the next claim comes: after the outcome's pause, or when a run is due that was suspended since the last
-// claim began.
+// end sets when the next claim comes: after the outcome's pause, or when a run of DueAt is due.
 func (q *queue) end(o outcome, now time.Time) {
-	q.next, q.polls = q.beforeSuspended(now.Add(o.pause)), o.polls
+	q.next, q.polls = q.beforeKnown(now.Add(o.pause)), o.polls
 	if q.state == backlog { // else a hint or a freed key came meanwhile
 		q.state = o.state
 	}

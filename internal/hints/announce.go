@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -29,7 +30,7 @@ func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.DueRun) error 
 			count[w]++
 		}
 		for w, n := range count {
-			h.work(ctx, w.Queue, w.Type, w.Version, n)
+			h.work(ctx, w, n, 0)
 		}
 		return nil
 	}
@@ -47,22 +48,28 @@ func (h *Hints) Due(ctx context.Context, tx pgx.Tx, runs ...store.DueRun) error 
 	return nil
 }
 
-// work announces n due runs; an empty workflow and a zero version stand for any. It wakes workers of this process
-// directly, and notifies others only if these have no room for all.
-func (h *Hints) work(ctx context.Context, queue, workflow string, version, n int) {
+// Delayed announces a run that this process has started, and that is due after that time. Workers of this process claim
+// then. Without room there, it notifies others now: their next claim finds out when the run is due.
+func (h *Hints) Delayed(ctx context.Context, run store.DueRun, after time.Duration) {
+	h.work(ctx, run, 1, after)
+}
+
+// work announces n runs like this one that are due after that time; an empty workflow and a zero version stand for any.
+// It wakes workers of this process directly, and notifies others only if these have no room for all.
+func (h *Hints) work(ctx context.Context, like store.DueRun, n int, after time.Duration) {
 	h.mu.Lock()
 	room := 0
 	for w := range h.workers {
-		room += w.Offer(queue, workflow, version)
+		room += w.Offer(like.Queue, like.Type, like.Version, after)
 	}
-	if queue == store.AwaitedQueue {
+	if like.Queue == store.AwaitedQueue {
 		for k := range h.coordinators {
 			k.WakeAwaited()
 		}
 	}
 	h.mu.Unlock()
-	if room < n || workflow == "" {
-		h.Queue(ctx, queue)
+	if room < n || like.Type == "" {
+		h.Queue(ctx, like.Queue)
 	}
 }
 

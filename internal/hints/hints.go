@@ -18,9 +18,9 @@ type Worker interface {
 	// Refresh makes the worker read the rows of those of these runs that it executes; nil means all that it executes.
 	// If ids has the worker's own ID, it sends a heartbeat.
 	Refresh(ids []uuid.UUID)
-	// Offer wakes the worker if it can execute a run of this version, and returns how many it has room for. An empty
-	// workflow and a zero version stand for any.
-	Offer(queue, workflow string, version int) (room int)
+	// Offer makes the worker claim after that time, if it can execute a run of this version, and returns how many it
+	// has room for now. An empty workflow and a zero version stand for any.
+	Offer(queue, workflow string, version int, after time.Duration) (room int)
 	// Reserve keeps a free slot for a run that is about to be inserted, if the worker can execute it and no due run
 	// waits for the slot. It returns nil if not, and else sets the run's Claim.
 	Reserve(run *store.NewRun) Reservation

@@ -36,10 +36,10 @@ func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]s
 			return nil, err
 		}
 		if o == stored {
-			err = s.hints.Due(ctx, nil, dueRun(&runs[0]))
+			s.due(ctx, &runs[0])
 		}
 		if o != unstored {
-			return []store.StartedRun{{RunID: runs[0].RunID}}, err
+			return []store.StartedRun{{RunID: runs[0].RunID}}, nil
 		}
 	}
 	started, err := s.store.Starts.Start(ctx, tx, runs)
@@ -54,7 +54,10 @@ func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, s
 	var signalled []store.Signalled
 	for i, r := range started {
 		// Claims may skip the run of a window while the caller's transaction holds it.
-		if !r.Existed || r.Due || tx != nil && runs[i].Window != nil {
+		switch {
+		case tx == nil && !r.Existed && delayed(&runs[i]):
+			s.due(ctx, &runs[i])
+		case !r.Existed, r.Due, tx != nil && runs[i].Window != nil:
 			due = append(due, dueRun(&runs[i]))
 		}
 		if r.Existed && r.Signalled != nil {
@@ -71,6 +74,19 @@ func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, s
 	}
 	return s.hints.Signalled(ctx, tx, signalled...)
 }
+
+// due announces a run that was started.
+func (s *Starts) due(ctx context.Context, r *store.NewRun) {
+	if delayed(r) {
+		s.hints.Delayed(ctx, dueRun(r), r.Delay)
+	} else {
+		_ = s.hints.Due(ctx, nil, dueRun(r)) // fails only in a transaction
+	}
+}
+
+// delayed reports whether workers need not claim before the run is due. The claims learn when a key is due only by a
+// claim. The delay of a window is not the run's.
+func delayed(r *store.NewRun) bool { return r.Delay > 0 && r.Key.Name == "" && r.Window == nil }
 
 func dueRun(r *store.NewRun) store.DueRun {
 	return store.DueRun{Queue: r.Queue, Type: r.Type, Version: r.Version}

@@ -423,3 +423,45 @@ func TestStatementsOfStartsAreBounded(t *testing.T) {
 		t.Errorf("%d statements, want 3", n)
 	}
 }
+
+// offered is a worker that notes after which times it is to claim, and has no slot.
+type offered struct {
+	hints.Worker
+	after []time.Duration
+}
+
+func (o *offered) Offer(_, _ string, _ int, after time.Duration) (room int) {
+	o.after = append(o.after, after)
+	return 0
+}
+
+func (*offered) Reserve(*store.NewRun) hints.Reservation { return nil }
+
+// A worker of the process hears of a delayed start when the run is due. It claims at once for one with a key, because
+// only a claim finds out when its key is due, and for one with a time of the database's clock.
+func TestDelayedStartsAreOfferedForLater(t *testing.T) {
+	f := newFixture(t)
+	worker := &offered{}
+	f.starts.hints.JoinWorker(worker)
+	delay := func(r *store.NewRun) { r.Delay = time.Hour }
+	keyed := func(r *store.NewRun) { r.Key.Name = "key" }
+	at := func(r *store.NewRun) { r.At = time.Now().Add(time.Hour) }
+	for name, tt := range map[string]struct {
+		runs []store.NewRun
+		want []time.Duration
+	}{
+		"no delay":          {[]store.NewRun{newRun()}, []time.Duration{0}},
+		"a delay":           {[]store.NewRun{newRun(delay)}, []time.Duration{time.Hour}},
+		"delays":            {[]store.NewRun{newRun(delay), newRun(delay)}, []time.Duration{time.Hour, time.Hour}},
+		"a delay and a key": {[]store.NewRun{newRun(delay, keyed)}, []time.Duration{0}},
+		"a time":            {[]store.NewRun{newRun(at)}, []time.Duration{0}},
+	} {
+		worker.after = nil
+		if _, err := f.starts.Start(t.Context(), nil, tt.runs); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(worker.after, tt.want) {
+			t.Errorf("%s: a worker was offered runs after %v, want %v", name, worker.after, tt.want)
+		}
+	}
+}

@@ -120,7 +120,7 @@ func (s *Starts) dissolve(some []*batch.Part[*start, outcome]) (rest []*batch.Pa
 func (s *Starts) tell(p *batch.Part[*start, outcome], o outcome) {
 	if !p.Tell(o) && o == stored {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel()                                      // no caller waits for the notification
-		_ = s.hints.Due(ctx, nil, dueRun(p.Item.run)) // fails only in a transaction
+		cancel() // no caller waits for the notification
+		s.due(ctx, p.Item.run)
 	}
 }

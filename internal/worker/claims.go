@@ -324,9 +324,9 @@ func (c *claimer) dispatch(h *held) {
 	}
 }
 
-// Offer makes the session claim once it has a free slot, and returns how many it has now. It returns zero for another
-// queue, and for a workflow or version without a handler; "" and zero stand for any.
-func (c *claimer) Offer(queue, typ string, version int) int {
+// Offer makes the session claim after that time, once it has a free slot, and returns how many it has now. It returns
+// zero for another queue, and for a workflow or version without a handler; "" and zero stand for any.
+func (c *claimer) Offer(queue, typ string, version int, after time.Duration) int {
 	handlers := c.work.handlers[typ]
 	if typ != "" && (handlers == nil || version != 0 && handlers[version] == nil) {
 		return 0
@@ -336,8 +336,15 @@ func (c *claimer) Offer(queue, typ string, version int) int {
 	if !c.claims.Active(queue) {
 		return 0
 	}
-	c.claims.Hint(queue) // if there is no free slot, once there is one
-	goroutine.Signal(c.wake)
+	sooner := true
+	if after > 0 {
+		_, sooner = c.claims.DueAt(queue, time.Now().Add(after))
+	} else {
+		c.claims.Hint(queue) // if there is no free slot, once there is one
+	}
+	if sooner {
+		goroutine.Signal(c.wake)
+	}
 	if !c.openLocked() || !c.claims.IsRegistered(queue) {
 		return 0
 	}
@@ -347,10 +354,10 @@ func (c *claimer) Offer(queue, typ string, version int) int {
 // aboutNow is how soon a run must be due to be announced at once.
 const aboutNow = 200 * time.Millisecond
 
-// suspended wakes the claim loop if the run becomes due before the next claim. It reports whether others should be
-// notified, too: because the run is due about now (the estimate of the database's clock lags, so a run that is due may
-// seem not to be), or because this worker will not be there when it is.
-func (c *claimer) suspended(queue string, p *store.Suspension) (announce bool) {
+// suspended makes the claim loop claim when the run is due. It reports whether others should be notified, too: because
+// the run is due about now (the estimate of the database's clock lags, so a run that is due may seem not to be), or
+// because this worker will not be there when it is. The claims learn when the run's key is due only by a claim.
+func (c *claimer) suspended(queue string, keyed bool, p *store.Suspension) (announce bool) {
 	if p.AvailableAt.IsZero() {
 		return false
 	}
@@ -358,8 +365,11 @@ func (c *claimer) suspended(queue string, p *store.Suspension) (announce bool) {
 	due := time.Now().Add(left)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	claims, hinted := c.claims.Suspended(queue, due)
-	if hinted {
+	claims, sooner := c.claims.DueAt(queue, due)
+	if sooner && keyed {
+		c.claims.Hint(queue)
+	}
+	if sooner {
 		goroutine.Signal(c.wake)
 	}
 	return c.draining || !claims || left <= aboutNow

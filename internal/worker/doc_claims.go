@@ -16,8 +16,9 @@
 //
 // The loop bounds its own mistakes:
 //
-//   - Before it sleeps, the loop adds up to 1 ms, so that a fleet does not arrive together. It counts the runs that the
-//     worker has suspended since the last claim began: neither that claim nor the leader's last look has seen them.
+//   - Before it sleeps, the loop adds up to 1 ms, so that a fleet does not arrive together. It counts the runs that
+//     this process has suspended, or started with a delay, since the last claim began: neither that claim nor the
+//     leader's last look has seen them. So they cost no claim before they are due.
 //   - After a failed claim, the next one takes half as many runs: the inputs may have been too much for the time.
 //   - A drain does not wait for a claim whose answer was lost. It asks once, and once more when the claim has ended.
 //   - If a worker claims a run that it still executes, because the lease ended or the run was cancelled and resumed,

@@ -245,7 +245,7 @@ func (w *written) Started(r *store.NewRun) {
 
 // Suspended notes a suspended run that others should claim.
 func (w *written) Suspended(p *store.Suspension) {
-	if h := w.of; w.by.by.suspended(h.Queue, p) {
+	if h := w.of; w.by.by.suspended(h.Queue, h.Key.Name != "", p) {
 		due := store.DueRun{Queue: h.Queue, Type: h.Type, Version: h.Version}
 		if p.Next != nil {
 			due.Version = p.Next.Version

@@ -32,7 +32,7 @@ type flushed func(runs, writes int, took time.Duration, err error)
 
 // A flushes is the session: it hears what a flush has made of its runs.
 type flushes interface {
-	suspended(queue string, p *store.Suspension) (announce bool)
+	suspended(queue string, keyed bool, p *store.Suspension) (announce bool)
 	hasNews(h *held)
 	endSuspect(h *held)
 }

@@ -52,7 +52,7 @@ func TestPollIsNotPutOffBeyondASuspendedRun(t *testing.T) {
 		s := sessionWithClock(poll)
 		claimNothing(s)
 		time.Sleep(poll - time.Second)
-		s.suspended("queue", &store.Suspension{AvailableAt: time.Now().Add(sleep)})
+		s.suspended("queue", false, &store.Suspension{AvailableAt: time.Now().Add(sleep)})
 		s.hearLead(hints.Lead{Queues: true})
 		time.Sleep(time.Second)
 		if plan, _ := s.plan(); plan.Wait != sleep-time.Second {
@@ -69,10 +69,37 @@ func TestClaimAfterASuspensionDuringAClaim(t *testing.T) {
 		claimNothing(s)
 		time.Sleep(5 * time.Second)
 		plan, _ := s.plan()
-		s.suspended("queue", &store.Suspension{AvailableAt: time.Now().Add(300 * time.Millisecond)})
+		s.suspended("queue", false, &store.Suspension{AvailableAt: time.Now().Add(300 * time.Millisecond)})
 		answerNothing(s, &plan)
 		if plan, _ := s.plan(); plan.Wait != 300*time.Millisecond {
 			t.Errorf("the worker claims in %v, want 300ms", plan.Wait)
+		}
+	})
+}
+
+// A delayed start makes the worker claim when the run is due, and not before: also if that is before a poll, and the
+// leader has looked before.
+func TestClaimOfADelayedStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := sessionWithClock(5 * time.Second)
+		claimNothing(s)
+		s.Offer("queue", "", 0, 3*time.Second)
+		s.Offer("queue", "", 0, time.Second)
+		s.Offer("queue", "", 0, time.Minute)
+		s.hearLead(hints.Lead{Queues: true})
+		if plan, _ := s.plan(); plan.Claims || plan.Wait != time.Second {
+			t.Errorf("the worker claims now %t, or in %v, want in a second", plan.Claims, plan.Wait)
+		}
+		time.Sleep(time.Second)
+		plan, _ := s.plan()
+		if !plan.Claims {
+			t.Error("the worker does not claim when the run is due")
+		}
+		s.Offer("queue", "", 0, 0)
+		answerNothing(s, &plan)
+		if plan, _ := s.plan(); !plan.Claims {
+			t.Error("the worker does not claim at once for a run that is due")
 		}
 	})
 }

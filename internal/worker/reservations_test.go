@@ -206,7 +206,7 @@ func TestStartDoesNotOvertake(t *testing.T) {
 		p.begin()
 		t.Cleanup(release)
 		hangs.Store(true)
-		p.s.Offer("default", "", 0)
+		p.s.Offer("default", "", 0, 0)
 		await.Receive(t, claiming)
 		run := p.start(p.c)
 		if got := p.inserted(run); got != store.Pending {
@@ -224,7 +224,7 @@ func TestStartDoesNotOvertake(t *testing.T) {
 		if !worker.Calm(p.s) {
 			t.Error("the worker is about to claim")
 		}
-		p.s.Offer("default", "", 0)
+		p.s.Offer("default", "", 0, 0)
 		if worker.Calm(p.s) {
 			t.Error("a run would overtake the one that was announced")
 		}
