@@ -10,10 +10,12 @@ import (
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/internal/await"
 	"github.com/kagzi/kagzi/internal/kit"
+	"github.com/kagzi/kagzi/kind"
 )
 
 // hasty returns two functions of interceptors: the outer one calls next on a goroutine of its own, and returns err as
-// soon as the inner one, which waits for next, has been called.
+// soon as Kagzi has begun what the inner one's next wraps. The inner one knows that from calling next twice: Kagzi
+// refuses the call that comes second.
 func hasty[T any](err error) (outer, inner func(context.Context, T, func(context.Context) error) error) {
 	begun := make(chan struct{}, 1)
 	outer = func(ctx context.Context, _ T, next func(context.Context) error) error {
@@ -22,8 +24,16 @@ func hasty[T any](err error) (outer, inner func(context.Context, T, func(context
 		return err
 	}
 	return outer, func(ctx context.Context, _ T, next func(context.Context) error) error {
+		calls := make(chan error, 2)
+		for range 2 {
+			go func() { calls <- next(ctx) }()
+		}
+		first := <-calls
 		begun <- struct{}{}
-		return next(ctx)
+		if second := <-calls; kagzi.KindOf(first) == kind.BadRequest {
+			return second
+		}
+		return first
 	}
 }
 
