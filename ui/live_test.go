@@ -16,6 +16,7 @@ import (
 	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/kit"
 	"github.com/kagzi/kagzi/internal/pgproxy"
+	"github.com/kagzi/kagzi/ui/internal/web"
 )
 
 func TestAStreamSaysThatARunHasEnded(t *testing.T) {
@@ -128,6 +129,7 @@ func TestAPageOutlivesAnOutage(t *testing.T) {
 	pool := dbtest.OpenPool(t, proxy.DSN())
 	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
 	s := newSite(k, Config{})
+	s.web.Cache.Timeout = web.LookTimeout
 	kit.Begin(k, echo, "x", kagzi.ID("one"))
 	s.mustGet("/runs")
 	next := s.stream("/runs")

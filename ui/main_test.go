@@ -40,6 +40,7 @@ func newSite(k *kit.Kit, cfg Config, changes ...func(*web.Config)) *site {
 	if err != nil {
 		k.T.Fatal(err)
 	}
+	made.Cache.Timeout = time.Minute // some pages ask for much, and a busy machine needs longer than LookTimeout
 	for _, change := range changes {
 		change(&made)
 	}

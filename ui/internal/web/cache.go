@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,9 @@ import (
 // database is away.
 type Cache struct {
 	// Every is how old a shared answer may be. It does not change while requests are answered.
-	Every   time.Duration
+	Every time.Duration
+	// Timeout is how long a look may take. It does not change while requests are answered. Zero means LookTimeout.
+	Timeout time.Duration
 	mu      sync.Mutex
 	entries map[string]*entry
 	under   chan struct{} // has an element for each look under way; made by the first
@@ -153,7 +156,7 @@ func (c *Cache) Expire() {
 
 // look looks on behalf of all who wait, so its context does not end with the caller's.
 func (c *Cache) look(ctx context.Context, e *entry, do func(context.Context) (any, error)) (f Found) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(c.Timeout, LookTimeout))
 	defer cancel()
 	began := time.Now()
 	var view any
