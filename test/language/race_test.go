@@ -61,7 +61,9 @@ func TestRace(t *testing.T) {
 		if slow.Load() != 1 || failed.Load() != 1 {
 			t.Errorf("losers were executed %d and %d times", slow.Load(), failed.Load())
 		}
-		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'r/deaf/s'`); n != 0 {
+		// On a busy machine it is long enough under way to be shown: then it has a row before the race is decided.
+		if n := k.Count(`SELECT count(*) FROM kagzi.step_runs WHERE step_id = 'r/deaf/s'
+			AND status <> 'RUNNING'`); n != 0 {
 			t.Error("a loser recorded a step after the race was decided")
 		}
 	})
