@@ -84,8 +84,10 @@ func (a *amnesia) meet() {
 
 // loses returns a function that waits until the step is recorded, and deletes the record, the first time.
 func (a *amnesia) loses(ctx kagzi.Context, step string) func() {
-	lose := a.once(`WITH d AS (DELETE FROM kagzi.step_runs WHERE run_id = $1 AND step_id = $2 RETURNING 1)
-		SELECT 1/count(*) FROM d`, ctx.RunID(), step)
+	// The row that shows the present step, if that is under way for a second, is lost with it.
+	lose := a.once(`WITH d AS (DELETE FROM kagzi.step_runs
+		WHERE run_id = $1 AND (step_id = $2 OR status = 'RUNNING') RETURNING step_id)
+		SELECT 1/count(*) FROM d WHERE step_id = $2`, ctx.RunID(), step)
 	return func() {
 		a.recorded(ctx, step)
 		lose()
@@ -100,7 +102,9 @@ func (a *amnesia) recorded(ctx kagzi.Context, step string) {
 	})
 }
 
-// once returns a function that executes the statement, the first time.
+// once returns a function that executes the statement, the first time. It ends all connections, as a failover does: one
+// that outlived it would vouch for its server. A write between the statement and the second Reset meets a connection
+// that was opened after the record was sent, and a write before the statement is made over one that ends.
 func (a *amnesia) once(sql string, args ...any) func() {
 	return func() {
 		a.mu.Lock()
@@ -108,8 +112,9 @@ func (a *amnesia) once(sql string, args ...any) func() {
 		a.lost = true
 		a.mu.Unlock()
 		if first {
+			a.k.Pool.Reset()
 			a.k.Exec(sql, args...)
-			a.k.Pool.Reset() // as a failover ends all connections: one that outlived it would vouch for its server
+			a.k.Pool.Reset()
 		}
 	}
 }
