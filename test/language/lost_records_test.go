@@ -198,14 +198,17 @@ func TestRunsGoOnFromTheRecordsThatAreLeft(t *testing.T) {
 				a.k.Signal(ctx.RunID(), kit.Approved.With("first "))
 			}
 			v, err := kagzi.WaitSignal(ctx, kit.Approved)
-			if v == "first " {
+			if v == "first " { // the record of it is lost, too, if it is written already
+				a.k.Pool.Reset()
 				a.k.Exec(`UPDATE kagzi.workflow_runs SET wakeups = wakeups - 1 WHERE run_id = $1`, ctx.RunID())
 				a.k.Exec(`DELETE FROM kagzi.signals WHERE run_id = $1`, ctx.RunID())
+				a.k.Exec(`DELETE FROM kagzi.step_runs WHERE run_id = $1`, ctx.RunID())
 				a.k.Signal(ctx.RunID(), kit.Approved.With("second "))
 				a.k.Pool.Reset()
 			}
-			return v + a.step(ctx, "b", nil), err
-		}, "second b2 "},
+			a.step(ctx, "b", nil) // twice, or once if the execution ends before it
+			return v, err
+		}, "second "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := kit.New(t)
