@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -120,6 +121,27 @@ func TestFiftyViewersCostWhatOneCosts(t *testing.T) {
 			t.Errorf("%s costs one viewer %d statements, and fifty %d", path, one, fifty)
 		}
 	}
+}
+
+// If the database goes away between the look of a page and that of its counts, these are not taken for too many: the
+// counts before the outage stay.
+func TestCountsInAnOutageAreNotTooMany(t *testing.T) {
+	t.Parallel()
+	db := dbtest.Database(t)
+	proxy := pgproxy.Start(t, db.DSN)
+	pool := dbtest.OpenPool(t, proxy.DSN())
+	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
+	s := newSite(k, Config{})
+	if _, err := s.all.runs.runCounts(k.Ctx, web.Query{URL: "/runs"}); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Freeze()
+	ctx, cancel := context.WithTimeout(k.Ctx, 100*time.Millisecond)
+	defer cancel()
+	if view, err := s.all.runs.runCounts(ctx, web.Query{URL: "/runs"}); err == nil {
+		t.Errorf("counted %+v without a database, want an error", view)
+	}
+	proxy.Unfreeze()
 }
 
 func TestAPageOutlivesAnOutage(t *testing.T) {
