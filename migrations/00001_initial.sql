@@ -610,7 +610,7 @@ CREATE TABLE kagzi.queues (
     rate_interval   bigint   CHECK (rate_interval > 0), -- microseconds between two starts; NULL: none
     rate_burst      integer  NOT NULL DEFAULT 1 CHECK (rate_burst > 0),
     rate_at         timestamptz,                      -- when the next start may be, if nothing was saved up
-    slots_from      uuid     NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- no run without a key that has a lower ID holds a slot
+    slots_from      uuid     NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- no run with a lower ID holds a slot
     key_max_running integer  CHECK (key_max_running > 0), -- the limits of a key that has none of its own
     key_interval    bigint   CHECK (key_interval > 0),
     key_burst       integer  NOT NULL DEFAULT 1 CHECK (key_burst > 0),

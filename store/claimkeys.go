@@ -16,7 +16,7 @@ const claimKeys = `
 WITH ` + clause.PausesOfRuns + `, steady AS MATERIALIZED (
 	SELECT p.paused_at FROM kagzi.pauses p WHERE p.task_queue >= '' AND p.namespace_id = $1 FOR SHARE SKIP LOCKED
 ), ` + roomOfQueue + `, ` + statesOfKeys + `, ` + keyShares + `, ` + dueOfKeys + `, ` + claimUpdate + `, ` +
-	spendTokens + `q.slots_from` + writeQueue + `, ` + restOfKeys + `, ` + keyPlaces + `, ` + moveKeys + `
+	spendTokens + loweredCursor + writeQueue + `, ` + restOfKeys + `, ` + keyPlaces + `, ` + moveKeys + `
 SELECT t.now, ` + keyResult
 
 // Counts the runs that hold slots of the keys, of which held is the first, and their tokens.

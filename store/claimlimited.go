@@ -14,8 +14,8 @@ const tokens = `CASE WHEN c.rate_at > t.now THEN 0 WHEN c.rate_interval > 0 THEN
 // the $7 that the worker takes.
 const roomOfQueue = `limits AS MATERIALIZED (
 	SELECT t.now, coalesce(c.limited, false) AS limited, CASE WHEN c.held THEN 2 ELSE 1 END::smallint AS slot,
-		c.rate_interval, c.rate_burst, c.rate_at, c.slots_from, c.max_running, c.key_max_running, c.key_interval,
-		c.key_burst,
+		c.rate_interval, c.rate_burst, c.rate_at, c.slots_from, c.settled, c.max_running, c.key_max_running,
+		c.key_interval, c.key_burst,
 		GREATEST(0, LEAST($7::int,
 			CASE WHEN c.max_running > 0 THEN c.max_running - (SELECT count(*) FROM (
 				(SELECT 1 FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1 AND run_key IS NULL
@@ -54,23 +54,27 @@ const (
 
 // The cursor of the queue after a claim of the runs due, of which the first is n.first: see doc_keys.go. It is raised
 // by chance.
-const cursorOfQueue = `CASE WHEN q.max_running > 0 AND random() < 0.25 THEN LEAST(n.first, (
+const (
+	cursorOfQueue = `CASE WHEN q.max_running > 0 AND q.settled AND random() < 0.25 THEN LEAST(n.first, (
 			SELECT min(x.run_id::text COLLATE "C")::uuid FROM kagzi.workflow_runs x
 			WHERE x.task_queue = $2 AND x.namespace_id = $1 AND x.run_key IS NULL AND x.run_id >= q.slots_from
 				AND ` + clause.Holds + `
-		)) ELSE LEAST(n.first, q.slots_from) END`
+		), (SELECT min(x.run_id::text COLLATE "C")::uuid FROM kagzi.workflow_runs x WHERE x.task_queue = $2
+			AND x.namespace_id = $1 AND x.run_key IS NOT NULL AND ` + clause.Holds + `)) ELSE ` + loweredCursor + ` END`
+	loweredCursor = `LEAST(n.first, q.slots_from)`
+)
 
-// Returns when the next run is due, and the claimed runs.
+// Returns when the next run is due, and the claimed runs. The claim may have left out runs that are due: those that it
+// has set back give up their slots, and those that held one have taken up the room of others.
 const claimedOfPairs = `
 	CASE WHEN $7 > 0 AND (SELECT count(*) FROM due) = $7 THEN (SELECT min(due.now) FROM due WHERE due.set_back)
+		WHEN (SELECT bool_or(due.set_back) OR k.room > count(*) FILTER (WHERE NOT due.holding) AND k.room <= count(*)
+			FROM due CROSS JOIN limits k WHERE k.limited GROUP BY k.room) THEN t.now
 		ELSE LEAST(` + nextOfPairs + `, (SELECT min(s.available_at) FROM claimed s WHERE s.set_back)) END,
-	l.pair, l.since,
-	` + claimedColumns + `
+	l.pair, l.since, ` + claimedColumns + `
 FROM (SELECT now() AS now) t
-LEFT JOIN (
-	SELECT due.pair, due.since FROM due OFFSET GREATEST((SELECT k.room FROM limits k) - 1, 0)
-	LIMIT LEAST((SELECT k.room FROM limits k), 1)
-) l ON true
+LEFT JOIN (SELECT due.pair, due.since FROM due OFFSET GREATEST((SELECT k.room FROM limits k) - 1, 0)
+	LIMIT LEAST((SELECT k.room FROM limits k), 1)) l ON true
 LEFT JOIN LATERAL (SELECT * FROM claimed k WHERE NOT k.set_back) c ON true`
 
 // claimLimited is claimRuns for a queue that may have limits, after lockQueue: it takes no more runs than these leave.
@@ -103,5 +107,5 @@ WITH ` + pairsOfClaim + `, ` + roomOfQueue + `, holders AS MATERIALIZED (
 			AND (r.version IS NULL OR r.version = ANY (w.versions::int[])) LIMIT 1
 	) w
 ), ` + claimUpdate + `, ` + spendTokens + cursorOfQueue + writeQueue + `
-SELECT t.now, (SELECT k.limited FROM limits k),
-	(SELECT k.room FROM limits k) - (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimedOfPairs
+SELECT t.now, (SELECT k.limited FROM limits k), (SELECT k.room FROM limits k)
+	- (SELECT count(*) FROM due WHERE NOT due.holding)::int,` + claimedOfPairs

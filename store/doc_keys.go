@@ -63,9 +63,11 @@
 // locks the key for them lowers waits_from, whether it looks at the key or not. A claim that gives a slot to a run
 // lowers slots_from, and so does a resume that gives one back.
 //
-// The row of a queue has slots_from for its runs without keys. All that gives such a run a slot holds the row's lock:
-// claims of a queue with limits, of which one in four raises it, and Settle and a resume, which lower it. A
-// compensation gets a slot beside its parent, which holds one: claims look for that one, too.
+// The row of a queue has slots_from, from which claims count its runs without keys. All that gives a run a slot holds
+// the row's lock: claims of a queue with limits, of which one in four raises it, and Settle, a resume and a group's run
+// that moves, which lower it. A compensation has no key, and gets a slot beside its parent, which holds one: so the
+// cursor does not pass a parent with a key either. Claims that began before the queue had a limit hold no lock: no
+// claim raises the cursor before the queue is settled.
 //
 // Groups and sequences have no cursor. In a sequence no claim may take a run while the change of an earlier one is
 // unread. The unique index of groups reads all entries of a group anyway. While there are pauses, no cursor is raised.

@@ -1,11 +1,16 @@
 package store
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kagzi/kagzi/internal/await"
+	"github.com/kagzi/kagzi/internal/dbtest"
 )
 
 // The cursor of a queue follows the runs that hold its slots, whatever their IDs are, and claims find all of them.
@@ -13,6 +18,7 @@ func TestCursorOfAQueueFollowsItsRuns(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	mustSetQueue(t, s, QueueLimits{MaxRunning: 2})
+	settleAll(t, s)
 	start(t, s, newRun())
 	long := claim(t, s, keyedRequest(9)).Runs[0]
 	from := func() uuid.UUID { return one[uuid.UUID](t, s.pool, `SELECT slots_from FROM kagzi.queues`) }
@@ -73,6 +79,75 @@ func TestCursorOfAQueueFindsCompensations(t *testing.T) {
 	}
 }
 
+// The compensation of a run with a key has none, and holds a slot of the queue beside its parent.
+func TestCursorOfAQueueFindsCompensationsOfKeys(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*NewRun){"Key": ofKey("a"), "Group": inGroup("g")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			mustSetQueue(t, s, QueueLimits{MaxRunning: 4, Held: true})
+			settleAll(t, s)
+			id := start(t, s, newRun(change))[0]
+			r := claim(t, s, keyedRequest(9)).Runs[0]
+			flush(t, s, &Flush{Records: []*Record{registering(r, "a", 1)}})
+			ahead := func(n byte) NewRun { // by another process, whose clock is ahead
+				run := newRun()
+				run.RunID = uuid.Max
+				run.RunID[15] = n
+				return run
+			}
+			start(t, s, ahead(0))
+			claim(t, s, keyedRequest(1))
+			for n := range byte(60) { // one claim in four raises the cursor
+				start(t, s, ahead(1+n))
+				flushEnds(t, s, finish(claim(t, s, keyedRequest(1)).Runs[0]))
+			}
+			flushEnds(t, s, failing(r))
+			compensate(t, s, id)
+			next := start(t, s, newRun(), newRun())
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); !slices.Equal(got, next[:1]) {
+				t.Errorf("claimed %v of %v beside two runs and a compensation, which hold three of four slots", got,
+					next)
+			}
+		})
+	}
+}
+
+// Claims that began before the queue had a limit hold no lock, and do not see each other's runs.
+func TestCursorOfAQueueWithANewLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for range 40 { // one claim in four raises a cursor
+		exec(t, s.pool, `DELETE FROM kagzi.queues`)
+		exec(t, s.pool, `DELETE FROM kagzi.workflow_runs`)
+		ids := start(t, s, newRun(), newRun())
+		first, second := begin(t, s), begin(t, s)
+		for _, tx := range []pgx.Tx{first, second} {
+			exec(t, tx, lockQueue, s.namespace, "queue")
+		}
+		mustSetQueue(t, s, QueueLimits{MaxRunning: 2})
+		exec(t, first, claimLimited, s.Claims.claimArgs(keyedRequest(1))...)
+		claimed := make(chan error, 1)
+		go func() {
+			_, err := second.Exec(t.Context(), claimLimited, s.Claims.claimArgs(keyedRequest(1))...)
+			claimed <- err
+		}()
+		await.True(t, "the second claim waits or is over", func() bool {
+			return len(claimed) > 0 || dbtest.LockWaiters(t, s.pool) > 0
+		})
+		commit(t, first)
+		if err := <-claimed; err != nil {
+			t.Fatal(err)
+		}
+		commit(t, second)
+		from := one[uuid.UUID](t, s.pool, `SELECT slots_from FROM kagzi.queues`)
+		if bytes.Compare(from[:], ids[0][:]) > 0 {
+			t.Fatalf("claims count the slots from %v on, but %v hold one", from, ids)
+		}
+	}
+}
+
 // Runs that get a slot from no claim of the queue count nevertheless.
 func TestCursorOfAQueueFindsRunsThatNoClaimAdmits(t *testing.T) {
 	t.Parallel()
@@ -108,6 +183,20 @@ func TestCursorOfAQueueFindsRunsThatNoClaimAdmits(t *testing.T) {
 			mustResume(t, s, id)
 			exec(t, s.pool, `DELETE FROM kagzi.workflow_runs WHERE parent_run_id = $1`, id)
 		},
+		"MovedWithTheSlotOfItsGroup": func(t *testing.T, s *Store) {
+			elsewhere := newRun(inGroup("g"))
+			elsewhere.Queue = "other"
+			id := start(t, s, elsewhere)[0]
+			req := keyedRequest(1)
+			req.Queue = "other"
+			r := claim(t, s, req).Runs[0]
+			flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}})
+			mustSetQueue(t, s, QueueLimits{MaxRunning: 2})
+			raise(t, s, newID())
+			if _, err := s.Runs.Update(t.Context(), nil, id, RunUpdate{Queue: "queue"}, Why{}); err != nil {
+				t.Fatal(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +208,35 @@ func TestCursorOfAQueueFindsRunsThatNoClaimAdmits(t *testing.T) {
 				t.Errorf("claimed %v of %v beside a run that holds one of two slots", got, next)
 			}
 		})
+	}
+}
+
+// A resume in a transaction of a caller that ends long after the queue got a limit has not locked the queue, and gives
+// the run no slot: claims would not find it.
+func TestResumeInATransactionBesideANewLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	mustSetQueue(t, s, QueueLimits{Held: true, EachKey: KeyLimits{MaxRunning: 2}})
+	id := failedToCompensate(t, s)
+	tx := begin(t, s)
+	if _, err := s.Runs.Resume(t.Context(), tx, id, Why{}); err != nil {
+		t.Fatal(err)
+	}
+	mustSetQueue(t, s, QueueLimits{Held: true, MaxRunning: 2})
+	settleAll(t, s)
+	start(t, s, newRun())
+	long := claim(t, s, keyedRequest(1)).Runs[0].RunID
+	exec(t, s.pool, `UPDATE kagzi.queues SET slots_from = $1`, long)
+	commit(t, tx)
+	undo := types(WorkflowVersions{"undo", []int{1}, 1})
+	req := keyedRequest(9)
+	undo(&req)
+	if got := claim(t, s, req).Runs; len(got) != 1 {
+		t.Fatalf("claimed %v", runIDs(got))
+	}
+	start(t, s, newRun())
+	if got := runIDs(claim(t, s, keyedRequest(9)).Runs); len(got) > 0 {
+		t.Errorf("claimed %v beside a run and a compensation, which hold both slots", got)
 	}
 }
 

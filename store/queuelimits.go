@@ -443,10 +443,9 @@ WHERE c.namespace_id = $1 AND c.task_queue > '' AND NOT c.settled
 ORDER BY c.task_queue
 LIMIT 100`
 
-// The cursor begins anew, too: a transaction of a caller that had not seen the limit may have given a slot since.
 const markSettled = `
 UPDATE kagzi.queues c
-SET settled = true, slots_from = '00000000-0000-0000-0000-000000000000'
+SET settled = true
 WHERE c.task_queue = $2 AND c.namespace_id = $1
 	AND c.changed_at = timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`
 

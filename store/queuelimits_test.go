@@ -66,6 +66,42 @@ func TestSuspectsOfAFullQueue(t *testing.T) {
 	}
 }
 
+// A claim from a queue with a limit says that runs are due now if it may have left out some for which there is room.
+func TestClaimOfALimitedQueueLeavesRoom(t *testing.T) {
+	t.Parallel()
+	dies := `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 min'`
+	for name, tt := range map[string]struct {
+		limits  QueueLimits
+		then    string // happens to the run that holds a slot
+		claimed int
+		left    bool
+	}{
+		"TakeOver":      {QueueLimits{MaxRunning: 2}, dies, 1, true},
+		"SlotsToTheEnd": {QueueLimits{MaxRunning: 2, Held: true}, dies + `, status = 'SLEEPING'`, 1, true},
+		"SetBack":       {QueueLimits{MaxRunning: 1}, dies + `, recoveries = 9`, 0, true},
+		"BothSetBack":   {QueueLimits{MaxRunning: 2}, dies + `, recoveries = 9`, 0, true},
+		"NoRoom":        {QueueLimits{MaxRunning: 1}, dies, 1, false},
+		"AllTaken":      {QueueLimits{MaxRunning: 4}, dies, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			mustSetQueue(t, s, tt.limits)
+			start(t, s, newRun())
+			claim(t, s, keyedRequest(1))
+			exec(t, s.pool, tt.then)
+			ids := start(t, s, newRun())
+			got := claim(t, s, keyedRequest(9))
+			if left := !got.Next.IsZero() && !got.Next.After(got.Now); len(got.Runs) != tt.claimed || left != tt.left {
+				t.Errorf("claimed %d runs, next due at %v; it is %v", len(got.Runs), got.Next, got.Now)
+			}
+			if got := runIDs(claim(t, s, keyedRequest(9)).Runs); tt.left && !slices.Equal(got, ids) {
+				t.Errorf("then claimed %v, want %v", got, ids)
+			}
+		})
+	}
+}
+
 // A change of a rate does not leave a token in the far future.
 func TestChangedRates(t *testing.T) {
 	t.Parallel()

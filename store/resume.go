@@ -116,18 +116,17 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 	if !group && !holds {
 		return false, nil
 	}
+	// A queue may get a limit before a caller's tx ends: then claims would not find the slot.
+	holds = key != "" || !callers
 	if group {
 		err = s.takeGroup(ctx, tx, key)
 	} else if key != "" {
 		err = s.takeKey(ctx, tx, queue, key, id)
 	}
 	if err == nil {
-		err = s.takePlace(ctx, tx, queue, callers)
+		err = s.takePlace(ctx, tx, queue, id, callers)
 	}
-	if err == nil && key == "" && !callers { // a caller's has no limit, and must not lock the queue
-		err = pg.Ask(ctx, tx, lowerQueue, []any{s.namespace, queue, id}, nil)
-	}
-	return true, err
+	return holds, err
 }
 
 // takeKey is takeSlots for a key of a queue. It returns a keyWithoutRow if there is nothing to lock.

@@ -85,10 +85,10 @@ const takenPlaces = `
 SELECT count(*) FROM (SELECT FROM kagzi.workflow_runs WHERE task_queue = $2 AND namespace_id = $1
 	AND ` + clause.Holds + ` LIMIT $3) x`
 
-// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise it keeps one
-// free until tx ends, and with it all claims of the queue: so it returns ErrPlaceInTx if tx is a caller's, unless the
-// queue has no limit.
-func (s Runs) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bool) error {
+// takePlace returns a QueueFull if the queue has no place for another run that holds a slot. Otherwise tx may give one
+// to the run: takePlace holds up all claims of the queue until tx ends. So it returns ErrPlaceInTx if tx is a caller's,
+// unless the queue has no limit.
+func (s Runs) takePlace(ctx context.Context, tx pgx.Tx, queue string, id uuid.UUID, callers bool) error {
 	if callers {
 		limited, err := pg.AskOne[bool](ctx, tx, hasPlaces, s.namespace, queue)
 		if err == nil && limited {
@@ -107,6 +107,9 @@ func (s Runs) takePlace(ctx context.Context, tx pgx.Tx, queue string, callers bo
 	taken, err := pg.AskOne[int](ctx, tx, takenPlaces, s.namespace, queue, most)
 	if err == nil && taken >= most {
 		err = &QueueFull{queue, "", most}
+	}
+	if err == nil {
+		err = pg.Ask(ctx, tx, lowerQueue, []any{s.namespace, queue, id}, nil)
 	}
 	return err
 }
@@ -196,7 +199,7 @@ func (s Runs) Update(ctx context.Context, tx pgx.Tx, id uuid.UUID, u RunUpdate, 
 			return err
 		}
 		if w.holds && u.Queue != "" && u.Queue != w.queue {
-			if err := s.takePlace(ctx, tx, u.Queue, callers); err != nil {
+			if err := s.takePlace(ctx, tx, u.Queue, id, callers); err != nil {
 				return err
 			}
 		}
