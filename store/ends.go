@@ -112,20 +112,20 @@ const writeEndings = `parents AS (
 		error_kind = endings.error_kind, error = endings.error, quarantined = endings.quarantined, paused_at = NULL,
 		output = CASE WHEN endings.act = 'end' OR endings.status <> 'COMPLETED' THEN endings.output END,
 		cancel_requested_at = coalesce(r.cancel_requested_at, CASE endings.act WHEN 'mark' THEN endings.now END)
-	FROM endings
-	WHERE r.run_id = endings.run_id AND r.namespace_id = $1
+	FROM endings WHERE r.run_id = endings.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.publishes, r.task_queue, r.workflow_type, r.version,
-		r.status, r.error_kind, coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age
+		r.status, r.error_kind, coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age,
+		endings.act = 'end' AND coalesce(r.slot = 2, false) AS frees
 ), ` + insertChanges + ` (SELECT parents.run_key, parents.key_scope FROM parents WHERE parents.due
 	UNION ALL SELECT written.run_key, written.key_scope FROM written WHERE written.act IN ('end', 'compensate')) k
 	WHERE k.run_key IS NOT NULL
 )
 SELECT written.run_id, written.act, written.task_queue, written.workflow_type, coalesce(written.version, 0),
-	written.publishes AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age
+	written.publishes AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age, frees
 FROM written
 UNION ALL
 SELECT parents.run_id, CASE WHEN NOT parents.due THEN 'wake' WHEN parents.compensating THEN 'step' ELSE 'due' END,
-	parents.task_queue, parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0
+	parents.task_queue, parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0, false
 FROM parents`
 
 // An endingRow is a row of writeEndings.
@@ -136,6 +136,7 @@ type endingRow struct {
 	status    string        // of a run that ended; empty for a parent
 	kind      string        // of its failure
 	age       time.Duration // of a run that ended, from its start
+	frees     bool          // the run has held a slot to its end
 }
 
 func (r *endingRow) ended() EndedRun {
@@ -152,7 +153,7 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 		var age int64
 		_, err := pgx.ForEachRow(rows, []any{
 			pg.UUIDTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.publishes,
-			&r.status, &r.kind, &age,
+			&r.status, &r.kind, &age, &r.frees,
 		}, func() error {
 			r.age = time.Duration(age) * time.Microsecond
 			f(r)
@@ -179,6 +180,9 @@ func (s Ends) end(ctx context.Context, tx pgx.Tx, ends []ending, first, expired 
 			switch r.act {
 			case "end":
 				out.Ended, out.Ends = append(out.Ended, r.RunID), append(out.Ends, r.ended())
+				if r.frees {
+					out.Due = append(out.Due, DueRun{Queue: r.Queue})
+				}
 			case "compensate":
 				out.Compensating = append(out.Compensating, w.RunID)
 			case "mark":
@@ -219,7 +223,7 @@ type CancelledRuns struct {
 	Compensating []uuid.UUID // they will end once their compensations have run
 	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
 	Woken        []uuid.UUID // parents of runs that ended
-	Due          []DueRun    // those that became due
+	Due          []DueRun    // those that became due, and the queues in which runs have given up their slots
 	Step         []uuid.UUID // runs to call Compensate for
 }
 

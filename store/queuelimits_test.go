@@ -102,6 +102,32 @@ func TestClaimOfALimitedQueueLeavesRoom(t *testing.T) {
 	}
 }
 
+// If a run ends that no worker executes, and that has held a slot to its end, workers learn that there is room.
+func TestEndOfASleepingRunThatHoldsASlot(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		limits QueueLimits
+		change func(*NewRun)
+		want   []DueRun
+	}{
+		"Queue": {QueueLimits{MaxRunning: 1, Held: true}, func(*NewRun) {}, []DueRun{{Queue: "queue"}}},
+		"Key":   {QueueLimits{EachKey: KeyLimits{MaxRunning: 1}, Held: true}, ofKey("a"), []DueRun{{Queue: "queue"}}},
+		"None":  {QueueLimits{MaxRunning: 1}, func(*NewRun) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			mustSetQueue(t, s, tt.limits)
+			id := start(t, s, newRun(tt.change))[0]
+			flush(t, s, &Flush{Suspensions: []*Suspension{sleep(claim(t, s, keyedRequest(1)).Runs[0], time.Hour)}})
+			out, err := s.Runs.Cancel(t.Context(), nil, id, Why{}, 0)
+			if err != nil || !slices.Equal(out.Due, tt.want) {
+				t.Errorf("work in %v, %v; want it in %v", out.Due, err, tt.want)
+			}
+		})
+	}
+}
+
 // A change of a rate does not leave a token in the far future.
 func TestChangedRates(t *testing.T) {
 	t.Parallel()
