@@ -468,7 +468,7 @@ type lastClaimed struct {
 // pairs after it.
 func (r *ClaimRequest) reached(claim Claim, last lastClaimed) map[Pair]time.Time {
 	out := make(map[Pair]time.Time, 4*len(r.Types))
-	if claim.Limited && claim.Room == 0 && last.pair == nil { // it had no room, and has searched nothing
+	if r.Keys != nil && claim.Room == 0 && last.pair == nil { // it had no room, and has searched nothing
 		return out
 	}
 	n := int64(0)

@@ -266,6 +266,9 @@ func TestClaimOfALimitedQueueGoesOn(t *testing.T) {
 	}
 	reached(first, LateCommit, LateCommit, 80*time.Minute)
 	reached(claim(t, s, keyedRequest(9)))
+	keysOnly := keyedRequest(9)
+	keysOnly.Keys.Plain, keysOnly.Queue = 0, "without limits"
+	reached(claim(t, s, keysOnly))
 	flushEnds(t, s, finish(first.Runs[0]))
 	req := keyedRequest(9)
 	req.Since = first.Reached

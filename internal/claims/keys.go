@@ -114,6 +114,8 @@ func (k *keys) counted(a answer, isDue bool) (s state, pause time.Duration, fore
 		return backlog, 0, false
 	case isDue && lookedAtAll(a):
 		return backlog, 0, true
+	case moreWithoutKey(a, plain):
+		return backlog, 0, false
 	case isDue || len(answered.Busy) > 0:
 		return blocked, k.backOff(a), false
 	}
@@ -127,9 +129,15 @@ func lookedAtAll(a answer) bool {
 	return looked > 0 && looked >= a.Request.Keys.Keyed
 }
 
+// moreWithoutKey reports whether a claim has taken as many runs without a key as it might, and left room for others.
+func moreWithoutKey(a answer, plain int) bool {
+	asked := a.Request.Keys
+	return !asked.Only && plain >= asked.Plain && asked.Plain < a.Request.Limit
+}
+
 // noRoom judges the answer to a claim after which the limits of the queue allow no run.
 func (k *keys) noRoom(a answer, plain int) (state, time.Duration) {
-	if asked := a.Request.Keys.Plain; plain >= asked && asked < a.Request.Limit {
+	if moreWithoutKey(a, plain) {
 		return backlog, 0 // Room is at most what the claim asked for: there may be more
 	}
 	k.due = time.Time{}

@@ -50,6 +50,33 @@ func TestClaimsCountOnlyWhereKeysAreDue(t *testing.T) {
 	}
 }
 
+// A claim that shares, and finds no runs with keys, does not leave runs without a key to the next poll.
+func TestSharedClaimWithoutKeysLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		plain, limit, runs int
+		only               bool
+		due                bool // runs without a key may be
+	}{
+		"all of half":  {plain: 2, limit: 4, runs: 2, due: true},
+		"part of half": {plain: 2, limit: 4, runs: 1},
+		"nothing":      {plain: 2, limit: 4},
+		"none allowed": {limit: 1, due: true},
+		"all":          {plain: 4, limit: 4, runs: 3},
+		"only keys":    {limit: 4, only: true},
+	} {
+		p := settled(t)
+		plan := p.PlanFrom("q", tt.limit, at(0))
+		plan.Request.Keys = &store.KeysRequest{Plain: tt.plain, Keyed: tt.limit, Only: tt.only}
+		answer := nothing(0)
+		answer.Runs, answer.Keys.Only = runs(tt.runs), tt.only
+		p.Answered(&plan, &answer, 0, at(0))
+		if due := plan.outcome == (outcome{state: backlog}); due != tt.due {
+			t.Errorf("%s: outcome %+v", name, plan.outcome)
+		}
+	}
+}
+
 // Runs with and without keys share a claim if the last one left both.
 func TestRunsWithAndWithoutKeysShareAClaim(t *testing.T) {
 	t.Parallel()
