@@ -115,7 +115,7 @@ const writeEndings = `parents AS (
 	FROM endings WHERE r.run_id = endings.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.publishes, r.task_queue, r.workflow_type, r.version,
 		r.status, r.error_kind, coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age,
-		endings.act = 'end' AND coalesce(r.slot = 2, false) AS frees
+		endings.act = 'end' AND r.slot IS NOT NULL AS frees
 ), ` + insertChanges + ` (SELECT parents.run_key, parents.key_scope FROM parents WHERE parents.due
 	UNION ALL SELECT written.run_key, written.key_scope FROM written WHERE written.act IN ('end', 'compensate')) k
 	WHERE k.run_key IS NOT NULL
@@ -136,7 +136,7 @@ type endingRow struct {
 	status    string        // of a run that ended; empty for a parent
 	kind      string        // of its failure
 	age       time.Duration // of a run that ended, from its start
-	frees     bool          // the run has held a slot to its end
+	frees     bool          // the run may have held a slot to its end
 }
 
 func (r *endingRow) ended() EndedRun {
@@ -223,7 +223,7 @@ type CancelledRuns struct {
 	Compensating []uuid.UUID // they will end once their compensations have run
 	Marked       []uuid.UUID // their workers have to end them, or their final outcome has changed
 	Woken        []uuid.UUID // parents of runs that ended
-	Due          []DueRun    // those that became due, and the queues in which runs have given up their slots
+	Due          []DueRun    // those that became due, and the queues in which a slot may be free
 	Step         []uuid.UUID // runs to call Compensate for
 }
 

@@ -102,25 +102,40 @@ func TestClaimOfALimitedQueueLeavesRoom(t *testing.T) {
 	}
 }
 
-// If a run ends that no worker executes, and that has held a slot to its end, workers learn that there is room.
-func TestEndOfASleepingRunThatHoldsASlot(t *testing.T) {
+// If a run ends that no worker executes, and that may have held a slot to its end, workers learn that there is room.
+func TestEndOfARunThatHoldsASlot(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		limits QueueLimits
 		change func(*NewRun)
+		dead   bool // its worker
 		want   []DueRun
 	}{
-		"Queue": {QueueLimits{MaxRunning: 1, Held: true}, func(*NewRun) {}, []DueRun{{Queue: "queue"}}},
-		"Key":   {QueueLimits{EachKey: KeyLimits{MaxRunning: 1}, Held: true}, ofKey("a"), []DueRun{{Queue: "queue"}}},
-		"None":  {QueueLimits{MaxRunning: 1}, func(*NewRun) {}, nil},
+		"Queue": {QueueLimits{MaxRunning: 1, Held: true}, func(*NewRun) {}, false, []DueRun{{Queue: "queue"}}},
+		"Key": {
+			QueueLimits{EachKey: KeyLimits{MaxRunning: 1}, Held: true},
+			ofKey("a"), false,
+			[]DueRun{{Queue: "queue"}},
+		},
+		"OfADeadWorker": {QueueLimits{MaxRunning: 1}, func(*NewRun) {}, true, []DueRun{{Queue: "queue"}}},
+		"None":          {QueueLimits{}, func(*NewRun) {}, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t)
-			mustSetQueue(t, s, tt.limits)
+			req := request(1)
+			if tt.want != nil {
+				mustSetQueue(t, s, tt.limits)
+				req = keyedRequest(1)
+			}
 			id := start(t, s, newRun(tt.change))[0]
-			flush(t, s, &Flush{Suspensions: []*Suspension{sleep(claim(t, s, keyedRequest(1)).Runs[0], time.Hour)}})
-			out, err := s.Runs.Cancel(t.Context(), nil, id, Why{}, 0)
+			r := claim(t, s, req).Runs[0]
+			if tt.dead {
+				expire(t, s, id)
+			} else {
+				flush(t, s, &Flush{Suspensions: []*Suspension{sleep(r, time.Hour)}})
+			}
+			out, err := s.Runs.Terminate(t.Context(), nil, id, Why{})
 			if err != nil || !slices.Equal(out.Due, tt.want) {
 				t.Errorf("work in %v, %v; want it in %v", out.Due, err, tt.want)
 			}
