@@ -2,6 +2,7 @@ package starts
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,32 +32,36 @@ func New(s *store.Store, h *hints.Hints) *Starts {
 // Start is store.Starts.Start. It also announces what it has started, ended and signalled.
 func (s *Starts) Start(ctx context.Context, tx pgx.Tx, runs []store.NewRun) ([]store.StartedRun, error) {
 	if tx == nil && len(runs) == 1 && s.shares(&runs[0]) {
-		o, err := s.shared.Do(ctx, &start{run: &runs[0]})
+		x := &start{run: &runs[0]}
+		o, err := s.shared.Do(ctx, x)
 		if err != nil {
 			return nil, err
 		}
 		if o == stored {
-			s.due(ctx, &runs[0])
+			s.due(ctx, &runs[0], x.sent)
 		}
 		if o != unstored {
 			return []store.StartedRun{{RunID: runs[0].RunID}}, nil
 		}
 	}
+	sent := time.Now()
 	started, err := s.store.Starts.Start(ctx, tx, runs)
 	if err != nil {
 		return nil, err
 	}
-	return started, s.announce(ctx, tx, runs, started)
+	return started, s.announce(ctx, tx, runs, started, sent)
 }
 
-func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, started []store.StartedRun) error {
+func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, started []store.StartedRun,
+	sent time.Time,
+) error {
 	var due []store.DueRun
 	var signalled []store.Signalled
 	for i, r := range started {
 		// Claims may skip the run of a window while the caller's transaction holds it.
 		switch {
 		case tx == nil && !r.Existed && delayed(&runs[i]):
-			s.due(ctx, &runs[i])
+			s.due(ctx, &runs[i], sent)
 		case !r.Existed, r.Due, tx != nil && runs[i].Window != nil:
 			due = append(due, dueRun(&runs[i]))
 		}
@@ -75,10 +80,11 @@ func (s *Starts) announce(ctx context.Context, tx pgx.Tx, runs []store.NewRun, s
 	return s.hints.Signalled(ctx, tx, signalled...)
 }
 
-// due announces a run that was started.
-func (s *Starts) due(ctx context.Context, r *store.NewRun) {
+// due announces a run that was started by a statement sent then. A delay begins about then: a claim that comes too
+// early finds out how much.
+func (s *Starts) due(ctx context.Context, r *store.NewRun, sent time.Time) {
 	if delayed(r) {
-		s.hints.Delayed(ctx, dueRun(r), r.Delay)
+		s.hints.Delayed(ctx, dueRun(r), r.Delay-time.Since(sent))
 	} else {
 		_ = s.hints.Due(ctx, nil, dueRun(r)) // fails only in a transaction
 	}

@@ -18,6 +18,7 @@ type start struct {
 	run *store.NewRun
 	// while the statement is under way: where the run begins; nil: nowhere. Only insert uses it.
 	reservation hints.Reservation
+	sent        time.Time // when the statement was sent
 }
 
 // An outcome is what a statement did for a start.
@@ -78,7 +79,7 @@ func (p *start) settle(inserted map[uuid.UUID]*store.ClaimedRun, err error, sent
 	run, ok := inserted[p.run.RunID]
 	ok = ok && err == nil
 	reservation := p.reservation
-	p.reservation, p.run.Claim = nil, nil
+	p.reservation, p.run.Claim, p.sent = nil, nil, sent
 	switch {
 	case reservation == nil:
 	case ok && run != nil:
@@ -121,6 +122,6 @@ func (s *Starts) tell(p *batch.Part[*start, outcome], o outcome) {
 	if !p.Tell(o) && o == stored {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // no caller waits for the notification
-		s.due(ctx, p.Item.run)
+		s.due(ctx, p.Item.run, p.Item.sent)
 	}
 }
