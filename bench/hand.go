@@ -140,7 +140,8 @@ func (c *child) kill() {
 	_ = c.cmd.Wait()
 }
 
-// executeApart is execute by processes of their own. They are running, and begin to work at the same time.
+// executeApart is execute by processes of their own, which begin to work at the same time. The first third of the runs
+// does not count: each process prepares its statements meanwhile.
 func (t *trial) executeApart(ctx context.Context, runs, processes, concurrency int, work task,
 ) (took time.Duration, err error) {
 	j := newJournal(runs)
@@ -165,13 +166,18 @@ func (t *trial) executeApart(ctx context.Context, runs, processes, concurrency i
 			err = all(func(c *child) error { return c.obey(command) })
 		}
 	}
+	warm := runs / 3
+	if err == nil {
+		err = j.wait(ctx, &j.nEnded, warm)
+	}
+	begun := time.Now()
 	if err == nil {
 		err = j.wait(ctx, &j.nEnded, runs)
 	}
 	if err == nil {
 		err = all(func(c *child) error { return c.obey(flushCommand) })
 	}
-	took = time.Since(j.firstBegan())
+	took = time.Since(begun) * time.Duration(runs) / time.Duration(runs-warm)
 	return took, errors.Join(err, all((*child).stop))
 }
 
