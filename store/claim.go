@@ -104,11 +104,6 @@ type Suspects struct {
 	Joins SuspectGroup // but for those of this group
 }
 
-// Takes reports whether the claim takes a run with so many recoveries.
-func (s Suspects) Takes(run uuid.UUID, recoveries int) bool {
-	return s.Below == 0 || recoveries < s.Below || GroupOf(run, recoveries) == s.Joins
-}
-
 // args returns s for the statement.
 func (s Suspects) args() []int64 {
 	return []int64{

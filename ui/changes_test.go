@@ -12,10 +12,8 @@ import (
 
 	"github.com/kagzi/kagzi"
 	"github.com/kagzi/kagzi/admin"
-	"github.com/kagzi/kagzi/internal/dbtest"
 	"github.com/kagzi/kagzi/internal/deeds"
 	"github.com/kagzi/kagzi/internal/kit"
-	"github.com/kagzi/kagzi/internal/pgproxy"
 	"github.com/kagzi/kagzi/kind"
 	"github.com/kagzi/kagzi/ui/internal/web"
 	"github.com/kagzi/kagzi/waits"
@@ -405,10 +403,7 @@ func TestDialogsGetAnAnswerForScripts(t *testing.T) {
 
 func TestAFormOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
-	proxy := pgproxy.Start(t, db.DSN)
-	pool := dbtest.OpenPool(t, proxy.DSN())
-	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
+	k, proxy := behindProxy(t)
 	s := newSite(k, Config{Authorize: everybody}, func(c *web.Config) { c.Patience = 300 * time.Millisecond })
 	run := kit.Begin(k, echo, "x")
 	proxy.Freeze()

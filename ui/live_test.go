@@ -123,14 +123,19 @@ func TestFiftyViewersCostWhatOneCosts(t *testing.T) {
 	}
 }
 
+// behindProxy returns a kit whose database the proxy can freeze.
+func behindProxy(t *testing.T) (*kit.Kit, *pgproxy.Proxy) {
+	t.Helper()
+	proxy := pgproxy.Start(t, dbtest.Database(t).DSN)
+	pool := dbtest.OpenPool(t, proxy.DSN())
+	return &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}, proxy
+}
+
 // If the database goes away between the look of a page and that of its counts, these are not taken for too many: the
 // counts before the outage stay.
 func TestCountsInAnOutageAreNotTooMany(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
-	proxy := pgproxy.Start(t, db.DSN)
-	pool := dbtest.OpenPool(t, proxy.DSN())
-	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
+	k, proxy := behindProxy(t)
 	s := newSite(k, Config{})
 	if _, err := s.all.runs.runCounts(k.Ctx, web.Query{URL: "/runs"}); err != nil {
 		t.Fatal(err)
@@ -146,10 +151,7 @@ func TestCountsInAnOutageAreNotTooMany(t *testing.T) {
 
 func TestAPageOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	db := dbtest.Database(t)
-	proxy := pgproxy.Start(t, db.DSN)
-	pool := dbtest.OpenPool(t, proxy.DSN())
-	k := &kit.Kit{T: t, Ctx: kit.Context(t), Pool: pool, Client: kit.NewClient(t, pool)}
+	k, proxy := behindProxy(t)
 	s := newSite(k, Config{})
 	s.web.Cache.Timeout = web.LookTimeout
 	kit.Begin(k, echo, "x", kagzi.ID("one"))

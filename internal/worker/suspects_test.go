@@ -91,8 +91,8 @@ func (in incident) play(seed uint64) (out outcome) {
 			taken := s.taken(start.Add(now))
 			var claimed []*simulated
 			for _, run := range runs {
-				if run.worker < 0 && !run.ended && run.due <= now &&
-					taken.Takes(run.h.RunID, run.h.Recoveries) {
+				if run.worker < 0 && !run.ended && run.due <= now && (taken.Below == 0 ||
+					run.h.Recoveries < taken.Below || store.GroupOf(run.h.RunID, run.h.Recoveries) == taken.Joins) {
 					claimed = append(claimed, run)
 				}
 			}

@@ -14,14 +14,14 @@ import (
 	"github.com/kagzi/kagzi/internal/kit"
 )
 
-// workers are so many workers, each with slots and a pool of its own, as in as many processes. Their function has so
-// many steps.
+// workers are so many workers of this process, each with slots and a pool of its own. Their function has so many steps.
 type workers struct{ n, slots, steps int }
 
 var drainedWorkflow = kagzi.Define[int, int]("drained")
 
-// BenchmarkFleet executes b.N runs by 512 slots: of one worker, of 8, and of 32. Of few runs it measures how these
-// begin: go test -run '^$' -bench Fleet -benchtime 100000x ./test/bench
+// BenchmarkFleet executes b.N runs by 512 slots: of one worker, of 8, and of 32. Workers in processes of their own are
+// slower: the module bench has them. Of few runs it measures how these begin: go test -run '^$' -bench Fleet -benchtime
+// 100000x ./test/bench
 func BenchmarkFleet(b *testing.B) {
 	for _, steps := range []int{0, 5} {
 		for _, n := range []int{1, 8, 32} {

@@ -132,7 +132,8 @@ func (r *Run) end(status string, lease uuid.UUID) {
 func executes(req store.ClaimRequest, r *Run) bool {
 	i := slices.IndexFunc(req.Types, func(t store.WorkflowVersions) bool { return t.Type == r.Type })
 	return i >= 0 && r.Outcome == "" && (r.Version == 0 || slices.Contains(req.Types[i].Versions, r.Version)) &&
-		req.Suspects.Takes(r.ID, r.Recoveries)
+		(req.Suspects.Below == 0 || r.Recoveries < req.Suspects.Below ||
+			store.GroupOf(r.ID, r.Recoveries) == req.Suspects.Joins)
 }
 
 // A table has the runs of a namespace.
