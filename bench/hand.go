@@ -140,8 +140,8 @@ func (c *child) kill() {
 	_ = c.cmd.Wait()
 }
 
-// executeApart is execute by processes of their own, which begin to work at the same time. The first third of the runs
-// does not count: each process prepares its statements meanwhile.
+// executeApart is execute by processes of their own, which begin to work at the same time. The first half of the runs
+// does not count: each process opens its connections meanwhile, and each of these prepares its statements.
 func (t *trial) executeApart(ctx context.Context, runs, processes, concurrency int, work task,
 ) (took time.Duration, err error) {
 	j := newJournal(runs)
@@ -166,7 +166,7 @@ func (t *trial) executeApart(ctx context.Context, runs, processes, concurrency i
 			err = all(func(c *child) error { return c.obey(command) })
 		}
 	}
-	warm := runs / 3
+	warm := runs / 2
 	if err == nil {
 		err = j.wait(ctx, &j.nEnded, warm)
 	}

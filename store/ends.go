@@ -115,17 +115,18 @@ const writeEndings = `parents AS (
 	FROM endings WHERE r.run_id = endings.run_id AND r.namespace_id = $1
 	RETURNING r.run_id, endings.act, r.run_key, r.key_scope, r.publishes, r.task_queue, r.workflow_type, r.version,
 		r.status, r.error_kind, coalesce(extract(epoch FROM r.finished_at - r.created_at) * 1000000, 0)::bigint AS age,
-		endings.act = 'end' AND r.slot IS NOT NULL AS frees
+		endings.act = 'end' AND r.slot IS NOT NULL AS frees, r.schedule_id IS NOT NULL AS scheduled
 ), ` + insertChanges + ` (SELECT parents.run_key, parents.key_scope FROM parents WHERE parents.due
 	UNION ALL SELECT written.run_key, written.key_scope FROM written WHERE written.act IN ('end', 'compensate')) k
 	WHERE k.run_key IS NOT NULL
 )
 SELECT written.run_id, written.act, written.task_queue, written.workflow_type, coalesce(written.version, 0),
-	written.publishes AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age, frees
+	written.publishes AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age, frees,
+	scheduled
 FROM written
 UNION ALL
 SELECT parents.run_id, CASE WHEN NOT parents.due THEN 'wake' WHEN parents.compensating THEN 'step' ELSE 'due' END,
-	parents.task_queue, parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0, false
+	parents.task_queue, parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0, false, false
 FROM parents`
 
 // An endingRow is a row of writeEndings.
@@ -137,6 +138,7 @@ type endingRow struct {
 	kind      string        // of its failure
 	age       time.Duration // of a run that ended, from its start
 	frees     bool          // the run may have held a slot to its end
+	scheduled bool          // the run is of a schedule
 }
 
 func (r *endingRow) ended() EndedRun {
@@ -153,7 +155,7 @@ func readEndings(f func(endingRow)) func(pgx.Rows) error {
 		var age int64
 		_, err := pgx.ForEachRow(rows, []any{
 			pg.UUIDTo(&r.RunID), &r.act, &r.Queue, &r.Type, &r.Version, &r.publishes,
-			&r.status, &r.kind, &age, &r.frees,
+			&r.status, &r.kind, &age, &r.frees, &r.scheduled,
 		}, func() error {
 			r.age = time.Duration(age) * time.Microsecond
 			f(r)

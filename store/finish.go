@@ -24,6 +24,7 @@ type Finish struct {
 
 	Outcome      Outcome
 	Compensating bool // once Done: the run ends when its compensations have run
+	Scheduled    bool // once Done: the run is of a schedule, so a queued run may wait for its end
 }
 
 func (e *Finish) head() head {
@@ -42,7 +43,7 @@ SET status = 'COMPLETED', finished_at = statement_timestamp(), available_at = NU
 FROM unnest($2::uuid[], $3::uuid[], $4::bytea[]) AS u (run_id, lease, output)
 WHERE r.run_id = u.run_id AND r.namespace_id = $1 AND r.lease = u.lease AND r.status = 'RUNNING'
 	AND r.cancel_requested_at IS NULL
-RETURNING r.run_id`
+RETURNING r.run_id, r.schedule_id IS NOT NULL`
 
 var completeColumns = columnsOf(completeRuns,
 	uuids("run_id", func(e *Finish) uuid.UUID { return e.RunID }),
@@ -54,9 +55,10 @@ var completeColumns = columnsOf(completeRuns,
 func readCompleted(finishes []*Finish) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id)}, func() error {
+		var scheduled bool
+		_, err := pgx.ForEachRow(rows, []any{pg.UUIDTo(&id), &scheduled}, func() error {
 			if e, ok := ofRun(finishes, id); ok {
-				e.Outcome = Done
+				e.Outcome, e.Scheduled = Done, scheduled
 			}
 			return nil
 		})
@@ -112,7 +114,7 @@ func readFinished(finishes []*Finish, due *[]DueRun, step *[]uuid.UUID) func(pgx
 			*step = append(*step, w.RunID)
 		case "end", "compensate":
 			if e, ok := ofRun(finishes, w.RunID); ok {
-				e.Outcome, e.Compensating = Done, w.act == "compensate"
+				e.Outcome, e.Compensating, e.Scheduled = Done, w.act == "compensate", w.scheduled
 			}
 			if w.act == "compensate" {
 				*step = append(*step, w.RunID)

@@ -142,11 +142,20 @@ func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalle
 	return h.changedAndDue(ctx, tx, changed, due)
 }
 
-// Ended announces runs whose ends this process has written, to workers, coordinators and other processes. Deliver has
-// already passed their results to those in this process who wait for them.
-func (h *Hints) Ended(ctx context.Context, ids []uuid.UUID) {
-	h.refreshMembers(ids)
-	h.publisher.Run(ctx, h.store.Namespace(), ids...)
+// Ended announces runs whose ends this process has written, to those who wait for them. Deliver has already passed
+// their results to those in this process who do. In any case it announces also, to workers and coordinators, the runs
+// whose ends or children others may wait for.
+func (h *Hints) Ended(ctx context.Context, ids, also []uuid.UUID) {
+	h.refreshMembers(slices.Concat(ids, also))
+	h.publisher.Run(ctx, h.store.Namespace(), also...)
+	h.tell(ctx, ids)
+}
+
+// tell announces runs to other processes, if one may wait for them.
+func (h *Hints) tell(ctx context.Context, ids []uuid.UUID) {
+	if len(ids) > 0 && h.awaitedElsewhere() {
+		h.publisher.Run(ctx, h.store.Namespace(), ids...)
+	}
 }
 
 // Fired announces runs that schedules have started, to workers.
@@ -192,7 +201,7 @@ func (h *Hints) Replied(ctx context.Context, answers []store.Answer) {
 		}
 	}
 	h.results.refreshWhileOn(unknown)
-	h.publisher.Run(ctx, h.store.Namespace(), runs...)
+	h.tell(ctx, runs)
 }
 
 // Left sends the runs that have asked, and wait for these open requests, the ends of the asked runs.
@@ -207,7 +216,7 @@ func (h *Hints) Left(open []store.Answer) {
 // Valued announces values that this process has written, to those who wait for them.
 func (h *Hints) Valued(ctx context.Context, runs []uuid.UUID) {
 	h.results.refreshWhileOn(runs)
-	h.publisher.Run(ctx, h.store.Namespace(), runs...)
+	h.tell(ctx, runs)
 }
 
 // sendReplies sends answers to the runs that have asked.

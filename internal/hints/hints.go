@@ -57,6 +57,7 @@ type Hints struct {
 	publisher *notify.Publisher
 	listener  listener
 	results   *results
+	demand    demand
 	replies   *batch.Batcher[store.Answer] // to runs
 
 	// OnEnd is called for each run that this process has ended, once that is committed. The client sets it before it

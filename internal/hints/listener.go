@@ -108,10 +108,21 @@ func (l *listener) acquire() (release func()) {
 		if l.line == nil {
 			l.line = l.newLine()
 		}
-		leave := l.line.OnRuns(l.hints.store.Namespace(), l.hints.refresh)
+		namespace := l.hints.store.Namespace()
+		leave := l.line.OnRuns(namespace, l.hints.refresh)
+		line, demand := l.line, &l.hints.demand
+		demand.connected()
+		ignore := line.OnWork(namespace, waiting, func() {
+			if line.Listening() {
+				demand.hear()
+			} else {
+				demand.connected()
+			}
+		})
 		hangUp := l.line.Listen()
 		l.end = func() {
 			leave()
+			ignore()
 			hangUp()
 		}
 		if l.line.Listening() { // others have opened it: nothing wakes those who wait already

@@ -374,6 +374,9 @@ func (r *results) run(wake <-chan struct{}) {
 		if !more {
 			return
 		}
+		if r.hints.Listening() {
+			r.hints.sayWaiting(context.Background())
+		}
 		q.fetchAll(all)
 		r.listening.waited()
 		timer.Reset(time.Until(r.queried(all, q.took)))

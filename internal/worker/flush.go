@@ -197,7 +197,7 @@ func (fl *flusher) settleWrites(hs []*held, last uint64, by store.Witness) {
 		}
 	}
 	if len(w.ended) > 0 {
-		fl.hints.Ended(standing.NoWait, w.ended)
+		fl.hints.Ended(standing.NoWait, w.ended, w.awaited)
 	}
 	if len(w.replied) > 0 {
 		fl.hints.Replied(standing.NoWait, w.replied)
@@ -217,6 +217,7 @@ type written struct {
 	last    uint64 // see flusher.write
 	steps   int    // of the run
 	ended   []uuid.UUID
+	awaited []uuid.UUID // parents of ended, and those of ended that queued runs may wait for
 	replied []store.Answer
 	left    []store.Answer // requests of runs that have ended
 	valued  []uuid.UUID    // runs that have set values
@@ -275,7 +276,10 @@ func (w *written) Finished(f *store.Finish) {
 	}
 	w.ended = append(w.ended, f.RunID)
 	if f.Parent != uuid.Nil {
-		w.ended = append(w.ended, f.Parent)
+		w.awaited = append(w.awaited, f.Parent)
+	}
+	if f.Scheduled {
+		w.awaited = append(w.awaited, f.RunID)
 	}
 }
 
