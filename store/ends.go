@@ -122,8 +122,7 @@ const writeEndings = `parents AS (
 )
 SELECT written.run_id, written.act, written.task_queue, written.workflow_type, coalesce(written.version, 0),
 	written.publishes AND written.act = 'end', written.status, coalesce(written.error_kind, ''), written.age, frees,
-	scheduled
-FROM written
+	scheduled FROM written
 UNION ALL
 SELECT parents.run_id, CASE WHEN NOT parents.due THEN 'wake' WHEN parents.compensating THEN 'step' ELSE 'due' END,
 	parents.task_queue, parents.workflow_type, coalesce(parents.version, 0), false, '', '', 0, false, false

@@ -151,9 +151,9 @@ func (h *Hints) Ended(ctx context.Context, ids, also []uuid.UUID) {
 	h.tell(ctx, ids)
 }
 
-// tell announces runs to other processes, if one may wait for them.
+// tell announces runs to other processes, if one waits, or may wait unheard.
 func (h *Hints) tell(ctx context.Context, ids []uuid.UUID) {
-	if len(ids) > 0 && h.awaitedElsewhere() {
+	if len(ids) > 0 && (h.demand.lately() || !h.Listening()) {
 		h.publisher.Run(ctx, h.store.Namespace(), ids...)
 	}
 }

@@ -1,7 +1,6 @@
 package hints
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -62,18 +61,6 @@ func (d *demand) says() bool {
 	d.said = now
 	return true
 }
-
-// sayWaiting makes other processes announce ends of runs, answers and values for a while. Call it before each look at
-// what they would announce: it sends a notification at most once a second, and none if another process has.
-func (h *Hints) sayWaiting(ctx context.Context) {
-	if h.demand.says() {
-		h.Queue(ctx, waiting)
-	}
-}
-
-// awaitedElsewhere reports whether other processes may wait for ends of runs, answers or values: one has said so, or
-// this process would not have heard it.
-func (h *Hints) awaitedElsewhere() bool { return h.demand.lately() || !h.Listening() }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -9,9 +9,9 @@
 //
 //   - NOTIFY takes a lock of the whole database at commit, and so ends group commit. So it is never part of a hot
 //     transaction. A hint that cannot be sent is dropped; without hints all works by polling.
-//   - Each wakes every process that listens, whatever its channel. So ends of runs, answers and values are announced only
-//     while a process waits for some. Processes that do say so once a second, one for all, and are believed for three.
-//     A worker that has just connected, or does not listen, announces all.
+//   - Each wakes every process that listens, whatever its channel. So ends of runs, answers and values are announced
+//     only while a process waits for some. Those that wait say so once a second, one for all, and the others believe
+//     it for three. A worker that has just connected, or does not listen, announces all.
 //   - The rate of notifications is an average: a publisher that has sent little lately sends at once, ten times in a
 //     row.
 //   - The listener runs while a worker does, or after 300 ms of waiting in Result. Pauses of up to 5 s between two
@@ -31,6 +31,6 @@
 // a resumed run.
 //
 // Code: this package and package notify. Tests: TestLostConnectionWakesAll, TestWithoutListen,
-// TestResultThatCannotBeRead, TestWaitersKeepTheListener, TestAnnouncedOnlyToThoseWhoWait, TestTransactionPooler. They
-// hold promise 8.
+// TestResultThatCannotBeRead, TestWaitersKeepTheListener, TestAnnouncedOnlyToThoseWhoWait,
+// TestTransactionPooler. They hold promise 8.
 package hints

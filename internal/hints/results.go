@@ -374,12 +374,12 @@ func (r *results) run(wake <-chan struct{}) {
 		if !more {
 			return
 		}
-		if r.hints.Listening() {
-			r.hints.sayWaiting(context.Background())
+		if h := r.hints; h.Listening() && h.demand.says() {
+			h.Queue(context.Background(), waiting) // before the query: what comes later is announced
 		}
 		q.fetchAll(all)
 		r.listening.waited()
-		timer.Reset(time.Until(r.queried(all, q.took)))
+		timer.Reset(min(time.Until(r.queried(all, q.took)), sayEvery))
 		select {
 		case <-wake:
 		case <-timer.C:
