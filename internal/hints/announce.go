@@ -143,11 +143,14 @@ func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalle
 }
 
 // Ended announces runs whose ends this process has written, to those who wait for them. Deliver has already passed
-// their results to those in this process who do. In any case it announces also, to workers and coordinators, the runs
-// whose ends or children others may wait for.
-func (h *Hints) Ended(ctx context.Context, ids, also []uuid.UUID) {
-	h.refreshMembers(slices.Concat(ids, also))
-	h.publisher.Run(ctx, h.store.Namespace(), also...)
+// their results to those in this process who waited before. In any case it announces the others to workers and
+// coordinators: runs whose ends or children these may wait for.
+func (h *Hints) Ended(ctx context.Context, ids, others []uuid.UUID) {
+	h.refresh(ids)
+	if len(others) > 0 {
+		h.refreshMembers(others)
+		h.publisher.Run(ctx, h.store.Namespace(), others...)
+	}
 	h.tell(ctx, ids)
 }
 

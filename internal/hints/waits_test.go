@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/kagzi/kagzi/internal/dbtest"
+	"github.com/kagzi/kagzi/internal/testlog"
+	"github.com/kagzi/kagzi/store"
 )
 
 // A run is queried when a caller comes to wait for it, after short pauses that grow, and when a hint names it. Runs
@@ -97,6 +101,26 @@ func TestAYoungRunIsQueriedLater(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A caller who comes while the end of its run is being written is too late for Deliver. The run is queried for it once
+// that end is announced.
+func TestLateWaiterLooksWhenTheEndIsAnnounced(t *testing.T) {
+	t.Parallel()
+	h := New(store.New(dbtest.Pool(t), "default"), testlog.New(t), nil)
+	h.results.wake = make(chan struct{}, 1) // for no goroutine
+	run := uuid.New()
+	last := h.LastWaiter()
+	h.results.join(awaited{run: run}, time.Hour)
+	h.Deliver(store.Ended{RunID: run}, last)
+	if all, _ := h.results.due(time.Now()); len(all) > 0 {
+		t.Error("it is queried before the end is announced")
+	}
+	h.Ended(t.Context(), []uuid.UUID{run}, nil)
+	h.Flush()
+	if all, _ := h.results.due(time.Now()); len(all) != 1 {
+		t.Error("it is not queried")
+	}
 }
 
 // madeAt returns the ID of a run that was started then.
