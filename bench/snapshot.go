@@ -33,7 +33,7 @@ func underSnapshot(ctx context.Context, l *lab, e engine) (sample, error) {
 		return sample{}, err
 	}
 	defer t.close()
-	s := &snapshotted{trial: t, started: make([]atomic.Int64, l.size(120_000)), drained: l.size(10_000)}
+	s := &snapshotted{trial: t, started: make([]atomic.Int64, l.size(120_000)), drained: l.size(60_000)}
 	s.journal = newJournal(len(s.started) + s.drained)
 	var values []float64
 	cost, err := t.measured(ctx, func() (_ int, err error) {
