@@ -143,8 +143,8 @@ func (h *Hints) Signalled(ctx context.Context, tx pgx.Tx, runs ...store.Signalle
 }
 
 // Ended announces runs whose ends this process has written, to those who wait for them. Deliver has already passed
-// their results to those in this process who waited before. In any case it announces the others to workers and
-// coordinators: runs whose ends or children these may wait for.
+// their results to those in this process who waited before. others are announced in any case, to workers and
+// coordinators: parents of these runs, and those of these runs for which a queued one may wait.
 func (h *Hints) Ended(ctx context.Context, ids, others []uuid.UUID) {
 	h.refresh(ids)
 	if len(others) > 0 {
