@@ -343,6 +343,42 @@ func TestARolledBackTryIsNotDone(t *testing.T) {
 	}
 }
 
+// A value and a checkpoint have a row already when another transaction locks their run: it is no result of the change.
+func TestReplacementsWaitForALockedRun(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{ValueID("state"), CheckpointID("step")} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			r := running(t, s, 1)[0]
+			change := func(number int64) *Record {
+				rec := record(r, id, fmt.Sprint(number))
+				rec.Sequence, rec.Position, rec.Kind = number, number, KindCheckpoint
+				if id == ValueID("state") {
+					rec.Kind = KindValue
+				}
+				return rec
+			}
+			write := func(rec *Record, want Outcome) {
+				t.Helper()
+				flush(t, s, &Flush{Records: []*Record{rec}})
+				wantOutcome(t, "the change", rec.Outcome, want)
+			}
+			write(change(1), Done)
+			tx, second := begin(t, s), change(2)
+			lockRow(t, tx, r.RunID)
+			write(second, Busy)
+			commit(t, tx)
+			write(second, Done)
+			write(second, Done) // as after a lost answer
+			if got := dbtest.QueryOne[string](t, s.pool, `SELECT concat_ws(' ', convert_from(output, 'UTF8'), sequence,
+				position) FROM kagzi.step_runs WHERE run_id = $1`, r.RunID); got != "2 2 2" {
+				t.Errorf("the row has %q, want output, sequence and position of the second change", got)
+			}
+		})
+	}
+}
+
 // Retention has deleted the child's parent: that no transaction holds its row is no reason to wait.
 func TestAFinishWhoseParentIsGone(t *testing.T) {
 	t.Parallel()

@@ -165,7 +165,7 @@ func (r *Record) decide(st runState, row *StepRow) {
 	switch {
 	case st.outcome(r.Lease, false) == Lost:
 		r.Outcome = Lost
-	case row != nil:
+	case row != nil && (!Replaces(r.Kind) || row.Position >= r.Position): // not what this record is to replace
 		r.StepRow, r.Outcome, r.Found = *row, Done, true
 	case r.Unheard && (st.cancelling || st.paused):
 		r.Outcome = Unheard

@@ -15,6 +15,7 @@
 //   - The row is written under the lease, in the order of the outbox, so a stale worker changes nothing, and a write
 //     that is repeated because its answer was lost changes nothing either.
 //   - Of the changes that one flush would write, it writes the last.
+//   - While another transaction has locked the run, the row that a change is to replace is no result of the change.
 //   - A branch that may lose a Race keeps its values until it has won: a row cannot be taken back.
 //   - Another attempt of the run executes the function again, and sets its values anew: it counts from zero. So does a
 //     fork, which copies no values.
@@ -24,5 +25,6 @@
 //
 // Code: Branch.setting, store.Runs.Values, hints.Hints.Value.
 // Tests: TestReplaysSetNothing, TestBranchesSetAValue, TestLoserSetsNothing, TestAttemptsAndForksSetAnew,
-// TestCodeThatSetsLess, TestValueBesideSlowCode, TestChangesThatShareAFlush, TestLastChangeOfAValue, TestLostValue.
+// TestCodeThatSetsLess, TestValueBesideSlowCode, TestChangesThatShareAFlush, TestLastChangeOfAValue, TestLostValue,
+// TestReplacementsWaitForALockedRun.
 package replay
