@@ -197,15 +197,7 @@ var tableChecks = []check{
 		) i
 		WHERE i.last <> i.items - 1 OR r.input IS NOT NULL AND i.items > 0 AND r.epoch = 0`},
 
-	{"a child has its parent's step", `
-		SELECT concat_ws(' ', 'run', c.run_id, 'of parent', c.parent_run_id, 'step', c.parent_step_id)
-		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id
-			AND p.namespace_id = c.namespace_id
-		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM '[{"kind": "deletion"}]'
-			AND (p.continued_at IS NULL OR c.created_at > p.continued_at)
-			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
-				AND s.step_id = c.parent_step_id AND (s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id
-					OR s.step_kind = 'COMPENSATION'))`},
+	{"a child has its parent's step", childrenWithoutStep + `p.epoch = 0`},
 
 	{"a step's child is there, and is its run's unless that is a fork", `
 		SELECT concat_ws(' ', 'run', s.run_id, 'step', s.step_id, 'attempt', s.attempt_number, 'is', s.status,
@@ -229,14 +221,7 @@ var tableChecks = []check{
 			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
 				AND s.child_run_id = c.run_id AND s.status <> 'RUNNING')`},
 
-	{"a message that was read is in the step that read it", `
-		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
-		FROM kagzi.signals g JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
-		WHERE g.consumed_by <> '' AND (r.continued_at IS NULL OR g.consumed_at > r.continued_at) AND NOT EXISTS (
-			SELECT FROM kagzi.step_runs s
-			WHERE s.run_id = g.run_id AND s.namespace_id = g.namespace_id AND s.step_id = g.consumed_by
-				AND (s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT') AND s.status = 'COMPLETED'
-					OR s.step_kind = 'FUNCTION') AND s.sequence = g.sequence)`},
+	{"a message that was read is in the step that read it", messagesWithoutStep + `r.epoch = 0`},
 
 	{"a message that was set aside is unread, and says why", `
 		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
@@ -310,8 +295,34 @@ var tableChecks = []check{
 			AND NOT EXISTS (SELECT FROM kagzi.run_events e WHERE e.run_id = c.run_id AND e.event = 'RESUMED')`},
 }
 
+// The records of a run's past epochs may be gone. That a row is of its present one, only times say.
+const (
+	childrenWithoutStep = `
+		SELECT concat_ws(' ', 'run', c.run_id, 'of parent', c.parent_run_id, 'step', c.parent_step_id)
+		FROM kagzi.workflow_runs c JOIN kagzi.workflow_runs p ON p.run_id = c.parent_run_id
+			AND p.namespace_id = c.namespace_id
+		WHERE c.parent_step_id IS NOT NULL AND p.waiting_on IS DISTINCT FROM '[{"kind": "deletion"}]'
+			AND NOT EXISTS (SELECT FROM kagzi.step_runs s WHERE s.run_id = p.run_id AND s.namespace_id = p.namespace_id
+				AND s.step_id = c.parent_step_id AND (s.step_kind = 'CHILD_WORKFLOW' AND s.child_run_id = c.run_id
+					OR s.step_kind = 'COMPENSATION')) AND `
+
+	messagesWithoutStep = `
+		SELECT concat_ws(' ', 'run', g.run_id, 'signal', g.name, 'message', g.sequence, 'read by', g.consumed_by)
+		FROM kagzi.signals g JOIN kagzi.workflow_runs r USING (run_id, namespace_id)
+		WHERE g.consumed_by <> '' AND NOT EXISTS (
+			SELECT FROM kagzi.step_runs s
+			WHERE s.run_id = g.run_id AND s.namespace_id = g.namespace_id AND s.step_id = g.consumed_by
+				AND (s.step_kind IN ('SIGNAL', 'REQUEST', 'ASK', 'EVENT') AND s.status = 'COMPLETED'
+					OR s.step_kind = 'FUNCTION') AND s.sequence = g.sequence) AND `
+)
+
 // timeChecks are the checks that compare times. They tell nothing if a fault has set the server's clock.
 var timeChecks = []check{
+	{"a child of a later epoch has its parent's step", childrenWithoutStep + `c.created_at > p.continued_at`},
+
+	{"a message that a later epoch read is in the step that read it", messagesWithoutStep +
+		`g.consumed_at > r.continued_at`},
+
 	{"no step ends after its run", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'ended', r.finished_at, 'step', s.step_id, 'attempt', s.attempt_number,
 			'ended', s.finished_at)

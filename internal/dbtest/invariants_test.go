@@ -191,6 +191,11 @@ func TestTableChecks(t *testing.T) {
 			`UPDATE kagzi.signals SET consumed_by = 'approved' WHERE sequence = 2`,
 		},
 		{
+			"ReadByNobodyInALaterEpoch", "a message that a later epoch read is in the step that read it",
+			`UPDATE kagzi.workflow_runs SET epoch = 1, continued_at = now() - interval '1 minute';
+			UPDATE kagzi.signals SET consumed_by = 'approved', consumed_at = now() WHERE sequence = 2`,
+		},
+		{
 			"SetAsideWithoutReason", "a message that was set aside is unread, and says why",
 			`UPDATE kagzi.signals SET set_aside_at = now() WHERE sequence = 2`,
 		},
@@ -245,6 +250,13 @@ func TestTableChecks(t *testing.T) {
 		{
 			"ChildWithoutAStep", "a child has its parent's step",
 			`UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
+				parent_step_id = 'child'
+			WHERE run_id = '00000000-0000-0000-0000-000000000007'; `,
+		},
+		{
+			"LaterChildWithoutAStep", "a child of a later epoch has its parent's step",
+			`UPDATE kagzi.workflow_runs SET epoch = 1, continued_at = created_at - interval '1 minute';
+			UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
 				parent_step_id = 'child'
 			WHERE run_id = '00000000-0000-0000-0000-000000000007'; `,
 		},
