@@ -627,6 +627,8 @@ CREATE TABLE kagzi.run_keys (
     key_scope     text     COLLATE "C" NOT NULL, -- as in kagzi.workflow_runs
     run_key       text     COLLATE "C" NOT NULL,
     namespace_id  text     COLLATE "C" NOT NULL,
+    version       bigint   NOT NULL DEFAULT 0,   -- grows with each change that a claim makes, but for the first. A key has one row: see store/doc_keys.go
+    fresh         boolean  NOT NULL DEFAULT true, -- no claim has changed the row
     available_at  timestamptz NOT NULL,          -- when a claim is to look at the key; infinity if no time makes a run of it startable
     credit        integer  NOT NULL DEFAULT 0,   -- how many runs it may still start in its turn
     weight        integer  CHECK (weight > 0),   -- how many runs it may start in a turn; NULL: 1
@@ -641,7 +643,7 @@ CREATE TABLE kagzi.run_keys (
     pause_parks   boolean  NOT NULL DEFAULT false, -- executions under way stop at their next step
     pause_reason  text,
     pause_actor   text,
-    PRIMARY KEY (key_scope, run_key, namespace_id)
+    PRIMARY KEY (key_scope, run_key, namespace_id, version)
 ) WITH (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.02,

@@ -24,7 +24,7 @@ const statesOfKeys = `states AS MATERIALIZED (
 	SELECT c.*, n.running, n.held, c.paused OR c.max_running <= n.running AS full, ` + tokens + ` AS tokens
 	FROM limits t
 	CROSS JOIN LATERAL (
-		SELECT u.place, x.key_scope, x.run_key, x.available_at, x.waits_from, x.slots_from, x.consumers_at,
+		SELECT u.place, u.version, x.key_scope, x.run_key, x.available_at, x.waits_from, x.slots_from, x.consumers_at,
 			x.rate_at, x.credit, coalesce(x.weight, 1) AS weight,
 			CASE WHEN x.key_scope = '' THEN 1 ELSE coalesce(x.max_running, t.key_max_running) END AS max_running,
 			CASE WHEN x.key_scope <> '' THEN coalesce(x.rate_interval, t.key_interval) END AS rate_interval,
@@ -33,10 +33,10 @@ const statesOfKeys = `states AS MATERIALIZED (
 			x.paused_at IS NOT NULL OR (
 				SELECT count(*) FROM pauses p WHERE p.of_type = '' AND p.in_queue IN ('', x.key_scope)
 			) > 0 AS paused
-		FROM unnest($13::text[], $14::text[]) WITH ORDINALITY AS u (key_scope, run_key, place)
+		FROM unnest($13::text[], $14::text[], $16::bigint[]) WITH ORDINALITY u (key_scope, run_key, version, place)
 		CROSS JOIN LATERAL (
 			SELECT f.* FROM kagzi.run_keys f
-			WHERE f.key_scope = u.key_scope AND f.run_key = u.run_key AND f.namespace_id = $1
+			WHERE f.key_scope = u.key_scope AND f.run_key = u.run_key AND f.namespace_id = $1 AND f.version = u.version
 			OFFSET 0
 		) x
 	) c
@@ -125,9 +125,9 @@ const dueOfKeys = `due AS MATERIALIZED (
 
 // Finds what of each key is left.
 const restOfKeys = `rest AS MATERIALIZED (
-	SELECT shares.key_scope, shares.run_key, shares.available_at AS before, shares.now, shares.credit, shares.weight,
-		coalesce(t.taken, 0) AS taken, t.first, t.taken > 0 AND shares.raises AS raises, shares.waits_from,
-		shares.slots_from, shares.held, shares.max_running,
+	SELECT shares.key_scope, shares.run_key, shares.version, shares.available_at AS before, shares.now, shares.credit,
+		shares.weight, coalesce(t.taken, 0) AS taken, t.first, t.taken > 0 AND shares.raises AS raises,
+		shares.waits_from, shares.slots_from, shares.held, shares.max_running,
 		shares.paused OR shares.max_running <= shares.running + coalesce(t.taken, 0) AS full,
 		CASE WHEN t.taken > 0 AND shares.rate_interval > 0
 			THEN GREATEST(shares.rate_at, shares.now - (shares.rate_burst - 1) * shares.rate_interval
@@ -156,8 +156,8 @@ const restOfKeys = `rest AS MATERIALIZED (
 // the next run; else it stays in the line, at its end once its turn is over. The place of a key of which this worker
 // could execute no run stays.
 const keyPlaces = `places AS MATERIALIZED (
-	SELECT rest.key_scope, rest.run_key, rest.rate_at, rest.before, rest.credit AS old_credit, rest.old_rate_at,
-		rest.waits_from AS old_waits, rest.slots_from AS old_slots, CASE WHEN rest.raises
+	SELECT rest.key_scope, rest.run_key, rest.version, rest.rate_at, rest.before, rest.credit AS old_credit,
+		rest.old_rate_at, rest.waits_from AS old_waits, rest.slots_from AS old_slots, CASE WHEN rest.raises
 			THEN LEAST(rest.now, rest.next) ELSE rest.waits_from END AS waits_from,
 		CASE WHEN rest.raises AND rest.max_running > 0 THEN LEAST(rest.held, rest.first)
 			ELSE LEAST(rest.slots_from, rest.first) END AS slots_from,
@@ -179,15 +179,15 @@ const keyPlaces = `places AS MATERIALIZED (
 
 // Writes the places, by ON CONFLICT, because the planner could read all keys for a join.
 const moveKeys = `moved AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, credit, rate_at, waits_from,
-		slots_from)
-	SELECT p.key_scope, p.run_key, $1, p.available_at, p.credit, p.rate_at, p.waits_from, p.slots_from
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, version, available_at, credit, rate_at,
+		waits_from, slots_from)
+	SELECT p.key_scope, p.run_key, $1, p.version, p.available_at, p.credit, p.rate_at, p.waits_from, p.slots_from
 	FROM places p
 	WHERE (p.before, p.old_credit, p.old_rate_at, p.old_waits, p.old_slots)
 		IS DISTINCT FROM (p.available_at, p.credit, p.rate_at, p.waits_from, p.slots_from)
-	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET available_at = excluded.available_at,
-		credit = excluded.credit, rate_at = excluded.rate_at, waits_from = excluded.waits_from,
-		slots_from = excluded.slots_from
+	ON CONFLICT (key_scope, run_key, namespace_id, version) DO UPDATE SET fresh = false, credit = excluded.credit,
+		version = x.version + (NOT x.fresh)::int, available_at = excluded.available_at, rate_at = excluded.rate_at,
+		waits_from = excluded.waits_from, slots_from = excluded.slots_from
 )`
 
 // The room that is left, the queues whose lines have new keys, and the claimed runs.
@@ -213,7 +213,7 @@ FROM (SELECT now() AS now) t
 LEFT JOIN claimed c ON true`
 
 // keyedArgs returns the arguments of claimKeys.
-func (s Claims) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
+func (s Claims) keyedArgs(req ClaimRequest, locked *lockedKeys) []any {
 	var handlers, types []string
 	var initial []int32
 	for _, t := range req.Types {
@@ -224,6 +224,7 @@ func (s Claims) keyedArgs(req ClaimRequest, scopes, keys []string) []any {
 		}
 	}
 	args := s.claimArgs(req)
-	args[2], args[3], args[4], args[5], args[12], args[13] = types, req.priorities(), handlers, initial, scopes, keys
-	return args
+	args[2], args[3], args[4], args[5], args[12], args[13] = types, req.priorities(), handlers, initial, locked.scopes,
+		locked.names
+	return append(args, locked.versions)
 }

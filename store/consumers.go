@@ -94,21 +94,23 @@ WHERE x.consumer = c.consumer AND x.namespace_id = $1 AND x.subscribed
 	AND (SELECT count(*) FROM unnest($3::text[], $4::text[]) AS u (topic, consumer) WHERE u.topic = x.topic
 		AND u.consumer = x.consumer) = 0`
 
-	keysOfConsumers = `
-WITH keys AS MATERIALIZED (
-	SELECT DISTINCT u.run_key FROM unnest($2::text[]) AS u (run_key)
-), ` + insertChanges + ` (SELECT keys.run_key, '' AS key_scope FROM keys) k
-)
-INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, consumers_at)
-SELECT '', keys.run_key, $1, 'infinity', 'infinity'
-FROM keys
+	keysWithoutConsumers = `
+SELECT DISTINCT u.run_key
+FROM unnest($2::text[]) AS u (run_key)
 WHERE (
-	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = keys.run_key AND x.namespace_id = $1
+	SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = '' AND x.run_key = u.run_key AND x.namespace_id = $1
 		AND x.consumers_at IS NOT NULL
-) = 0
-ORDER BY keys.run_key
-ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET consumers_at = excluded.consumers_at
-	WHERE x.consumers_at IS NULL`
+) = 0`
+
+	keyOfConsumers = `
+UPDATE kagzi.run_keys x
+SET consumers_at = 'infinity'
+WHERE x.key_scope = '' AND x.run_key = $2 AND x.namespace_id = $1 AND x.consumers_at IS NULL`
+
+	changeKeysOfConsumers = `
+WITH ` + insertChanges + ` (SELECT u.run_key, '' AS key_scope FROM unnest($2::text[]) AS u (run_key)) k
+)
+SELECT FROM (SELECT) k`
 
 	drawnPosition = `SELECT ` + lastPosition
 )
@@ -145,37 +147,52 @@ func (s Consumers) Register(ctx context.Context, consumers []*Consumer) error {
 	if len(consumers) == 0 {
 		return nil
 	}
-	var names, keys, topics, of []string
+	return pg.Wrap("register consumers", s.withKeyRow(ctx, func() error {
+		return pg.Do(ctx, func(ctx context.Context) error {
+			return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error { return s.register(ctx, tx, consumers) })
+		})
+	}))
+}
+
+// register is Register if the keys have rows. Else it returns a keyWithoutRow.
+func (s Consumers) register(ctx context.Context, tx pgx.Tx, consumers []*Consumer) error {
+	var names, keys, topics, of, unset []string
 	for _, c := range consumers {
 		names, keys = append(names, c.Name), append(keys, c.Key)
 		for _, topic := range c.Topics {
 			topics, of = append(topics, topic), append(of, c.Name)
 		}
 	}
-	return pg.Wrap("register consumers", pg.Do(ctx, func(ctx context.Context) error {
-		return pg.Transact(ctx, s.pool, pg.Brief, func(tx pgx.Tx) error {
-			last, err := pg.AskOne[int64](ctx, tx, drawnPosition)
-			if err != nil {
-				return err
+	err := pg.Ask(ctx, tx, keysWithoutConsumers, []any{s.namespace, keys}, pg.Collect(&unset, pgx.RowTo[string]))
+	if err == nil && len(unset) > 0 {
+		err = s.lockKeyRow(ctx, tx, groupScope, unset...)
+	}
+	if err != nil {
+		return err
+	}
+	last, err := pg.AskOne[int64](ctx, tx, drawnPosition)
+	if err != nil {
+		return err
+	}
+	var subscriptions []subscription
+	for _, c := range consumers {
+		for _, topic := range c.Topics {
+			sub := subscription{Consumer: c, topic: topic}
+			if c.Latest {
+				sub.position = last
 			}
-			var subscriptions []subscription
-			for _, c := range consumers {
-				for _, topic := range c.Topics {
-					sub := subscription{Consumer: c, topic: topic}
-					if c.Latest {
-						sub.position = last
-					}
-					subscriptions = append(subscriptions, sub)
-				}
-			}
-			b := &pgx.Batch{}
-			b.Queue(upsertConsumers, consumerColumns.args(s.namespace, consumers)...)
-			b.Queue(upsertSubscriptions, subscriptionColumns.args(s.namespace, subscriptions)...)
-			b.Queue(endSubscriptions, s.namespace, names, topics, of)
-			b.Queue(keysOfConsumers, s.namespace, keys)
-			return pg.SendAll(ctx, tx, b, make([]func(pgx.Rows) error, 4))
-		})
-	}))
+			subscriptions = append(subscriptions, sub)
+		}
+	}
+	b := &pgx.Batch{}
+	b.Queue(upsertConsumers, consumerColumns.args(s.namespace, consumers)...)
+	b.Queue(upsertSubscriptions, subscriptionColumns.args(s.namespace, subscriptions)...)
+	b.Queue(endSubscriptions, s.namespace, names, topics, of)
+	for _, key := range unset {
+		b.Queue(keyOfConsumers, s.namespace, key)
+	}
+	b.Queue(changeKeysOfConsumers, s.namespace, keys)
+	return pg.SendAll(ctx, tx, b, make([]func(pgx.Rows) error, b.Len()))
 }
 
 const deleteConsumer = `

@@ -51,12 +51,25 @@
 //   - The worker dies: the coordinator that releases its runs inserts changes for all keys of its queues whose runs
 //     wait. It does so at once, and again when late writes of the worker can commit no more.
 //
+// # The row of a key
+//
+// Claims change the row of a key twice for a run: when the key leaves the line, and when it is back. While an old
+// snapshot may see them, all versions of the row stay, and each search would read them. So a change of a claim counts
+// the column version, the primary key ends in it, and a search begins at its newest entry. claimKeys needs no search:
+// lockKeys has told it the version.
+//
+// So the primary key does not keep two claims from inserting a row of the same key each, if a third changes the first
+// one meanwhile. A statement after the insert looks for a second row, and fails if there is one: the transaction is
+// repeated. The first change by a claim leaves the version as it is (fresh). Without this exception the claim that
+// inserts the row would itself be the third, and the claims that wait for it would fail each time. Others than claims
+// insert rows by withKeyRow, and otherwise change those that they have locked.
+//
 // # The cursor of a key
 //
 // Entries of ended runs stay in an index while an old snapshot may see them, and each search would read all of them. So
 // the row of a key has a cursor: no waiting run of the key is due before waits_from, and no run with a lower ID than
-// slots_from holds a slot of it. A claim that takes runs may raise both, under the lock of the key: one in eight does
-// so, by chance, because each version of the row is read, too.
+// slots_from holds a slot of it. A claim that takes runs may raise both, under the lock of the key. One in eight does
+// so, by chance: the others need not write the row.
 //
 // Each transaction that makes a run wait leaves a change, or its worker hands the key on. A start says in its change
 // from when on its run is due, and the worker whether the run is over; all other changes say -infinity. The claim that
@@ -84,5 +97,5 @@
 //
 // Package internal/claims tells when a worker claims for keys, and how it passes keys whose runs it cannot execute.
 // doc_start.go has WhenFull. The specification of admission in docs/spec, TestAdmission, tries every order of these
-// steps.
+// steps. Of the rows: TestNoKeyHasTwoRows.
 package store

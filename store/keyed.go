@@ -70,10 +70,20 @@ SELECT now(), (
 		SELECT c.rate_at FROM kagzi.queues c WHERE c.task_queue = $2 AND c.namespace_id = $1 AND c.rate_interval > 0
 	)`
 
-// claimKeyed is Claim for a queue that has keys or limits. It is one transaction and two round trips: the first locks
-// what the second counts, and takes runs without keys. Its commit waits for the disk: a claim that a crash of the
-// server undoes would leave executions that no limit counts.
+// claimKeyed is Claim for a queue that has keys or limits. It repeats a claim that inserts a second row of a key.
 func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
+	for range pg.MaxTries {
+		if claim, err = s.claimKeyedOnce(ctx, req); !isSecondRow(err) {
+			break
+		}
+	}
+	return claim, err
+}
+
+// claimKeyedOnce is one transaction and two round trips: the first locks what the second counts, and takes runs without
+// keys. Its commit waits for the disk: a claim that a crash of the server undoes would leave executions that no limit
+// counts.
+func (s Claims) claimKeyedOnce(ctx context.Context, req ClaimRequest) (claim Claim, err error) {
 	var locked lockedKeys
 	plain, keyed := req, req
 	plain.Limit = min(req.Keys.Plain, req.Limit)
@@ -99,9 +109,13 @@ func (s Claims) claimKeyed(ctx context.Context, req ClaimRequest) (claim Claim, 
 	}
 	finish := func() pg.Step {
 		var reads []func(pgx.Rows) error
+		if len(locked.inserted[0]) > 0 {
+			then.Queue(refuseSecondRows, s.namespace, locked.inserted[0], locked.inserted[1])
+			reads = append(reads, nil)
+		}
 		if len(locked.names) > 0 {
 			keyed.Limit = min(req.Keys.Keyed, req.Limit-len(claim.Runs))
-			then.Queue(claimKeys, s.keyedArgs(keyed, locked.scopes, locked.names)...)
+			then.Queue(claimKeys, s.keyedArgs(keyed, &locked)...)
 			reads = append(reads, func(rows pgx.Rows) error {
 				var room int
 				runs, err := readClaimed(rows, &req, asked, &claim.Now, &room, &claim.Keys.Announce)

@@ -17,6 +17,11 @@ func keyedRequest(n int) ClaimRequest {
 	return req
 }
 
+// lockedKey is the answer of lockKeys for a key of the queue that no claim has changed.
+func lockedKey(name string) *lockedKeys {
+	return &lockedKeys{scopes: []string{"queue"}, names: []string{name}, versions: []int64{0}}
+}
+
 func runIDs(runs []*ClaimedRun) (ids []uuid.UUID) {
 	for _, r := range runs {
 		ids = append(ids, r.RunID)
@@ -175,7 +180,7 @@ func TestKeyThatAnotherClaimLooksAt(t *testing.T) {
 				got.Keys.Change == 0 || got.Keys.Looked > 0 {
 				t.Errorf("claimed %+v", got)
 			}
-			exec(t, other, claimKeys, s.Claims.keyedArgs(request(1), []string{"queue"}, []string{"a"})...)
+			exec(t, other, claimKeys, s.Claims.keyedArgs(request(1), lockedKey("a"))...)
 			commit(t, other)
 			if n := one[int](t, s.pool, `SELECT count(*) FROM kagzi.workflow_runs WHERE status = 'RUNNING'`); n != 1 {
 				t.Fatalf("the other claim took %d of %v", n, ids)

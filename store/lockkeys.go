@@ -34,10 +34,10 @@ WITH changes AS MATERIALIZED (
 		ORDER BY x.change_id LIMIT $8
 	) x
 ), line AS MATERIALIZED (
-	SELECT x.key_scope, x.run_key, x.available_at, x.consumes
+	SELECT x.key_scope, x.run_key, x.available_at, x.consumes, x.version
 	FROM unnest(ARRAY[$2::text, '']) AS s (key_scope)
 	CROSS JOIN LATERAL (
-		SELECT x.key_scope, x.run_key, x.available_at, x.consumers_at IS NOT NULL AS consumes
+		SELECT x.key_scope, x.run_key, x.available_at, x.consumers_at IS NOT NULL AS consumes, x.version
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
 			AND x.available_at <= now()
@@ -58,49 +58,54 @@ WITH changes AS MATERIALIZED (
 	GROUP BY 1, 2
 ), locked AS MATERIALIZED (
 	SELECT entering.key_scope, entering.run_key, f.waits, entering.place, f.consumes, entering.due_at,
-		f.waits_from > entering.due_at AS behind
+		f.waits_from > entering.due_at AS behind, f.version
 	FROM entering
 	CROSS JOIN LATERAL (
-		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes, x.waits_from
+		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes, x.waits_from, x.version
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key AND x.namespace_id = $1
+		ORDER BY x.version DESC LIMIT 1
 		FOR UPDATE SKIP LOCKED
 	) f
 ), created AS (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
 	SELECT entering.key_scope, entering.run_key, $1, entering.place
 	FROM entering
-	WHERE (SELECT count(*) FROM (
-		SELECT FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key
-			AND x.namespace_id = $1 LIMIT 1
-	) k) = 0
+	WHERE (entering.key_scope, entering.run_key) NOT IN (SELECT locked.key_scope, locked.run_key FROM locked)
+		AND (SELECT count(*) FROM (
+			SELECT FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key
+				AND x.namespace_id = $1 LIMIT 1
+		) k) = 0
 	ORDER BY 1, 2
-	ON CONFLICT (key_scope, run_key, namespace_id) DO NOTHING
+	ON CONFLICT (key_scope, run_key, namespace_id, version) DO NOTHING
 	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
 ), lowered AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, waits_from)
-	SELECT locked.key_scope, locked.run_key, $1, locked.place, locked.due_at
+	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, version, available_at, waits_from)
+	SELECT locked.key_scope, locked.run_key, $1, locked.version, locked.place, locked.due_at
 	FROM locked
 	WHERE (SELECT count(*) FROM line) >= 0 AND (SELECT count(*) FROM created) >= 0
 		AND (locked.waits AND locked.place < 'infinity' OR locked.behind)
 	ORDER BY 1, 2
-	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE SET
+	ON CONFLICT (key_scope, run_key, namespace_id, version) DO UPDATE SET
 		available_at = LEAST(x.available_at, excluded.available_at),
 		waits_from = LEAST(x.waits_from, excluded.waits_from)
 ), entered AS MATERIALIZED (
-	SELECT locked.key_scope, locked.run_key, locked.waits AND locked.place = 'infinity' AS looks, locked.consumes
+	SELECT locked.key_scope, locked.run_key, locked.waits AND locked.place = 'infinity' AS looks, locked.consumes,
+		locked.version
 		FROM locked
 	UNION ALL
-	SELECT created.key_scope, created.run_key, created.looks, false FROM created
+	SELECT created.key_scope, created.run_key, created.looks, false, -1 FROM created
 ), deleted AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
+		AND x.change_id >= (SELECT min(changes.change_id) FROM changes)
+		AND x.change_id <= (SELECT max(changes.change_id) FROM changes)
 		AND x.change_id = ANY (ARRAY (SELECT changes.change_id FROM changes JOIN entered
 			ON entered.key_scope = changes.key_scope AND entered.run_key = changes.run_key))
 )
-SELECT line.key_scope, line.run_key, line.available_at, true, line.consumes, 0::bigint, 0::bigint FROM line
+SELECT line.key_scope, line.run_key, line.available_at, true, line.consumes, line.version, 0::bigint FROM line
 UNION ALL
-SELECT entered.key_scope, entered.run_key, NULL, entered.looks, entered.consumes, 0, 0 FROM entered
+SELECT entered.key_scope, entered.run_key, NULL, entered.looks, entered.consumes, entered.version, 0 FROM entered
 UNION ALL
 SELECT NULL, NULL, NULL, false, false, count(*), coalesce(max(changes.change_id), 0) FROM changes
 ORDER BY 3`
@@ -109,6 +114,8 @@ ORDER BY 3`
 type lockedKeys struct {
 	Keys
 	scopes, names []string           // of the keys to look at
+	versions      []int64            // of their rows
+	inserted      [2][]string        // the scopes and names of keys whose rows the statement has inserted
 	consuming     []string           // those of them that have consumers, which are groups
 	all           map[[2]string]bool // by scope and name; false: not to be looked at
 }
@@ -118,20 +125,24 @@ func (l *lockedKeys) read(rows pgx.Rows) error {
 	var scope, name *string
 	var place time.Time
 	var looks, consumes bool
-	var changes int
-	var last int64
-	_, err := pgx.ForEachRow(rows, []any{&scope, &name, pg.UTC(&place), &looks, &consumes, &changes, &last},
+	var number, last int64 // the version of the key's row, or how many changes
+	_, err := pgx.ForEachRow(rows, []any{&scope, &name, pg.UTC(&place), &looks, &consumes, &number, &last},
 		func() error {
 			if scope == nil {
-				l.Read, l.LastChange = changes, last
+				l.Read, l.LastChange = int(number), last
 				return nil
 			}
 			if !place.IsZero() {
 				l.Looked, l.Last = l.Looked+1, place
 			}
+			if number < 0 {
+				l.inserted[0], l.inserted[1] = append(l.inserted[0], *scope), append(l.inserted[1], *name)
+				number = 0
+			}
 			k := [2]string{*scope, *name}
 			if looks && !l.all[k] {
 				l.scopes, l.names = append(l.scopes, *scope), append(l.names, *name)
+				l.versions = append(l.versions, number)
 				if consumes {
 					l.consuming = append(l.consuming, *name)
 				}

@@ -69,12 +69,14 @@ WHERE x.namespace_id = $1 AND x.key_scope = $2 AND x.run_key = $3 AND x.paused_a
 FOR UPDATE`
 
 	pauseKey = `
-INSERT INTO kagzi.run_keys AS x (namespace_id, key_scope, run_key, available_at, pause_parks, pause_reason, pause_actor,
-	paused_at)
-VALUES ($1, $2, $3, 'infinity', $4, NULLIF($5::text, ''), NULLIF($6::text, ''), statement_timestamp())
-ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE
-SET pause_parks = excluded.pause_parks, pause_reason = coalesce(excluded.pause_reason, x.pause_reason),
-	pause_actor = coalesce(excluded.pause_actor, x.pause_actor), paused_at = coalesce(x.paused_at, excluded.paused_at)`
+WITH clock AS MATERIALIZED (
+	SELECT statement_timestamp() AS now
+)
+UPDATE kagzi.run_keys x
+SET pause_parks = $4, pause_reason = coalesce(NULLIF($5::text, ''), x.pause_reason),
+	pause_actor = coalesce(NULLIF($6::text, ''), x.pause_actor), paused_at = coalesce(x.paused_at, clock.now)
+FROM clock
+WHERE x.namespace_id = $1 AND x.key_scope = $2 AND x.run_key = $3`
 
 	unpauseKey = `
 UPDATE kagzi.run_keys x
@@ -93,11 +95,11 @@ func (p *Pause) statements(namespace string) (pauseStatements, []any) {
 // Pause stores p: from its commit on, claims take no run that it is about. It returns the workers whose executions are
 // to stop. Until tx ends, claims leave a key alone that it pauses.
 func (s Pauses) Pause(ctx context.Context, tx pgx.Tx, p Pause) (workers []uuid.UUID, err error) {
-	id, callers := newID(), tx != nil
+	id := newID()
 	err = s.withKeyRow(ctx, func() error {
 		return s.change(ctx, tx, func(ctx context.Context, tx pgx.Tx) error {
 			workers = nil
-			if callers && p.Key.Name != "" {
+			if p.Key.Name != "" {
 				if err := s.lockKeyRow(ctx, tx, p.Key.scope(p.Queue), p.Key.Name); err != nil {
 					return err
 				}

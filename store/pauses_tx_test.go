@@ -174,7 +174,7 @@ func TestUnpauseWaitsForClaims(t *testing.T) {
 	tx := begin(t, s)
 	exec(t, tx, `INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, available_at)
 		VALUES ('queue', 'a', $1, now())`, s.namespace)
-	exec(t, tx, claimKeys, s.Claims.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+	exec(t, tx, claimKeys, s.Claims.keyedArgs(keyedRequest(9), lockedKey("a"))...)
 	meetsLock(t, s, func(ctx context.Context) {
 		if err := second(s.Pauses.Unpause(ctx, nil, Pause{Type: "type"})); err != nil {
 			t.Error(err)
@@ -244,7 +244,7 @@ func TestUnpauseOfAKeyWaitsForClaims(t *testing.T) {
 	pause(t, s, p)
 	tx := begin(t, s)
 	exec(t, tx, lockKeys, s.namespace, "queue", 10, []string{}, []string{}, 0, 0, 500, []bool{})
-	exec(t, tx, claimKeys, s.Claims.keyedArgs(keyedRequest(9), []string{"queue"}, []string{"a"})...)
+	exec(t, tx, claimKeys, s.Claims.keyedArgs(keyedRequest(9), lockedKey("a"))...)
 	meetsLock(t, s, func(ctx context.Context) {
 		if err := second(s.Pauses.Unpause(ctx, nil, p)); err != nil {
 			t.Error(err)

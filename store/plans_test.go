@@ -167,6 +167,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 		"key_changes_pkey": scoped, queuesKey: {"task_queue", "namespace_id"},
 	}
 	queues, names := make([]string, len(ids)), make([]string, len(ids))
+	locked := &lockedKeys{scopes: queues, names: names, versions: make([]int64, len(ids))}
 	for i := range ids {
 		queues[i], names[i] = "queue", fmt.Sprint("key-", i)
 	}
@@ -186,7 +187,7 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			plans.Both(plans.Both(both, pauses), map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		),
 		plans.Of("claimLimited", claimLimited, s.Claims.claimArgs(req), plans.Both(limited, pauses)),
-		plans.Of("claimKeys", claimKeys, s.Claims.keyedArgs(req, queues, names), plans.Both(keyed, pauses)),
+		plans.Of("claimKeys", claimKeys, s.Claims.keyedArgs(req, locked), plans.Both(keyed, pauses)),
 		plans.Of("tryRuns", tryRuns, s.Claims.tryArgs(req, ids), byKey),
 		plans.Of("tryKeyedRuns", tryKeyedRuns, s.Claims.tryArgs(req, ids), byKey),
 		plans.Of("setBackRuns", setBackRuns, s.Claims.tryArgs(req, ids), byKey),
@@ -209,7 +210,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			"run_keys_paused": {"key_scope", "run_key", "namespace_id"},
 		}, keyed)),
 		plans.Of("unpauseKey", unpauseKey, []any{s.namespace, "queue", "key"}, keyed),
-		plans.Of("insertKey", insertKey, []any{s.namespace, "queue", "key"}, keyed),
+		plans.Of("insertKeyRows", insertKeyRows, []any{s.namespace, "queue", names}, keyed),
+		plans.Of("refuseSecondRows", refuseSecondRows, []any{s.namespace, queues, names}, keyed),
 		plans.Of("capQueueRate", capQueueRate, []any{s.namespace, "queue", int64(5)}, keyed),
 		plans.Of("unsettled", unsettled, []any{s.namespace, "queue"}, keyed),
 		plans.Of("capKeyRate", capKeyRate, []any{s.namespace, "queue", "key", int64(5)}, keyed),
@@ -570,8 +572,8 @@ func plannedStatements(s *Store, ids []uuid.UUID) []plans.Statement {
 			plans.Both(byKey, map[string][]string{queuesKey: {"task_queue", "namespace_id"}}),
 		),
 		plans.Of(
-			"lockKey", lockKey,
-			[]any{s.namespace, "queue", "key-1"},
+			"lockKeyRows", lockKeyRows,
+			[]any{s.namespace, "queue", []string{"key-1"}},
 			map[string][]string{"run_keys_pkey": {"key_scope", "run_key", "namespace_id"}},
 		),
 		plans.Of(

@@ -190,13 +190,11 @@ func (s Limits) auditLimits(ctx context.Context, tx pgx.Tx, before string, args 
 // The key gets a change, so that a claim looks at it by its new limits.
 const setKey = `
 WITH written AS (
-	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at, weight, max_running, rate_interval,
-		rate_burst)
-	VALUES ($2, $3, $1, 'infinity', NULLIF($4::int, 0), NULLIF($5::int, 0), NULLIF($6::bigint, 0), NULLIF($7::int, 0))
-	ON CONFLICT (key_scope, run_key, namespace_id) DO UPDATE
-	SET weight = excluded.weight, max_running = excluded.max_running, rate_interval = excluded.rate_interval,
-		rate_burst = excluded.rate_burst
-	RETURNING key_scope, run_key
+	UPDATE kagzi.run_keys x
+	SET weight = NULLIF($4::int, 0), max_running = NULLIF($5::int, 0), rate_interval = NULLIF($6::bigint, 0),
+		rate_burst = NULLIF($7::int, 0)
+	WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1
+	RETURNING x.key_scope, x.run_key
 ), ` + insertChanges + ` written k
 )
 SELECT FROM written`
@@ -216,30 +214,38 @@ WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1
 const keyBefore = `
 SELECT coalesce(x.weight, 0), coalesce(x.max_running, 0), coalesce(x.rate_interval, 0), coalesce(x.rate_burst, 0)
 FROM kagzi.run_keys x
-WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1
-FOR UPDATE`
+WHERE x.key_scope = $2 AND x.run_key = $3 AND x.namespace_id = $1`
 
 // SetKey sets a key's own limits. It waits for no longer than a claim of the key takes.
 func (s Limits) SetKey(ctx context.Context, queue, key string, k KeyLimits, why Why) error {
 	entry := NewEntry(EventUpdated, OnKey, key, why)
 	entry.Queue = queue
-	err := s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
-		var before KeyLimits
-		if err := s.auditLimits(ctx, tx, keyBefore, []any{s.namespace, queue, key}, &entry, []any{
-			&before.Weight, &before.MaxRunning, pg.MicrosTo(&before.Rate.Interval), &before.Rate.Burst,
-		}, func() {
-			entry.Change("max_running", before.MaxRunning, k.MaxRunning)
-			entry.changeRate("rate", before.Rate, k.Rate)
-			entry.Change("weight", before.Weight, k.Weight)
-		}); err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		b.Queue(setKey, s.namespace, queue, key, k.Weight, k.MaxRunning, pg.Micros(k.Rate.Interval), k.Rate.Burst)
-		b.Queue(capKeyRate, s.namespace, queue, key, pg.Micros(k.Rate.Interval))
-		return pg.Exchange(ctx, tx, pg.Untimed, b)
-	})
-	return pg.Wrap("set the limits of a key", err)
+	return pg.Wrap("set the limits of a key", s.withKeyRow(ctx, func() error {
+		return s.change(ctx, nil, func(ctx context.Context, tx pgx.Tx) error {
+			if err := s.lockKeyRow(ctx, tx, queue, key); err != nil {
+				return err
+			}
+			return s.setKey(ctx, tx, queue, key, k, &entry)
+		})
+	}))
+}
+
+// setKey is SetKey for a key whose row tx has locked.
+func (s Limits) setKey(ctx context.Context, tx pgx.Tx, queue, key string, k KeyLimits, entry *AuditEntry) error {
+	var before KeyLimits
+	if err := s.auditLimits(ctx, tx, keyBefore, []any{s.namespace, queue, key}, entry, []any{
+		&before.Weight, &before.MaxRunning, pg.MicrosTo(&before.Rate.Interval), &before.Rate.Burst,
+	}, func() {
+		entry.Change("max_running", before.MaxRunning, k.MaxRunning)
+		entry.changeRate("rate", before.Rate, k.Rate)
+		entry.Change("weight", before.Weight, k.Weight)
+	}); err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	b.Queue(setKey, s.namespace, queue, key, k.Weight, k.MaxRunning, pg.Micros(k.Rate.Interval), k.Rate.Burst)
+	b.Queue(capKeyRate, s.namespace, queue, key, pg.Micros(k.Rate.Interval))
+	return pg.Exchange(ctx, tx, pg.Untimed, b)
 }
 
 // ---- settling ----

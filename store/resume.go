@@ -133,7 +133,7 @@ func (s Runs) takeSlots(ctx context.Context, tx pgx.Tx, id uuid.UUID, callers bo
 func (s Runs) takeKey(ctx context.Context, tx pgx.Tx, queue, key string, id uuid.UUID) error {
 	locked, err := pg.Changed(ctx, tx, lowerSlots, s.namespace, queue, key, id)
 	if err == nil && !locked {
-		err = &keyWithoutRow{queue, key}
+		err = &keyWithoutRow{queue, []string{key}}
 	}
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s Runs) takeKey(ctx context.Context, tx pgx.Tx, queue, key string, id uuid
 
 // takeGroup is takeSlots for a group.
 func (s Runs) takeGroup(ctx context.Context, tx pgx.Tx, group string) error {
-	if err := pg.Ask(ctx, tx, lockKey, []any{s.namespace, groupScope, group}, nil); err != nil {
+	if err := pg.Ask(ctx, tx, lockKeyRows, []any{s.namespace, groupScope, []string{group}}, nil); err != nil {
 		return err
 	}
 	// of its own: it sees what the last claim has committed

@@ -25,6 +25,7 @@ type cursor struct {
 	rewind *rewind       // under way, or answered since the last claim; else nil
 
 	lineRead time.Time // when a claim last read the line from its front
+	keysFull time.Time // when the next claim may read the changes from their front, and the line
 	passes   bool      // the claims are on their way past keys of which this worker can execute no run
 }
 
@@ -127,9 +128,10 @@ func (c *cursor) advance(reached map[store.Pair]time.Time) {
 	maps.Copy(c.runs, reached)
 }
 
-// beginKeys sets from where the claim reads the line and the changes of keys: from the front if it is full, or if no
-// claim has read the whole line for a PollInterval.
+// beginKeys sets from where the claim reads the line and the changes of keys: from the front if it is full, and the
+// last one that did so has paid for itself, or if no claim has read the whole line for a PollInterval.
 func (c *cursor) beginKeys(req *store.KeysRequest, full bool, now time.Time, p pace) {
+	full = full && !now.Before(c.keysFull)
 	switch {
 	case full && !c.passes || now.Sub(c.lineRead) > p.pollInterval:
 		c.lineRead = now
@@ -140,9 +142,17 @@ func (c *cursor) beginKeys(req *store.KeysRequest, full bool, now time.Time, p p
 	}
 }
 
-// advanceKeys makes the next claim of keys begin where this one got to.
-func (c *cursor) advanceKeys(req *store.KeysRequest, a *store.Keys, database time.Time) {
-	c.change = max(req.Change, a.LastChange+1)
+// keysEnded notes what a claim of keys took. Those that read from the front take a tenth of the time, as full claims
+// do: a rewind, which says how long a full claim would take, reads nothing of keys.
+func (c *cursor) keysEnded(req *store.KeysRequest, took time.Duration, now time.Time, p pace) {
+	if req.Change == 0 {
+		c.keysFull = now.Add(min((perFullClaim*time.Duration(p.queues)-1)*took, p.pollInterval))
+	}
+}
+
+// advanceKeys makes the next claim of keys begin where this one got to, or an earlier one if this began at the front.
+func (c *cursor) advanceKeys(a *store.Keys, database time.Time) {
+	c.change = max(c.change, a.LastChange+1)
 	if a.Change > 0 {
 		c.change = a.Change
 	}

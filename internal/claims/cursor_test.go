@@ -184,6 +184,32 @@ func TestWhereClaimsOfKeysBegin(t *testing.T) {
 	}
 }
 
+// Of claims that read the keys from their front, the next one waits nine times as long as the last one took, whatever a
+// rewind took.
+func TestPaceOfKeys(t *testing.T) {
+	t.Parallel()
+	c, p := cursor{line: start, change: 7, lineRead: start}, pace{time.Second, 1}
+	for _, tt := range []struct {
+		after time.Duration // since start
+		took  time.Duration
+		front bool
+	}{
+		{0, 50 * time.Millisecond, true},
+		{449 * time.Millisecond, time.Millisecond, false},
+		{450 * time.Millisecond, 500 * time.Millisecond, true},
+		{1449 * time.Millisecond, time.Millisecond, false},
+		{1450 * time.Millisecond, time.Millisecond, true}, // after a PollInterval
+	} {
+		var req store.KeysRequest
+		now := start.Add(tt.after)
+		c.beginKeys(&req, true, now, p)
+		if front := req.Change == 0 && req.Line.IsZero(); front != tt.front {
+			t.Errorf("after %v: from the front: %t, want %t", tt.after, front, tt.front)
+		}
+		c.keysEnded(&req, tt.took, now, p)
+	}
+}
+
 // Claims of keys advance the cursor to what they have left, and probes rewind it to what they find before.
 func TestWhereKeysAreReached(t *testing.T) {
 	t.Parallel()
@@ -196,6 +222,7 @@ func TestWhereKeysAreReached(t *testing.T) {
 	}{
 		"nothing left":                 {false, store.Keys{}, late, 7},
 		"changes read":                 {false, store.Keys{LastChange: 20}, late, 21},
+		"changes read before":          {false, store.Keys{LastChange: 3}, late, 7},
 		"a change left":                {false, store.Keys{LastChange: 20, Change: 12}, late, 12},
 		"a key left":                   {false, store.Keys{Next: early}, early, 7},
 		"the next key is not due":      {false, store.Keys{Next: start.Add(time.Hour)}, late, 7},
@@ -207,7 +234,7 @@ func TestWhereKeysAreReached(t *testing.T) {
 		if tt.probe {
 			c.rewindKeys(&tt.keys)
 		} else {
-			c.advanceKeys(&store.KeysRequest{Change: 7}, &tt.keys, start)
+			c.advanceKeys(&tt.keys, start)
 		}
 		if !c.line.Equal(tt.line) || c.change != tt.change {
 			t.Errorf("%s: line %v, change %d", name, c.line, c.change)

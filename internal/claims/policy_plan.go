@@ -141,6 +141,9 @@ func (p *Policy) Answered(plan *Plan, claim *store.Claim, took time.Duration, at
 	if plan.full && searched && (!lost || failed) {
 		q.cursor.fullEnded(took, at.Now)
 	}
+	if req.Keys != nil {
+		q.cursor.keysEnded(req.Keys, took, at.Now, p.pace())
+	}
 	if failed {
 		q.failed(req)
 		plan.outcome = outcome{state: backlog, pause: p.cfg.FailurePause + p.random(p.cfg.FailurePause)}

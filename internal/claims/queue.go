@@ -100,7 +100,7 @@ func (q *queue) answeredKeys(a answer) (s state, pause time.Duration) {
 		q.cursor.rewindKeys(keys)
 		return q.keys.probed(a, isDue)
 	}
-	q.cursor.advanceKeys(a.Request.Keys, keys, a.at.Database)
+	q.cursor.advanceKeys(keys, a.at.Database)
 	q.keys.consumers = keys.Consumers
 	if q.keys.inVain(a) {
 		return backlog, 0

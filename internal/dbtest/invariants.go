@@ -111,6 +111,10 @@ var tableChecks = []check{
 		FROM kagzi.workflow_runs
 		WHERE status = 'RUNNING' AND run_key IS NOT NULL AND slot IS NULL`},
 
+	{"a key has one row", `
+		SELECT concat_ws(' ', 'namespace', namespace_id, 'key', run_key, 'of', key_scope, 'has', count(*))
+		FROM kagzi.run_keys GROUP BY namespace_id, key_scope, run_key HAVING count(*) > 1`},
+
 	{"a claim that counts a key's slots finds all of them", `
 		SELECT concat_ws(' ', 'run', r.run_id, 'with key', r.run_key, 'of', r.key_scope, 'is before', k.slots_from)
 		FROM kagzi.workflow_runs r JOIN kagzi.run_keys k USING (key_scope, run_key, namespace_id)

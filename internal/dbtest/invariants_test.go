@@ -254,6 +254,11 @@ func TestTableChecks(t *testing.T) {
 			WHERE run_id = '00000000-0000-0000-0000-000000000007'; `,
 		},
 		{
+			"SecondRow", "a key has one row",
+			`INSERT INTO kagzi.run_keys (key_scope, run_key, namespace_id, version, available_at)
+			VALUES ('queue', 'twice', 'default', 0, 'infinity'), ('queue', 'twice', 'default', 1, 'infinity')`,
+		},
+		{
 			"LaterChildWithoutAStep", "a child of a later epoch has its parent's step",
 			`UPDATE kagzi.workflow_runs SET epoch = 1, continued_at = created_at - interval '1 minute';
 			UPDATE kagzi.workflow_runs SET parent_run_id = '00000000-0000-0000-0000-000000000002',
