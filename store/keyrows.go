@@ -77,10 +77,11 @@ func (s *conn) withKeyRow(ctx context.Context, f func() error) (err error) {
 		if !ok {
 			break
 		}
-		b := &pgx.Batch{}
-		b.Queue(insertKeyRows, s.namespace, missing.scope, missing.keys)
-		b.Queue(refuseSecondRows, s.namespace, slices.Repeat([]string{missing.scope}, len(missing.keys)), missing.keys)
+		scopes := slices.Repeat([]string{missing.scope}, len(missing.keys))
 		if err := pg.Do(ctx, func(ctx context.Context) error {
+			b := &pgx.Batch{}
+			b.Queue(insertKeyRows, s.namespace, missing.scope, missing.keys)
+			b.Queue(refuseSecondRows, s.namespace, scopes, missing.keys)
 			return pg.Exchange(ctx, s.pool, pg.Untimed, b)
 		}); err != nil && !isSecondRow(err) {
 			return err
