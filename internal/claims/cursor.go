@@ -129,17 +129,22 @@ func (c *cursor) advance(reached map[store.Pair]time.Time) {
 }
 
 // beginKeys sets from where the claim reads the line and the changes of keys: from the front if it is full, and the
-// last one that did so has paid for itself, or if no claim has read the whole line for a PollInterval.
-func (c *cursor) beginKeys(req *store.KeysRequest, full bool, now time.Time, p pace) {
-	full = full && !now.Before(c.keysFull)
+// last one that did so has paid for itself, or if no claim has read the whole line for a PollInterval. If it is full and
+// does not read the changes from the front, beginKeys returns how long it takes until the next one may.
+func (c *cursor) beginKeys(req *store.KeysRequest, full bool, now time.Time, p pace) (wait time.Duration) {
+	wait = c.keysFull.Sub(now)
 	switch {
-	case full && !c.passes || now.Sub(c.lineRead) > p.pollInterval:
+	case full && wait <= 0 && !c.passes || now.Sub(c.lineRead) > p.pollInterval:
 		c.lineRead = now
-	case full: // else the way past many keys would never end
+	case full && wait <= 0: // else the way past many keys would never end
 		req.Line = c.line
 	default:
 		req.Line, req.Change = c.line, c.change
+		if full {
+			return wait
+		}
 	}
+	return 0
 }
 
 // keysEnded notes what a claim of keys took. Those that read from the front take a tenth of the time, as full claims

@@ -210,6 +210,32 @@ func TestPaceOfKeys(t *testing.T) {
 	}
 }
 
+// A full claim that may not read the changes from their front has missed those that were committed late. The claim that
+// may follows as soon as it may, not after a PollInterval.
+func TestClaimOfAllKeysFollows(t *testing.T) {
+	t.Parallel()
+	p := newPolicy("q")
+	due, read := nothing(0), nothing(0)
+	due.Keys.Change, read.Keys = 7, store.Keys{Read: 1, LastChange: 7}
+	end(p, plan(t, p, 0), due, 0, 0)
+	end(p, plan(t, p, 0), read, 50*time.Millisecond, 0)
+	p.Hint("q")
+	p.queues[0].keys.hinted = true
+	claim := plan(t, p, 10*time.Millisecond)
+	if !claim.full || claim.Request.Keys == nil || claim.Request.Keys.Change != 8 {
+		t.Fatalf("full %t, keys %+v: want a full claim that begins at 8", claim.full, claim.Request.Keys)
+	}
+	read.Keys.LastChange = 9
+	end(p, claim, read, time.Millisecond, 10*time.Millisecond)
+	if wait := p.Plan(at(10*time.Millisecond), false).Wait; wait != 440*time.Millisecond {
+		t.Errorf("the next claim comes in %v, want 440ms", wait)
+	}
+	if claim := plan(t, p, 450*time.Millisecond); claim.Request.Keys != nil && claim.Request.Keys.Change != 0 ||
+		claim.Request.Keys == nil && !claim.Request.Probe {
+		t.Errorf("the next claim does not read all changes: keys %+v", claim.Request.Keys)
+	}
+}
+
 // Claims of keys advance the cursor to what they have left, and probes rewind it to what they find before.
 func TestWhereKeysAreReached(t *testing.T) {
 	t.Parallel()

@@ -46,9 +46,9 @@
 // Keys and changes of keys have cursors, too. Claims read changes from the ID on that the last one got to. IDs are
 // older than commits, so they pass over the changes of a transaction that is still open. Full claims and probes read
 // all, and the next claim begins at what a probe has found. Of full claims that read keys, the next one that reads all
-// comes nine times as long after the last one as that took. A key whose runs this worker cannot execute keeps its place
-// in the line for other workers. The next claims of this worker begin behind it, until they reach the end of the line,
-// or for a PollInterval; then one begins at the front again.
+// comes nine times as long after the last one as that took. If a full claim came sooner, that one follows it. A key
+// whose runs this worker cannot execute keeps its place in the line for other workers. The next claims of this worker
+// begin behind it, until they reach the end of the line, or for a PollInterval; then one begins at the front again.
 //
 // # Ahead of free slots
 //

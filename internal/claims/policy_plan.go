@@ -107,7 +107,9 @@ func (p *Policy) plan(q *queue, n int, at Moment) Plan {
 		odd: p.cfg.Random.IntN(2),
 	}, at)
 	if req.Keys != nil {
-		q.cursor.beginKeys(req.Keys, full, at.Now, pace)
+		if wait := q.cursor.beginKeys(req.Keys, full, at.Now, pace); wait > 0 {
+			req.Ahead = min(req.Ahead, wait)
+		}
 	}
 	q.begin(req.Keys != nil && req.Keys.Only)
 	p.claiming = q
