@@ -133,14 +133,9 @@ WITH states AS MATERIALIZED (
 )
 INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, version, available_at, consumers_at, paused_at,
 	pause_reason, pause_actor)
-SELECT '', keys.run_key, $1, k.version, 'infinity', keys.consumers_at, CASE WHEN keys.failed IS NOT NULL THEN now() END,
-	keys.failed, CASE WHEN keys.failed IS NOT NULL THEN 'kagzi' END
-FROM keys
-CROSS JOIN LATERAL (
-	SELECT x.version FROM kagzi.run_keys x
-	WHERE x.key_scope = '' AND x.run_key = keys.run_key AND x.namespace_id = $1
-	ORDER BY x.version DESC LIMIT 1
-) k
+SELECT '', keys.run_key, $1, coalesce((SELECT max(x.version) FROM kagzi.run_keys x WHERE x.key_scope = ''
+		AND x.run_key = keys.run_key AND x.namespace_id = $1), 0), 'infinity', keys.consumers_at, CASE WHEN keys.failed
+	IS NOT NULL THEN now() END, keys.failed, CASE WHEN keys.failed IS NOT NULL THEN 'kagzi' END FROM keys
 ON CONFLICT (key_scope, run_key, namespace_id, version) DO UPDATE SET consumers_at = excluded.consumers_at,
 	paused_at = coalesce(x.paused_at, excluded.paused_at),
 	pause_reason = CASE WHEN x.paused_at IS NULL THEN excluded.pause_reason ELSE x.pause_reason END,

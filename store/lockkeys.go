@@ -71,11 +71,9 @@ WITH changes AS MATERIALIZED (
 	INSERT INTO kagzi.run_keys AS x (key_scope, run_key, namespace_id, available_at)
 	SELECT entering.key_scope, entering.run_key, $1, entering.place
 	FROM entering
-	WHERE (entering.key_scope, entering.run_key) NOT IN (SELECT locked.key_scope, locked.run_key FROM locked)
-		AND (SELECT count(*) FROM (
-			SELECT FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key
-				AND x.namespace_id = $1 LIMIT 1
-		) k) = 0
+	WHERE (entering.key_scope, entering.run_key) NOT IN (SELECT k.key_scope, k.run_key FROM locked k) AND (
+		SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope
+			AND x.run_key = entering.run_key AND x.namespace_id = $1) = 0
 	ORDER BY 1, 2
 	ON CONFLICT (key_scope, run_key, namespace_id, version) DO NOTHING
 	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
@@ -87,19 +85,16 @@ WITH changes AS MATERIALIZED (
 		AND (locked.waits AND locked.place < 'infinity' OR locked.behind)
 	ORDER BY 1, 2
 	ON CONFLICT (key_scope, run_key, namespace_id, version) DO UPDATE SET
-		available_at = LEAST(x.available_at, excluded.available_at),
-		waits_from = LEAST(x.waits_from, excluded.waits_from)
+		available_at = LEAST(x.available_at, excluded.available_at), waits_from = LEAST(x.waits_from,
+			excluded.waits_from)
 ), entered AS MATERIALIZED (
-	SELECT locked.key_scope, locked.run_key, locked.waits AND locked.place = 'infinity' AS looks, locked.consumes,
-		locked.version
-		FROM locked
+	SELECT k.key_scope, k.run_key, k.waits AND k.place = 'infinity' AS looks, k.consumes, k.version FROM locked k
 	UNION ALL
 	SELECT created.key_scope, created.run_key, created.looks, false, -1 FROM created
 ), deleted AS (
 	DELETE FROM kagzi.key_changes x
 	WHERE x.key_scope = ANY (ARRAY[$2::text, '']) AND x.namespace_id = $1
-		AND x.change_id >= (SELECT min(changes.change_id) FROM changes)
-		AND x.change_id <= (SELECT max(changes.change_id) FROM changes)
+		AND x.change_id BETWEEN (SELECT min(c.change_id) FROM changes c) AND (SELECT max(c.change_id) FROM changes c)
 		AND x.change_id = ANY (ARRAY (SELECT changes.change_id FROM changes JOIN entered
 			ON entered.key_scope = changes.key_scope AND entered.run_key = changes.run_key))
 )

@@ -62,7 +62,7 @@ func TestNoKeyHasTwoRows(t *testing.T) {
 	if _, err := s.Claims.Claim(t.Context(), keyedRequest(1)); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 second' WHERE run_id = $1`, taken)
+	exec(t, s.pool, `UPDATE kagzi.workflow_runs SET available_at = now() - interval '1 s' WHERE run_id = $1`, taken)
 	exec(t, s.pool, `DELETE FROM kagzi.run_keys`)
 	waits := start(t, s, newRun(func(r *NewRun) { r.Key.Name = "b" }))[0]
 	other := begin(t, s)

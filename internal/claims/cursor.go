@@ -129,7 +129,7 @@ func (c *cursor) advance(reached map[store.Pair]time.Time) {
 }
 
 // beginKeys sets from where the claim reads the line and the changes of keys: from the front if it is full, and the
-// last one that did so has paid for itself, or if no claim has read the whole line for a PollInterval. If it is full and
+// last one that did so has paid for itself, or if no claim has read the whole line for a PollInterval. If a full one
 // does not read the changes from the front, beginKeys returns how long it takes until the next one may.
 func (c *cursor) beginKeys(req *store.KeysRequest, full bool, now time.Time, p pace) (wait time.Duration) {
 	wait = c.keysFull.Sub(now)

@@ -15,12 +15,11 @@ const Unstopped = `(
 		WHERE p.in_queue IN ('', task_queue) AND p.of_type IN ('', workflow_type)
 	) = 0`
 
-// KeyUnpaused is the condition for a run whose key is not paused. It reads the newest version of the key's row: a claim
-// that is about to be refused may have inserted another one before.
+// KeyUnpaused is the condition for a run whose key is not paused. A claim that is about to be refused may have inserted
+// a second row of the key before.
 const KeyUnpaused = `(run_key IS NULL OR (
-		SELECT k.paused_at
-		FROM (SELECT f.run_key AS of_key, f.key_scope AS of_scope, f.version AS of_version, f.paused_at
-			FROM kagzi.run_keys f WHERE f.namespace_id = $1) k
+		SELECT count(*) FILTER (WHERE k.paused_at IS NOT NULL)
+		FROM (SELECT f.run_key AS of_key, f.key_scope AS of_scope, f.paused_at FROM kagzi.run_keys f
+			WHERE f.namespace_id = $1) k
 		WHERE k.of_key = run_key AND k.of_scope = key_scope
-		ORDER BY k.of_version DESC LIMIT 1
-	) IS NULL)`
+	) = 0)`
