@@ -22,7 +22,8 @@ FOR UPDATE`
 //     enough keys for the claim, those that the worker hands on are put at its end without a look.
 //
 // It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for a claim that
-// inserts the same key, in order, before it changes rows (>= 0): so two do not wait for each other.
+// inserts the same key, in order, before it changes rows (>= 0): so two do not wait for each other. The bounds of
+// deleted keep each plan from reading all changes.
 const lockKeys = `
 WITH changes AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.change_id, x.due_at
