@@ -38,7 +38,7 @@ WITH states AS MATERIALIZED (
 				coalesce(r.status = 'FAILED', false) AS failed, coalesce(x.noticed_at = r.finished_at,
 				false) AS noticed, (
 				SELECT k.paused_at FROM kagzi.run_keys k WHERE k.key_scope = '' AND k.run_key = x.run_key
-					AND k.namespace_id = $1
+					AND k.namespace_id = $1 ORDER BY k.version DESC LIMIT 1
 			) IS NOT NULL AS paused
 		FROM unnest($2::text[]) AS u (run_key)
 		CROSS JOIN LATERAL (SELECT f.* FROM kagzi.consumers f WHERE f.run_key = u.run_key

@@ -55,8 +55,8 @@
 //
 // Claims change the row of a key twice for a run: when the key leaves the line, and when it is back. While an old
 // snapshot may see them, all versions of the row stay, and each search would read them. So a change of a claim counts
-// the column version, the primary key ends in it, and a search begins at its newest entry. claimKeys needs no search:
-// lockKeys has told it the version.
+// the column version, the primary key ends in it, and a search begins at its newest entry. If that is locked, lockKeys
+// reads no older ones. claimKeys needs no search: lockKeys has told it the version.
 //
 // So the primary key does not keep two claims from inserting a row of the same key each, if a third changes the first
 // one meanwhile. A statement after the insert looks for a second row, and fails if there is one: the transaction is
@@ -97,5 +97,5 @@
 //
 // Package internal/claims tells when a worker claims for keys, and how it passes keys whose runs it cannot execute.
 // doc_start.go has WhenFull. The specification of admission in docs/spec, TestAdmission, tries every order of these
-// steps. Of the rows: TestNoKeyHasTwoRows.
+// steps. Of the rows: TestNoKeyHasTwoRows, TestClaimsReadNoDeadVersionsOfAKey.
 package store

@@ -41,10 +41,8 @@ WITH changes AS MATERIALIZED (
 		SELECT x.key_scope, x.run_key, x.available_at, x.consumers_at IS NOT NULL AS consumes, x.version
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
-			AND x.available_at <= now()
-				AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
-		ORDER BY x.available_at LIMIT $3
-		FOR UPDATE SKIP LOCKED
+			AND x.available_at <= now() AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
+		ORDER BY x.available_at LIMIT $3 FOR UPDATE SKIP LOCKED
 	) x
 	ORDER BY x.available_at LIMIT $3
 ), entering AS MATERIALIZED (
@@ -65,6 +63,8 @@ WITH changes AS MATERIALIZED (
 		SELECT x.available_at > now() AS waits, x.consumers_at IS NOT NULL AS consumes, x.waits_from, x.version
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = entering.key_scope AND x.run_key = entering.run_key AND x.namespace_id = $1
+			AND x.version >= (SELECT max(n.version) FROM kagzi.run_keys n WHERE n.key_scope = entering.key_scope
+				AND n.run_key = entering.run_key AND n.namespace_id = $1)
 		ORDER BY x.version DESC LIMIT 1
 		FOR UPDATE SKIP LOCKED
 	) f
@@ -73,8 +73,8 @@ WITH changes AS MATERIALIZED (
 	SELECT entering.key_scope, entering.run_key, $1, entering.place
 	FROM entering
 	WHERE (entering.key_scope, entering.run_key) NOT IN (SELECT k.key_scope, k.run_key FROM locked k) AND (
-		SELECT count(*) FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope
-			AND x.run_key = entering.run_key AND x.namespace_id = $1) = 0
+		SELECT max(x.version) FROM kagzi.run_keys x WHERE x.key_scope = entering.key_scope
+			AND x.run_key = entering.run_key AND x.namespace_id = $1) IS NULL
 	ORDER BY 1, 2
 	ON CONFLICT (key_scope, run_key, namespace_id, version) DO NOTHING
 	RETURNING key_scope, run_key, available_at = 'infinity' AS looks
