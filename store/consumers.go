@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,7 +68,8 @@ ON CONFLICT (consumer, namespace_id) DO UPDATE
 SET run_key = excluded.run_key, task_queue = excluded.task_queue, priority = excluded.priority,
 	retry_policy = excluded.retry_policy, timeout = excluded.timeout,
 	metadata = excluded.metadata, least_wake = excluded.least_wake, most_wake = excluded.most_wake,
-		pause_on_failure = excluded.pause_on_failure`
+		pause_on_failure = excluded.pause_on_failure
+RETURNING x.run_key`
 
 	upsertSubscriptions = `
 INSERT INTO kagzi.subscriptions AS x (topic, consumer, namespace_id, run_key, task_queue, subscribed, position,
@@ -154,16 +156,23 @@ func (s Consumers) Register(ctx context.Context, consumers []*Consumer) error {
 	}))
 }
 
-// register is Register if the keys have rows. Else it returns a keyWithoutRow.
+// register is Register if the keys have rows. Else it returns a keyWithoutRow. It locks the keys of consumers that it
+// changes: a claim that does not see these may be about to write that the key has none.
 func (s Consumers) register(ctx context.Context, tx pgx.Tx, consumers []*Consumer) error {
-	var names, keys, topics, of, unset []string
+	var names, keys, topics, of, changed, unset []string
 	for _, c := range consumers {
 		names, keys = append(names, c.Name), append(keys, c.Key)
 		for _, topic := range c.Topics {
 			topics, of = append(topics, topic), append(of, c.Name)
 		}
 	}
-	err := pg.Ask(ctx, tx, keysWithoutConsumers, []any{s.namespace, keys}, pg.Collect(&unset, pgx.RowTo[string]))
+	b := &pgx.Batch{}
+	b.Queue(upsertConsumers, consumerColumns.args(s.namespace, consumers)...)
+	b.Queue(keysWithoutConsumers, s.namespace, keys)
+	err := pg.SendAll(ctx, tx, b, []func(pgx.Rows) error{
+		pg.Collect(&changed, pgx.RowTo[string]), pg.Collect(&unset, pgx.RowTo[string]),
+	})
+	unset = slices.Compact(slices.Sorted(slices.Values(append(unset, changed...))))
 	if err == nil && len(unset) > 0 {
 		err = s.lockKeyRow(ctx, tx, groupScope, unset...)
 	}
@@ -184,8 +193,7 @@ func (s Consumers) register(ctx context.Context, tx pgx.Tx, consumers []*Consume
 			subscriptions = append(subscriptions, sub)
 		}
 	}
-	b := &pgx.Batch{}
-	b.Queue(upsertConsumers, consumerColumns.args(s.namespace, consumers)...)
+	b = &pgx.Batch{}
 	b.Queue(upsertSubscriptions, subscriptionColumns.args(s.namespace, subscriptions)...)
 	b.Queue(endSubscriptions, s.namespace, names, topics, of)
 	for _, key := range unset {

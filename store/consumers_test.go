@@ -1,12 +1,14 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/kagzi/kagzi/internal/pg"
 )
@@ -425,6 +427,38 @@ func TestConsumerOfALostWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRun(t, s, "c")
+}
+
+// A claim finds that the last consumer of a group was deleted, and is about to write that the group has none, while
+// another one is registered.
+func TestConsumerRegisteredBesideAClaim(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	in := func(name string) []*Consumer {
+		c := consumerOf(name)
+		c.Key = "group"
+		return []*Consumer{c}
+	}
+	subscribe(t, s, in("old")...)
+	if err := s.Consumers.Delete(t.Context(), nil, "old", Why{}); err != nil {
+		t.Fatal(err)
+	}
+	tx := begin(t, s)
+	exec(t, tx, lockKeys, s.namespace, "queue", 9, []string{}, []string{}, 0, 0, 500, []bool{})
+	_, start := s.Consumers.consumersLook(nil, false)
+	b := &pgx.Batch{}
+	start(b, []string{"group"})
+	exec(t, tx, b.QueuedQueries[0].SQL, b.QueuedQueries[0].Arguments...)
+	meetsLock(t, s, func(ctx context.Context) {
+		err := s.Consumers.Register(ctx, in("new"))
+		for pg.Locked(err) { // it waits for a tenth of a second
+			err = s.Consumers.Register(ctx, in("new"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}, func() { commit(t, tx) })
+	mustRun(t, s, "new")
 }
 
 // A worker that starts waits for no claim and no end of a run, which lock the rows of its consumers, unless it changes

@@ -61,5 +61,5 @@
 // Tests: TestConsumer, TestConsumedRanges, TestConsumerWakes, TestGroupOfConsumers, TestConsumerThatFails,
 // TestConsumerWhoseRunIsEnded, TestConsumerBehindAPublisher, TestRecheckConsumers, TestConsumerNeverSpins,
 // TestConsumersThroughAllTroubles, TestClaimsDoNotWaitForChangesOfConsumers, TestFlushBesideChangeOfConsumer,
-// TestRestartOfConsumerRun, TestConsumerWhoseFailedRunIsDeleted.
+// TestRestartOfConsumerRun, TestConsumerWhoseFailedRunIsDeleted, TestConsumerRegisteredBesideAClaim.
 package store
