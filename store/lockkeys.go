@@ -22,8 +22,8 @@ FOR UPDATE`
 //     enough keys for the claim, those that the worker hands on are put at its end without a look.
 //
 // It waits for no lock on a key: another claim looks at the key, and the changes stay. It waits only for a claim that
-// inserts the same key, in order, before it changes rows (>= 0): so two do not wait for each other. The bounds of
-// deleted keep each plan from reading all changes.
+// inserts the same key, in order, before it changes rows (>= 0): two do not wait for each other. The bounds of
+// deleted spare it reading all changes.
 const lockKeys = `
 WITH changes AS MATERIALIZED (
 	SELECT x.key_scope, x.run_key, x.change_id, x.due_at
@@ -41,7 +41,7 @@ WITH changes AS MATERIALIZED (
 		SELECT x.key_scope, x.run_key, x.available_at, x.consumers_at IS NOT NULL AS consumes, x.version
 		FROM kagzi.run_keys x
 		WHERE x.key_scope = s.key_scope AND x.namespace_id = $1 AND x.available_at < 'infinity'
-			AND x.available_at <= now() AND x.available_at >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond'
+			AND x.available_at BETWEEN timestamptz 'epoch' + $6::bigint * interval '1 microsecond' AND now()
 		ORDER BY x.available_at LIMIT $3 FOR UPDATE SKIP LOCKED
 	) x
 	ORDER BY x.available_at LIMIT $3
