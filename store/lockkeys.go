@@ -111,8 +111,8 @@ type lockedKeys struct {
 	Keys
 	scopes, names []string           // of the keys to look at
 	versions      []int64            // of their rows
+	consuming     []string           // those of the names that have consumers, which are groups
 	inserted      [2][]string        // the scopes and names of keys whose rows the statement has inserted
-	consuming     []string           // those of them that have consumers, which are groups
 	all           map[[2]string]bool // by scope and name; false: not to be looked at
 }
 

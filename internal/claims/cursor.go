@@ -55,10 +55,13 @@ type pace struct {
 	queues       int // of the worker
 }
 
-// nextFull returns when the next full claim, or rewind, is due.
-func (c *cursor) nextFull(p pace) time.Time {
-	return c.ended.Add(min((perFullClaim*time.Duration(p.queues)-1)*c.took, p.pollInterval))
+// after returns how long after a full claim that took so long the next one is due.
+func (p pace) after(took time.Duration) time.Duration {
+	return min((perFullClaim*time.Duration(p.queues)-1)*took, p.pollInterval)
 }
+
+// nextFull returns when the next full claim, or rewind, is due.
+func (c *cursor) nextFull(p pace) time.Time { return c.ended.Add(p.after(c.took)) }
 
 // searchesMore reports whether the next claim has to search more than the last ones: a full claim is due, or a rewind
 // was answered.
@@ -151,7 +154,7 @@ func (c *cursor) beginKeys(req *store.KeysRequest, full bool, now time.Time, p p
 // do: a rewind, which says how long a full claim would take, reads nothing of keys.
 func (c *cursor) keysEnded(req *store.KeysRequest, took time.Duration, now time.Time, p pace) {
 	if req.Change == 0 {
-		c.keysFull = now.Add(min((perFullClaim*time.Duration(p.queues)-1)*took, p.pollInterval))
+		c.keysFull = now.Add(p.after(took))
 	}
 }
 
